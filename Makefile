@@ -27,9 +27,10 @@ demo: $(RUN_STAMP) ## Add a demo company with documents to a running service.
 test: $(DEV_STAMP) ## Run the tests.
 	@exec $(RUNNING) -m pytest $(ARGS)
 
-lint: $(DEV_STAMP) ## Check layout, style and prose.
+lint: $(DEV_STAMP) ## Check the format, the style and the prose.
 	@$(BIN)/ruff format --check --quiet . || { echo "Run make format." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(RUNNING) .ci/check_prose.py
 
 format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 	@$(BIN)/ruff check --fix --quiet --exit-zero .

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -39,12 +39,16 @@ USAGES = (
 DOCUMENT_SIGNING = x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")
 
 
+#: A key of a certificate. The portal accepts RSA keys only.
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
 @dataclass(frozen=True)
 class Issued:
     """A certificate and its private key, as objects and as PEM."""
 
     certificate: x509.Certificate
-    key: rsa.RSAPrivateKey
+    key: PrivateKey
 
     @property
     def certificate_pem(self) -> str:
@@ -103,7 +107,7 @@ def issued(
     not_before: datetime | None = None,
     not_after: datetime | None = None,
     subject: Mapping[x509.ObjectIdentifier, str | None] | None = None,
-    key: rsa.RSAPrivateKey | None = None,
+    key: PrivateKey | None = None,
     by: Issued | Literal["itself"] | None = None,
 ) -> Issued:
     """Return a certificate of an organisation, valid now by default.
@@ -136,7 +140,7 @@ def issued(
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: rsa.RSAPrivateKey,
+    key: PrivateKey,
     not_before: datetime,
     not_after: datetime,
 ) -> x509.CertificateBuilder:

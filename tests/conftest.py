@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient
 
 from service.app import create_app
@@ -66,6 +66,8 @@ MEMORY_NEEDED = 3 * 2**30  # Bytes for the clusters of all workers.
 
 #: A client of an application in this process.
 Client = TestClient[web.Request, web.Application]
+#: A client of an application in this process, or of a service in a process of its own.
+AnyClient = Client | ClientSession
 _Value = TypeVar("_Value")
 
 
@@ -95,14 +97,30 @@ class HasKey(Protocol):
         ...
 
 
-class StartService(Protocol):
-    """The type of the fixture start."""
+class StartService:
+    """Starts services in this process: `await start(company, NAME="value")` sets variables."""
 
-    def __call__(
-        self, company: HasKey, background: bool = True, **variables: str
-    ) -> Awaitable[Client]:
+    def __init__(self, environment: Mapping[str, str], make_client: ClientFactory) -> None:
+        self._environment = environment
+        self._make_client = make_client
+
+    # Two overloads, because a dictionary of variables would otherwise match `background`.
+    @overload
+    async def __call__(self, company: HasKey, **variables: str) -> Client:
         """Start a service and return a client of it with a company's key."""
         ...
+
+    @overload
+    async def __call__(self, company: HasKey, *, background: bool, **variables: str) -> Client:
+        """Start a service with or without background work."""
+        ...
+
+    async def __call__(
+        self, company: HasKey, *, background: Any = True, **variables: str
+    ) -> Client:
+        """Start a service and return a client of it with a company's key."""
+        app = create_app(read_config({**self._environment, **variables}), background=background)
+        return await self._make_client(app, headers={"X-API-Key": company.key})
 
 
 @pytest.fixture(scope="session")
@@ -154,14 +172,14 @@ def templates(cluster: str) -> Iterator[Templates]:
     with_company = f"{empty}_company"
     with asyncio.Runner() as runner:
         runner.run(administer(cluster, f"create database {empty}"))
-        runner.run(migrate(renamed(cluster, empty)))
+        runner.run(migrate(replace_database(cluster, empty)))
         runner.run(
             administer(
                 cluster, f"create database {with_company} template {empty} strategy file_copy"
             )
         )
         company = runner.run(
-            make_company(variables(renamed(cluster, with_company), "http://127.0.0.1:1"))
+            make_company(variables(replace_database(cluster, with_company), "http://127.0.0.1:1"))
         )
         yield Templates(empty, with_company, company)
         for name in (empty, with_company):
@@ -176,7 +194,7 @@ async def database(
     name = f"test_{secrets.token_hex(6)}"
     template = templates.with_company if "company" in request.fixturenames else templates.empty
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
-    yield renamed(cluster, name)
+    yield replace_database(cluster, name)
     await administer(cluster, f"drop database {name} with (force)")
 
 
@@ -295,16 +313,8 @@ async def _free_tin(database: Database) -> str:
 
 @pytest.fixture
 async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> StartService:
-    """Return a function that starts a service in this process and returns a client of it.
-
-    `await start(company, NAME="value")` sets environment variables.
-    """
-
-    async def make(company: HasKey, background: bool = True, **variables: str) -> Client:
-        app = create_app(read_config({**environment, **variables}), background=background)
-        return await aiohttp_client(app, headers={"X-API-Key": company.key})
-
-    return make
+    """Return a function that starts a service in this process and returns a client of it."""
+    return StartService(environment, aiohttp_client)
 
 
 @pytest.fixture
@@ -345,6 +355,6 @@ async def administer(url: str, statement: str) -> None:
         await conn.close()
 
 
-def renamed(url: str, name: str) -> str:
+def replace_database(url: str, name: str) -> str:
     """Return the URL of another database of the same server."""
     return urlsplit(url)._replace(path=f"/{name}").geturl()

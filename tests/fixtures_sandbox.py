@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from conftest import ClientFactory
 
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
@@ -156,12 +157,12 @@ def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-def minified(document: dict[str, Any]) -> bytes:
+def encode_document(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def entry(root: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    raw = minified(root)
+    raw = encode_document(root)
     members = {
         "format": "JSON",
         "document": base64.b64encode(raw).decode(),
@@ -248,5 +249,5 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def portal(settings: Settings, aiohttp_client: Any) -> Portal:
+async def portal(settings: Settings, aiohttp_client: ClientFactory) -> Portal:
     return await Portal(await aiohttp_client(create_sandbox(settings))).login()

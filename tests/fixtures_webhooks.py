@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from conftest import until
+from conftest import AnyClient, until
 from kit import GENEROUS
+from pytest_aiohttp.plugin import AiohttpServer
 
 #: Receivers on loopback are allowed, and retries after days take place at once.
 LOCAL = {
@@ -57,7 +58,7 @@ class Receiver:
 
 
 @pytest.fixture
-async def receiver(aiohttp_server: Any) -> Receiver:
+async def receiver(aiohttp_server: AiohttpServer) -> Receiver:
     receiver, app = Receiver(), web.Application()
     app.router.add_post("/hook", receiver.take)
     server = await aiohttp_server(app)
@@ -65,7 +66,7 @@ async def receiver(aiohttp_server: Any) -> Receiver:
     return receiver
 
 
-async def hook(api: Any, url: str, **members: Any) -> tuple[int, str]:
+async def create_endpoint(api: AnyClient, url: str, **members: Any) -> tuple[int, str]:
     """Create an endpoint, and return its id and its secret."""
     async with api.post("/api/webhooks", json={"url": url, **members}) as response:
         body = await response.json()
@@ -73,27 +74,27 @@ async def hook(api: Any, url: str, **members: Any) -> tuple[int, str]:
         return body["data"]["id"], body["data"]["secret"]
 
 
-async def get(api: Any, path: str) -> Any:
+async def get_json(api: AnyClient, path: str) -> Any:
     async with api.get(path) as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def log_of(api: Any, webhook_id: int) -> list[dict[str, Any]]:
+async def list_deliveries(api: AnyClient, webhook_id: int) -> list[dict[str, Any]]:
     """Return the deliveries of an endpoint, newest first."""
-    return (await get(api, f"/api/webhooks/{webhook_id}/deliveries"))["data"]
+    return (await get_json(api, f"/api/webhooks/{webhook_id}/deliveries"))["data"]
 
 
-async def delivery(api: Any, webhook_id: int, status: str) -> dict[str, Any]:
+async def wait_for_delivery(api: AnyClient, webhook_id: int, status: str) -> dict[str, Any]:
     """Return the only delivery of an endpoint as soon as it has a status."""
     [found] = await until(
-        lambda: log_of(api, webhook_id),
+        lambda: list_deliveries(api, webhook_id),
         lambda listed: [one["status"] for one in listed] == [status],
     )
     return found
 
 
-def signed_by(headers: Mapping[str, str], body: str, secret: str) -> bool:
+def is_signed_by(headers: Mapping[str, str], body: str, secret: str) -> bool:
     """Return whether a request is signed with a secret, as Standard Webhooks specifies."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body}"

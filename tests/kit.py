@@ -5,13 +5,15 @@ import itertools
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import asyncpg
-from conftest import Client, until
+from conftest import AnyClient, Client, until
+from yarl import URL
 
 from service.commands.integrations import insert_integration_key, insert_organization
 from service.config import read_config
@@ -84,13 +86,13 @@ def note(**changes: Any) -> dict[str, Any]:
     return {**body, **changes}
 
 
-async def answered(api: Client, method: str, path: str, **request: Any) -> Answer:
+async def request_json(api: AnyClient, method: str, path: str | URL, **request: Any) -> Answer:
     """Send a request and return its status and JSON."""
     async with api.request(method, path, **request) as response:
         return response.status, await response.json()
 
 
-def routes(api: Client, *methods: str) -> list[tuple[str, str]]:
+def list_routes(api: Client, *methods: str) -> list[tuple[str, str]]:
     """Return (method, path with {parts}) of the routes under /api, of all methods or the given."""
     app = api.app
     assert app is not None
@@ -104,7 +106,7 @@ def routes(api: Client, *methods: str) -> list[tuple[str, str]]:
     ]
 
 
-async def created(api: Client, **changes: Any) -> int:
+async def create_invoice(api: AnyClient, **changes: Any) -> int:
     """Create an invoice and return its id."""
     async with api.post("/api/invoices", json=invoice(**changes)) as response:
         body = await response.json()
@@ -112,27 +114,27 @@ async def created(api: Client, **changes: Any) -> int:
         return body["data"]["id"]
 
 
-async def record(api: Client, invoice_id: int) -> dict[str, Any]:
+async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def documents(api: Client, invoice_id: int) -> list[dict[str, Any]]:
+async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]:
     """Return the submitted documents of an invoice, newest first."""
     async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def submitted(api: Client, record_id: int, place: str = "/api/invoices") -> Answer:
+async def submit(api: AnyClient, record_id: int, place: str = "/api/invoices") -> Answer:
     """Submit a record and return the status and the JSON of the response."""
     async with api.post(f"{place}/{record_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancelled(api: Client, invoice_id: int, **body: Any) -> Answer:
+async def cancel_latest(api: AnyClient, invoice_id: int, **body: Any) -> Answer:
     """Cancel an invoice and return the status and the JSON of the response."""
     async with api.post(
         f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
@@ -140,19 +142,19 @@ async def cancelled(api: Client, invoice_id: int, **body: Any) -> Answer:
         return response.status, await response.json()
 
 
-async def reaches(api: Client, invoice_id: int, status: str) -> dict[str, Any]:
+async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:
     """Return an invoice's record once it has the status. Fails at once after a final one."""
     ends = {"Valid", "Invalid", "Cancelled", "Draft", status}
-    found = await until(lambda: record(api, invoice_id), lambda found: found["status"] in ends)
-    assert found["status"] == status, (found["status"], await documents(api, invoice_id))
+    found = await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ends)
+    assert found["status"] == status, (found["status"], await get_documents(api, invoice_id))
     return found
 
 
-async def valid_invoice(api: Client, **changes: Any) -> int:
+async def create_valid_invoice(api: AnyClient, **changes: Any) -> int:
     """Create an invoice, submit it until it is Valid, and return its id."""
-    invoice_id = await created(api, **changes)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    invoice_id = await create_invoice(api, **changes)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     return invoice_id
 
 
@@ -178,25 +180,35 @@ GENEROUS = {
 }
 
 
-async def integration_key(
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the integrations API and its key."""
+
+    id: int
+    key: str
+    key_id: str
+
+
+async def make_account(
     environment: Mapping[str, str], name: str = "Penang Trading Group"
-) -> dict[str, Any]:
-    """Create a key of an account and return {key, key_id, account_id}."""
+) -> Account:
+    """Create a key of an account, and the account if there is none of this name."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
-        return await insert_integration_key(config, Database(pool), name)
+        made = await insert_integration_key(config, Database(pool), name)
+    return Account(made["account_id"], made["key"], made["key_id"])
 
 
 async def open_integrations(
     api: Client, environment: Mapping[str, str], name: str = "Penang Trading Group"
 ) -> int:
     """Give a client a new integration key of an account, and return the account's id."""
-    made = await integration_key(environment, name)
-    api.session.headers["X-Portal-Key"] = made["key"]
-    return made["account_id"]
+    account = await make_account(environment, name)
+    api.session.headers["X-Portal-Key"] = account.key
+    return account.id
 
 
-def filled(path: str, record_id: object = 1, part: object = 1) -> str:
+def fill_path(path: str, record_id: object = 1, part: object = 1) -> str:
     """Return a route's path with `record_id` for {id}, and `part` for every other {part}."""
     return re.sub(r"\{\w+\}", str(part), path.replace("{id}", str(record_id)))
 
@@ -206,7 +218,7 @@ def place_of(path: str) -> str:
     return path.partition("/{")[0]
 
 
-def plain_refusal(path: str, status: int, body: dict[str, Any]) -> Answer:
+def normalise_error(path: str, status: int, body: dict[str, Any]) -> Answer:
     """Check the shape of an error on its surface, and return it as other routes write it."""
     if path.startswith(INTEGRATIONS):
         assert list(body) == ["error", "message", "details"], body
@@ -226,51 +238,53 @@ def last_month() -> str:
     return f"{first - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
 
 
-async def posted(api: Client, path: str, **body: Any) -> Any:
+async def create_record(api: AnyClient, path: str, **body: Any) -> Any:
     """Create a record and return the `data` of the response."""
-    status, answer = await answered(api, "POST", path, json=body)
+    status, answer = await request_json(api, "POST", path, json=body)
     assert status == 201, answer
     return answer["data"]
 
 
-async def sale(api: Client) -> int:
+async def create_sale(api: AnyClient) -> int:
     """Create an invoice of last month that can be consolidated, and return its id."""
     lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
-    return await created(
+    return await create_invoice(
         api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines
     )
 
 
-async def one_of_each(api: Client) -> dict[str, int]:
+async def create_one_of_each(api: AnyClient) -> dict[str, int]:
     """Create a record of every resource of a GENEROUS service, and return {place: id}."""
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     family = {
         "type": "CONSOLIDATED_INVOICE",
         "code": next(_codes),
         "issueDateTime": now(),
-        "invoiceIds": [await sale(api)],
+        "invoiceIds": [await create_sale(api)],
     }
     asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
     made = {
-        "/api/adjustment-notes": await posted(
+        "/api/adjustment-notes": await create_record(
             api, f"/api/invoices/{invoice_id}/adjustment-note", **note()
         ),
-        "/api/consolidated-invoices": await posted(api, "/api/consolidated-invoices", **family),
-        "/api/einvoice-requests": await posted(api, "/api/einvoice-requests", **asked),
-        "/api/webhooks": await posted(api, "/api/webhooks", url="http://127.0.0.1:9/"),
+        "/api/consolidated-invoices": await create_record(
+            api, "/api/consolidated-invoices", **family
+        ),
+        "/api/einvoice-requests": await create_record(api, "/api/einvoice-requests", **asked),
+        "/api/webhooks": await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/"),
     }
     return {"/api/invoices": invoice_id, **{place: data["id"] for place, data in made.items()}}
 
 
-async def a_delivery(api: Client, webhook: int) -> int:
+async def create_delivery(api: AnyClient, webhook: int) -> int:
     """Cause a delivery to a webhook and return its id."""
     path = f"/api/webhooks/{webhook}/deliveries"
-    await created(api)
-    _, body = await until(lambda: answered(api, "GET", path), lambda answer: answer[1]["data"])
+    await create_invoice(api)
+    _, body = await until(lambda: request_json(api, "GET", path), lambda answer: answer[1]["data"])
     return body["data"][0]["id"]
 
 
-async def swept_and_settled(owner: asyncpg.Connection) -> None:
+async def insert_rows_of_sweeps(owner: asyncpg.Connection) -> None:
     """Insert rows of sweeps, holds and manual resolution for the first submission."""
     for insert in (
         "into sweeps (company_id, swept_at) select company_id, now()",
@@ -287,15 +301,15 @@ async def swept_and_settled(owner: asyncpg.Connection) -> None:
         await owner.execute(f"insert {insert} from submissions order by id limit 1")
 
 
-async def organized(environment: Mapping[str, str], account: int, *companies: int) -> str:
+async def create_organization(environment: Mapping[str, str], account: int, *companies: int) -> str:
     """Create an organization of an account, as a command does, and return its id."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
         made = await insert_organization(Database(pool), account, "Penang Branch", companies)
         return made["id"]
 
 
-async def one_of_each_integration(
-    api: Client, environment: Mapping[str, str], account: int, *companies: int
+async def create_integration_records(
+    api: AnyClient, environment: Mapping[str, str], account: int, *companies: int
 ) -> dict[str, str]:
     """Create a user and an organization with this user, and return {place: id}."""
     person = {
@@ -303,10 +317,10 @@ async def one_of_each_integration(
         "email": f"{secrets.token_hex(6)}@example.com",
         "role": "member",
     }
-    status, user = await answered(api, "POST", f"{INTEGRATIONS}users", json=person)
+    status, user = await request_json(api, "POST", f"{INTEGRATIONS}users", json=person)
     assert status == 201, user
-    organization = await organized(environment, account, *companies)
+    organization = await create_organization(environment, account, *companies)
     body = {"members": [{"userId": user["id"]}]}
     path = f"{INTEGRATIONS}organizations/{organization}"
-    assert (await answered(api, "PUT", path, json=body))[0] == 200
+    assert (await request_json(api, "PUT", path, json=body))[0] == 200
     return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

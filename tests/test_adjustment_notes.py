@@ -8,19 +8,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from kit import (
-    answered,
     buyer,
-    cancelled,
-    created,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
     line,
     note,
-    reaches,
-    record,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
 
 NEVER_SUBMITTED = "The invoice has not been submitted."
@@ -39,25 +38,25 @@ STRANGER = buyer(
 )
 
 
-async def noted(api: TestClient, invoice_id: int | str, **changes: Any) -> tuple[int, Any]:
+async def request_note(api: Client, invoice_id: int | str, **changes: Any) -> tuple[int, Any]:
     """Return (status, body) of the creation of a note for an invoice."""
-    return await answered(
+    return await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
     )
 
 
-def priced(price: float) -> list[Any]:
+def line_of_price(price: float) -> list[Any]:
     return [line(unit={"code": "KGM", "price": price, "count": 1}, taxDetails=[])]
 
 
 @pytest.fixture
-async def valid(api: TestClient) -> int:
+async def valid(api: Client) -> int:
     """Return the id of a Valid invoice of 104.76."""
-    return await valid_invoice(api)
+    return await create_valid_invoice(api)
 
 
-async def test_creating_a_note_returns_its_id(api: TestClient, valid: int) -> None:
-    status, body = await noted(api, valid)
+async def test_creating_a_note_returns_its_id(api: Client, valid: int) -> None:
+    status, body = await request_note(api, valid)
     assert status == 201
     assert body == {
         "success": True,
@@ -68,10 +67,10 @@ async def test_creating_a_note_returns_its_id(api: TestClient, valid: int) -> No
 
 
 async def test_a_new_note_is_a_draft_with_its_own_amounts(
-    api: TestClient, valid: int, owner: asyncpg.Connection, company: Any
+    api: Client, valid: int, owner: asyncpg.Connection, company: Company
 ) -> None:
     issued = "2026-01-31T09:30:00+08:00"
-    _, body = await noted(
+    _, body = await request_note(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
     )
     row: Any = await owner.fetchrow("select * from adjustment_notes")
@@ -86,60 +85,60 @@ async def test_a_new_note_is_a_draft_with_its_own_amounts(
 
 
 async def test_creating_a_note_records_an_event(
-    api: TestClient, valid: int, owner: asyncpg.Connection
+    api: Client, valid: int, owner: asyncpg.Connection
 ) -> None:
-    _, body = await noted(api, valid)
+    _, body = await request_note(api, valid)
     data: Any = await owner.fetchval(
         "select data from events where type = 'adjustment_note.created'"
     )
     assert str(body["data"]["id"]) in data and str(valid) in data
 
 
-async def test_note_on_a_never_submitted_invoice_is_rejected(api: TestClient) -> None:
-    assert await noted(api, await created(api)) == (403, {"message": NEVER_SUBMITTED})
+async def test_note_on_a_never_submitted_invoice_is_rejected(api: Client) -> None:
+    assert await request_note(api, await create_invoice(api)) == (403, {"message": NEVER_SUBMITTED})
 
 
 async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     await sandbox.fault("submit", "foreign")
-    assert (await submitted(api, invoice_id))[0] == 400
-    assert await noted(api, invoice_id) == (403, {"message": NEVER_SUBMITTED})
+    assert (await submit(api, invoice_id))[0] == 400
+    assert await request_note(api, invoice_id) == (403, {"message": NEVER_SUBMITTED})
 
 
 async def test_note_on_an_invoice_under_validation_is_rejected(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(processing_seconds=60)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    assert await request_note(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_note_on_an_invalid_invoice_is_rejected(api: TestClient) -> None:
-    invoice_id = await created(api, buyer=STRANGER)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Invalid")
-    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
+async def test_note_on_an_invalid_invoice_is_rejected(api: Client) -> None:
+    invoice_id = await create_invoice(api, buyer=STRANGER)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Invalid")
+    assert await request_note(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_note_on_a_cancelled_invoice_is_rejected(api: TestClient, valid: int) -> None:
-    assert (await cancelled(api, valid))[0] == 200
-    assert await noted(api, valid) == (403, {"message": NOT_VALID})
+async def test_note_on_a_cancelled_invoice_is_rejected(api: Client, valid: int) -> None:
+    assert (await cancel_latest(api, valid))[0] == 200
+    assert await request_note(api, valid) == (403, {"message": NOT_VALID})
 
 
 async def test_note_on_an_unknown_invoice_is_a_404(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs = await valid_invoice(stranger)
+    theirs = await create_valid_invoice(stranger)
     for invoice_id in (theirs, 999, 0, "x"):
-        assert await noted(api, invoice_id) == (404, {"message": "Invoice not found"})
+        assert await request_note(api, invoice_id) == (404, {"message": "Invoice not found"})
 
 
-async def test_note_with_a_wrong_target_type_is_rejected(api: TestClient, valid: int) -> None:
-    status, body = await noted(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
+async def test_note_with_a_wrong_target_type_is_rejected(api: Client, valid: int) -> None:
+    status, body = await request_note(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
     assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
         422,
         "/targetInvoiceType",
@@ -147,7 +146,7 @@ async def test_note_with_a_wrong_target_type_is_rejected(api: TestClient, valid:
     )
 
 
-async def test_note_above_the_remaining_amount_is_rejected(api: TestClient, valid: int) -> None:
+async def test_note_above_the_remaining_amount_is_rejected(api: Client, valid: int) -> None:
     for note_type, price, status in (
         ("CREDIT_NOTE", 104.76, 201),
         ("CREDIT_NOTE", 104.77, 422),
@@ -155,7 +154,7 @@ async def test_note_above_the_remaining_amount_is_rejected(api: TestClient, vali
         ("REFUND_NOTE", 104.77, 422),
         ("DEBIT_NOTE", 1000, 201),
     ):
-        given, body = await noted(api, valid, type=note_type, lineItems=priced(price))
+        given, body = await request_note(api, valid, type=note_type, lineItems=line_of_price(price))
         assert given == status, (note_type, price)
         if status == 422:
             assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
@@ -164,46 +163,48 @@ async def test_note_above_the_remaining_amount_is_rejected(api: TestClient, vali
             )
 
 
-async def test_draft_note_does_not_adjust_the_invoice(api: TestClient, valid: int) -> None:
-    assert (await noted(api, valid))[0] == 201
-    assert (await record(api, valid))["final_adjusted_amount"] == 104.76
+async def test_draft_note_does_not_adjust_the_invoice(api: Client, valid: int) -> None:
+    assert (await request_note(api, valid))[0] == 201
+    assert (await get_invoice(api, valid))["final_adjusted_amount"] == 104.76
 
 
-async def test_note_with_a_used_code_is_rejected(api: TestClient, valid: int) -> None:
-    assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
-    assert await noted(api, valid, adjustmentNoteCode=5) == (
+async def test_note_with_a_used_code_is_rejected(api: Client, valid: int) -> None:
+    assert (await request_note(api, valid, adjustmentNoteCode=5))[0] == 201
+    assert await request_note(api, valid, adjustmentNoteCode=5) == (
         422,
         {"message": TAKEN["message"], "errors": [TAKEN]},
     )
 
 
-async def test_note_code_is_unique_across_invoices_and_years(api: TestClient, valid: int) -> None:
-    assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
-    other = await valid_invoice(api)
-    status, body = await noted(
+async def test_note_code_is_unique_across_invoices_and_years(api: Client, valid: int) -> None:
+    assert (await request_note(api, valid, adjustmentNoteCode=5))[0] == 201
+    other = await create_valid_invoice(api)
+    status, body = await request_note(
         api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate="2020-01-31T09:30:00Z"
     )
     assert (status, body["errors"]) == (422, [TAKEN])
 
 
-async def test_note_codes_are_unique_per_type(api: TestClient, valid: int) -> None:
+async def test_note_codes_are_unique_per_type(api: Client, valid: int) -> None:
     for note_type in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
-        assert (await noted(api, valid, type=note_type, adjustmentNoteCode=5))[0] == 201
+        assert (await request_note(api, valid, type=note_type, adjustmentNoteCode=5))[0] == 201
 
 
-async def test_concurrent_notes_with_the_same_code_create_one(api: TestClient, valid: int) -> None:
-    answers = await asyncio.gather(*[noted(api, valid, adjustmentNoteCode=5) for _ in range(50)])
+async def test_concurrent_notes_with_the_same_code_create_one(api: Client, valid: int) -> None:
+    answers = await asyncio.gather(
+        *[request_note(api, valid, adjustmentNoteCode=5) for _ in range(50)]
+    )
     assert sorted(status for status, _ in answers) == [201] + [422] * 49
     assert [body["errors"] for status, body in answers if status == 422] == [[TAKEN]] * 49
 
 
-async def test_note_that_violates_a_document_rule_is_rejected(api: TestClient, valid: int) -> None:
+async def test_note_that_violates_a_document_rule_is_rejected(api: Client, valid: int) -> None:
     for changes, path, rule in (
         ({"adjustmentNoteIssueDate": "2026-02-30T00:00:00Z"}, "/adjustmentNoteIssueDate", "format"),
         ({"lineItems": [line(discount={"amount": 1000})]}, "/lineItems/0/discount", "amount"),
         ({"lineItems": [line(originCountry="MY")]}, "/lineItems/0/originCountry", "code"),
     ):
-        status, body = await noted(api, valid, **changes)
+        status, body = await request_note(api, valid, **changes)
         assert (status, [(error["path"], error["rule"]) for error in body["errors"]]) == (
             422,
             [(path, rule)],

@@ -4,26 +4,26 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import make_company, until
-from fixtures_webhooks import hook
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_service import RunCommand
+from fixtures_webhooks import Receiver, create_endpoint
 from kit import (
     CERTIFICATE,
     GENEROUS,
-    answered,
-    cancelled,
-    created,
-    documents,
-    integration_key,
-    posted,
-    submitted,
-    valid_invoice,
+    cancel_latest,
+    create_invoice,
+    create_record,
+    create_valid_invoice,
+    get_documents,
+    make_account,
+    request_json,
+    submit,
 )
-from test_commands import result
+from test_commands import read_result
 from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import consolidated, sale
-from test_notes import noted
+from test_consolidated_invoices import create_consolidated, sale
+from test_notes import create_note
 
 from service.commands.companies import revoke_key
 from service.config import read_config
@@ -31,11 +31,13 @@ from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> TestClient:
+async def api(start: StartService, company: Company) -> Client:
     return await start(company, **GENEROUS)
 
 
-async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> list[tuple[Any, ...]]:
+async def get_entries(
+    owner: asyncpg.Connection, company: Company, *columns: str
+) -> list[tuple[Any, ...]]:
     """Return the audit log of a company as tuples: actor, action and subject, or `columns`."""
     rows = await owner.fetch(
         "select * from audit_log where company_id = $1 order by id", company.id
@@ -46,16 +48,18 @@ async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> lis
 
 
 async def test_change_by_a_key_is_logged_with_its_request_id(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     headers = {"X-Request-Id": "order-7"}
-    assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[
+    assert (
+        await request_json(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers)
+    )[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair, headers=headers))[
         0
     ] == 200
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=headers))[0] == 200
-    assert (await answered(api, "DELETE", CERTIFICATE, headers=headers))[0] == 200
+    assert (await request_json(api, "DELETE", CERTIFICATE, headers=headers))[0] == 200
     key = f"key {company.key_id}"
-    assert await entries(owner, company, "actor", "request_id", "action", "subject") == [
+    assert await get_entries(owner, company, "actor", "request_id", "action", "subject") == [
         ("background", None, "create", key),
         (key, "order-7", "change", "company settings"),
         (key, "order-7", "set", "signing certificate"),
@@ -64,24 +68,26 @@ async def test_change_by_a_key_is_logged_with_its_request_id(
 
 
 async def test_every_kind_of_change_is_logged(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     key = f"key {company.key_id}"
     await owner.execute("truncate audit_log")
-    invoice = await valid_invoice(api)
-    note = await noted(api, invoice)
-    assert (await answered(api, "POST", f"/api/adjustment-notes/{note}/submit-to-portal", json={}))[
-        0
-    ] == 200
+    invoice = await create_valid_invoice(api)
+    note = await create_note(api, invoice)
+    assert (
+        await request_json(api, "POST", f"/api/adjustment-notes/{note}/submit-to-portal", json={})
+    )[0] == 200
     cancel = f"/api/adjustment-notes/{note}/cancel-latest-adjustment-note-submitted"
-    await until(lambda: answered(api, "POST", cancel, json={}), lambda answer: answer[0] == 200)
-    assert (await cancelled(api, invoice))[0] == 200
-    asked = await posted(
+    await until(lambda: request_json(api, "POST", cancel, json={}), lambda answer: answer[0] == 200)
+    assert (await cancel_latest(api, invoice))[0] == 200
+    asked = await create_record(
         api, "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A"
     )
-    family = await consolidated(api, invoiceIds=[await sale(api)])
-    webhook = (await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False))["id"]
-    draft = await created(api)
+    family = await create_consolidated(api, invoiceIds=[await sale(api)])
+    webhook = (await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False))[
+        "id"
+    ]
+    draft = await create_invoice(api)
     for method, path in (
         ("DELETE", f"/api/invoices/{draft}"),
         ("DELETE", f"/api/adjustment-notes/{note}"),
@@ -92,8 +98,8 @@ async def test_every_kind_of_change_is_logged(
         ("DELETE", f"/api/webhooks/{webhook}"),
     ):
         body = {"json": {}} if method != "DELETE" else {}
-        assert (await answered(api, method, path, **body))[0] == 200, path
-    assert await entries(owner, company) == [
+        assert (await request_json(api, method, path, **body))[0] == 200, path
+    assert await get_entries(owner, company) == [
         (key, "submit", f"invoice {invoice}"),
         (key, "submit", f"adjustment note {note}"),
         (key, "cancel", f"adjustment note {note}"),
@@ -110,38 +116,44 @@ async def test_every_kind_of_change_is_logged(
 
 
 async def test_change_by_background_work_is_logged_as_background(
-    api: TestClient, owner: asyncpg.Connection, company: Any, receiver: Any
+    api: Client, owner: asyncpg.Connection, company: Company, receiver: Receiver
 ) -> None:
     receiver.answers = [410]  # the endpoint no longer exists
-    webhook_id, _ = await hook(api, receiver.url)
-    await created(api)
-    logged = await until(lambda: entries(owner, company), lambda found: found[-1][1] == "disable")
+    webhook_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    logged = await until(
+        lambda: get_entries(owner, company), lambda found: found[-1][1] == "disable"
+    )
     assert logged[-1] == ("background", "disable", f"webhook {webhook_id}")
 
 
 async def test_audit_entries_hold_hashes_before_and_after(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     for city in ("Ipoh", "Klang"):
-        assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
-    first, second = (await entries(owner, company, "action", "before_sha256", "after_sha256"))[-2:]
+        assert (await request_json(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
+    first, second = (await get_entries(owner, company, "action", "before_sha256", "after_sha256"))[
+        -2:
+    ]
     assert first[1] != first[2] == second[1] != second[2]
     assert second[2] == await owner.fetchval(
         "select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id
     )
-    invoice_id = await valid_invoice(api)
-    [document] = await documents(api, invoice_id)
-    assert (await entries(owner, company, "after_sha256"))[-1][0].hex() == document["document_hash"]
+    invoice_id = await create_valid_invoice(api)
+    [document] = await get_documents(api, invoice_id)
+    assert (await get_entries(owner, company, "after_sha256"))[-1][0].hex() == document[
+        "document_hash"
+    ]
 
 
 async def test_commands_are_logged_and_shown_by_the_audit_command(
-    owner: asyncpg.Connection, environment: dict[str, str], company: Any, command: Any
+    owner: asyncpg.Connection, environment: dict[str, str], company: Company, command: RunCommand
 ) -> None:
-    made = await result(command("add-key", "--company", company.id))
+    made = await read_result(command("add-key", "--company", company.id))
     assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
     # Revoking a revoked key changes nothing and adds no entry.
     assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
-    logged = await entries(owner, company)
+    logged = await get_entries(owner, company)
     assert logged[-2:] == [
         ("command", "create", f"key {made['key_id']}"),
         ("command", "revoke", f"key {made['key_id']}"),
@@ -157,57 +169,57 @@ async def test_commands_are_logged_and_shown_by_the_audit_command(
 async def test_changes_of_account_keys_are_logged(
     owner: asyncpg.Connection, environment: dict[str, str]
 ) -> None:
-    made = await integration_key(environment)
-    await revoke_key(read_config(environment), made["key_id"])
+    account = await make_account(environment)
+    await revoke_key(read_config(environment), account.key_id)
     rows = await owner.fetch(
         "select account_id, action, subject from integration_audit_log order by id"
     )
-    subject = f"key {made['key_id']}"
+    subject = f"key {account.key_id}"
     assert [tuple(row) for row in rows] == [
-        (made["account_id"], action, subject) for action in ("create", "revoke")
+        (account.id, action, subject) for action in ("create", "revoke")
     ]
 
 
 async def test_rejected_request_adds_no_audit_entry(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
-    invoice_id = await valid_invoice(api)
-    before = await entries(owner, company)
+    invoice_id = await create_valid_invoice(api)
+    before = await get_entries(owner, company)
     refused = [
-        await answered(api, "PUT", "/api/companies", json={"country": "XXX"}),
-        await answered(api, "DELETE", f"/api/invoices/{invoice_id}"),
-        await answered(api, "DELETE", "/api/invoices/999999"),
-        await answered(api, "DELETE", CERTIFICATE),
-        await answered(api, "PUT", "/api/webhooks/999999", json={}),
-        await answered(
+        await request_json(api, "PUT", "/api/companies", json={"country": "XXX"}),
+        await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"),
+        await request_json(api, "DELETE", "/api/invoices/999999"),
+        await request_json(api, "DELETE", CERTIFICATE),
+        await request_json(api, "PUT", "/api/webhooks/999999", json={}),
+        await request_json(
             api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"If-Match": '"no"'}
         ),
-        await answered(
+        await request_json(
             api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"X-API-Key": "no"}
         ),
-        await submitted(api, 999999),
-        await cancelled(api, 999999),
+        await submit(api, 999999),
+        await cancel_latest(api, 999999),
     ]
     assert {status for status, _ in refused} == {401, 403, 404, 412, 422}
-    assert (await submitted(api, invoice_id))[0] == 200  # already Valid: nothing is sent
-    assert await entries(owner, company) == before
+    assert (await submit(api, invoice_id))[0] == 200  # already Valid: nothing is sent
+    assert await get_entries(owner, company) == before
 
 
 @pytest.mark.parametrize(
     "table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")]
 )
 async def test_service_role_cannot_change_audit_entries(
-    api: TestClient,
+    api: Client,
     environment: dict[str, str],
     owner: asyncpg.Connection,
-    company: Any,
+    company: Company,
     table: str,
     column: str,
 ) -> None:
-    other, made = await make_company(environment), await integration_key(environment)
+    other, account = await make_company(environment), await make_account(environment)
     scope, owners = Database.company, (company.id, other.id)
     if column == "account_id":
-        scope, owners = Database.account, (made["account_id"], 0)
+        scope, owners = Database.account, (account.id, 0)
     forged = f"insert into {table} ({column}, action, subject{{}}) values ($1, 'x', 'y'{{}})"
     async with connected_pool(environment["DATABASE_URL"], 1) as pool:
         for statement, owner_id in (
@@ -227,13 +239,13 @@ async def test_service_role_cannot_change_audit_entries(
 
 
 async def test_change_is_rolled_back_when_its_audit_entry_fails(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     """The change and its audit entry are written in the same transaction."""
-    invoice_id, before = await created(api), await entries(owner, company)
+    invoice_id, before = await create_invoice(api), await get_entries(owner, company)
     await owner.execute(
         "alter table audit_log add constraint full_up check (action <> 'delete') not valid"
     )
-    assert (await answered(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 500
-    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[0] == 200
-    assert await entries(owner, company) == before
+    assert (await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 500
+    assert (await request_json(api, "GET", f"/api/invoices/{invoice_id}"))[0] == 200
+    assert await get_entries(owner, company) == before

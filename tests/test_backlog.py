@@ -4,15 +4,15 @@ import asyncio
 import base64
 import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
-from kit import created, record, submitted
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import create_invoice, get_invoice, submit
 from network import Network
 from processes import Service
 
@@ -20,20 +20,23 @@ MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes
 
 
+MakeBacklog = Callable[[Client, int], Awaitable[list[int]]]
+
+
 @pytest.fixture
-def make_backlog(owner: asyncpg.Connection, company: Any, sandbox: Sandbox) -> Any:
+def make_backlog(owner: asyncpg.Connection, company: Company, sandbox: Sandbox) -> MakeBacklog:
     """Return a function that makes `count` Uncertain submissions which the portal has."""
 
-    async def make(api: TestClient, count: int) -> list[int]:
+    async def make(api: Client, count: int) -> list[int]:
         await sandbox.fault("submit", "accept_then_drop", times=count)
         places = asyncio.Semaphore(20)
 
         async def lose() -> int:
             async with places:
-                invoice_id = await created(api)
+                invoice_id = await create_invoice(api)
                 # Submit again if no connection could be made.
-                while (await record(api, invoice_id))["status"] == "Draft":
-                    await submitted(api, invoice_id)
+                while (await get_invoice(api, invoice_id))["status"] == "Draft":
+                    await submit(api, invoice_id)
                 return invoice_id
 
         ids = await asyncio.gather(*[lose() for _ in range(count)])
@@ -44,28 +47,28 @@ def make_backlog(owner: asyncpg.Connection, company: Any, sandbox: Sandbox) -> A
     return make
 
 
-async def states(owner: asyncpg.Connection) -> dict[str, int]:
+async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
     """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) as n from submissions group by state")
     return {row["state"]: row["n"] for row in rows}
 
 
-async def resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:
+async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:
     """Wait until no outcome is unknown and return the states."""
     return await until(
-        lambda: states(owner),
+        lambda: count_states(owner),
         lambda found: "Uncertain" not in found and "Sending" not in found,
         seconds,
     )
 
 
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     idle = await start(company, background=False)
@@ -84,18 +87,18 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
             )
             stack.push_async_callback(service.stop)
             await service.start()
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY
 
 
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     """Six processes in a row are killed while they read the listing. No submission was claimed."""
@@ -116,19 +119,19 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
     assert await owner.fetchval("select max(claims) from submissions") == 0
     await service.start()
     try:
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     finally:
         await service.stop()
     assert set(found) <= {"Accepted", "Finished"}
 
 
 async def test_crash_in_a_batch_causes_no_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     """The batch was claimed. Each submission is retried alone, and a result resets its count."""
@@ -141,14 +144,18 @@ async def test_crash_in_a_batch_causes_no_manual_review(
     ) == [1]
     await service.start()
     try:
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     finally:
         await service.stop()
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
 
 
 async def test_failing_submission_causes_no_manual_review_of_others(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: Any
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: MakeBacklog,
 ) -> None:
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
@@ -157,13 +164,13 @@ async def test_failing_submission_causes_no_manual_review_of_others(
         ids[2],
     )
     api = await start(company, PORTAL_LEASE_SECONDS="0.5")
-    found = await resolved(owner)
+    found = await wait_until_resolved(owner)
     assert found.pop("NeedsPerson") == 1 and sum(found.values()) == 5, found
-    assert (await record(api, ids[2]))["status"] == "Submitting"
+    assert (await get_invoice(api, ids[2]))["status"] == "Submitting"
 
 
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
-    start: Any, company: Any, owner: asyncpg.Connection, make_backlog: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, 20)
@@ -215,21 +222,21 @@ async def put_copies(
 
 
 async def test_absence_is_confirmed_while_the_company_keeps_sending(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
     idle = await start(company, background=False)
-    template = await created(idle)
-    assert (await submitted(idle, template))[0] == 200
+    template = await create_invoice(idle)
+    assert (await submit(idle, template))[0] == 200
     row: Any = await owner.fetchrow("select tin, body from submissions")
     token, rounds = await token_of(sandbox, row["tin"]), 0
     await put_copies(sandbox, token, row["body"], 350, "first")
     await sandbox.fault("submit", "drop")
-    absent = await created(idle)
-    assert (await submitted(idle, absent))[0] == 400
+    absent = await create_invoice(idle)
+    assert (await submit(idle, absent))[0] == 400
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
     api = await start(company, PORTAL_TIMEOUT_SECONDS="60")
-    while (await record(api, absent))["status"] != "Draft":
+    while (await get_invoice(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
         if pages >= 3 * rounds + 1:  # every third page, so that a listing can end
             await put_copies(sandbox, token, row["body"], 110, rounds)

@@ -3,16 +3,15 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
-from kit import answered, created, documents, invoice, line, now, record, submitted
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import create_invoice, get_documents, get_invoice, invoice, line, now, request_json, submit
 from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
 from test_submission import STRANGER
@@ -26,23 +25,27 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def asleep(owner: asyncpg.Connection, company: Any, start: Any) -> TestClient:
+async def asleep(owner: asyncpg.Connection, company: Company, start: StartService) -> Client:
     """Return a client of a company that submits automatically, without background work."""
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     return api
 
 
-async def ready(api: TestClient, count: int, **changes: Any) -> list[int]:
+async def create_ready(api: Client, count: int, **changes: Any) -> list[int]:
     """Create `count` invoices to be submitted and return their ids."""
     ids = []
     for _ in range(0, count, 10):
         part = min(10, count - len(ids))
-        ids += await asyncio.gather(*[created(api, isReady=True, **changes) for _ in range(part)])
+        ids += await asyncio.gather(
+            *[create_invoice(api, isReady=True, **changes) for _ in range(part)]
+        )
     return ids
 
 
-async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> dict[str, int]:
+async def wait_for_statuses(
+    owner: asyncpg.Connection, ids: list[int], *statuses: str
+) -> dict[str, int]:
     """Wait until each invoice has one of the statuses. Return {status: number of invoices}."""
 
     async def counted() -> dict[str, int]:
@@ -54,12 +57,12 @@ async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> di
     return await until(counted, lambda found: set(found) <= set(statuses))
 
 
-async def sent(sandbox: Sandbox) -> int:
+async def count_submits(sandbox: Sandbox) -> int:
     """Return the number of submit requests that the sandbox received."""
     return (await sandbox.calls())["calls"].get("submit", 0)
 
 
-async def once_each(sandbox: Sandbox, ids: list[int]) -> bool:
+async def is_sent_once_each(sandbox: Sandbox, ids: list[int]) -> bool:
     """Return whether the portal accepted one document per invoice."""
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     return len(numbers) == len(set(numbers)) == len(ids)
@@ -72,7 +75,7 @@ async def call_of(owner: asyncpg.Connection, invoice_id: int) -> Any:
     )
 
 
-async def claimed(context: SubmissionContext) -> Claim:
+async def claim_next(context: SubmissionContext) -> Claim:
     """Claim the next unsent submission once it is due."""
 
     async def claim() -> list[asyncpg.Record]:
@@ -85,7 +88,7 @@ async def claimed(context: SubmissionContext) -> Claim:
     return Claim(head["company_id"], head["id"], head["fence"])
 
 
-async def states(owner: asyncpg.Connection) -> dict[str, int]:
+async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
     """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) from submissions group by 1")
     return {row["state"]: row["count"] for row in rows}
@@ -95,29 +98,37 @@ async def states(owner: asyncpg.Connection) -> dict[str, int]:
 
 
 async def test_waiting_documents_are_sent_in_full_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 250)
+    ids = await create_ready(asleep, 250)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 250}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 3
-    assert await states(owner) == {"Merged": 250, "Accepted": 3}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 250}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 3
+    assert await count_states(owner) == {"Merged": 250, "Accepted": 3}
 
 
 async def test_merging_keeps_the_bytes_of_each_document(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 5)
+    ids = await create_ready(asleep, 5)
     await start(company)
-    await reach(owner, ids, "Valid")
-    hashes = {(await documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
+    await wait_for_statuses(owner, ids, "Valid")
+    hashes = {(await get_documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
     assert {entry["sha256"] for entry in await sandbox.ledger()} == hashes and len(hashes) == 5
 
 
 async def test_service_role_cannot_change_the_content_of_a_submission(
-    asleep: TestClient, owner: asyncpg.Connection
+    asleep: Client, owner: asyncpg.Connection
 ) -> None:
-    await ready(asleep, 1)
+    await create_ready(asleep, 1)
     await owner.execute("set role einvoice_service; set app.company_id = '1'")
     for column in ("body = ''", "on_absence = 'release'", "tin = ''"):
         with pytest.raises(Exception, match="permission denied"):
@@ -126,246 +137,291 @@ async def test_service_role_cannot_change_the_content_of_a_submission(
 
 
 async def test_batch_stays_within_the_portal_size_limit(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
     ]
-    ids = [await created(asleep, isReady=True, lineItems=lines) for _ in range(18)]
+    ids = [await create_invoice(asleep, isReady=True, lineItems=lines) for _ in range(18)]
     stored: Any = await owner.fetchval("select sum(octet_length(body)) from submissions")
     assert stored > batch.MOST_BYTES
     await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
-    assert await reach(owner, ids, "Valid") == {"Valid": 18}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 18}
     largest: Any = await owner.fetchval("select max(octet_length(body)) from submissions")
     assert largest <= batch.MOST_BYTES
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
 
 
 async def test_documents_with_the_same_number_are_sent_in_two_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
+    first = await create_invoice(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update invoices set code_year = code_year - 1")
-    second = await created(asleep, code=77, isReady=True)
-    third = await created(asleep, isReady=True)
+    second = await create_invoice(asleep, code=77, isReady=True)
+    third = await create_invoice(asleep, isReady=True)
     await start(company)
-    await reach(owner, [first, second, third], "Valid")
-    assert await sent(sandbox) == 2 and len(await sandbox.ledger()) == 3
+    await wait_for_statuses(owner, [first, second, third], "Valid")
+    assert await count_submits(sandbox) == 2 and len(await sandbox.ledger()) == 3
     submissions = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
     assert submissions[0] == submissions[2] != submissions[1]
 
 
 async def test_two_workers_merge_disjoint_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 150)
+    ids = await create_ready(asleep, 150)
     await asyncio.gather(start(company), start(company))
-    await reach(owner, ids, "Valid")
-    assert await once_each(sandbox, ids) and await sent(sandbox) <= 4
+    await wait_for_statuses(owner, ids, "Valid")
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 4
 
 
 @pytest.mark.parametrize("place", [0, 2])
 async def test_submission_with_a_failed_claim_is_sent_alone(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     place: int,
 ) -> None:
     """It may be what crashes the process, so it is not merged with others."""
-    ids = await ready(asleep, 5)
+    ids = await create_ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
     await owner.execute("update submissions set claims = 1 where id = $1", suspect)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 5}
-    assert await call_of(owner, ids[place]) == suspect and await states(owner) == {
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 5}
+    assert await call_of(owner, ids[place]) == suspect and await count_states(owner) == {
         "Merged": 4,
         "Accepted": 2,
     }
 
 
 async def test_submit_waits_for_the_batch_its_document_was_merged_into(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 5)
+    ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
-    waiting = [asyncio.create_task(submitted(asleep, invoice_id)) for invoice_id in ids]
+    waiting = [asyncio.create_task(submit(asleep, invoice_id)) for invoice_id in ids]
     await start(company)
     assert {(await answer)[0] for answer in waiting} == {200}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 async def test_interactive_submit_is_sent_alone_and_immediately(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 5)
-    alone = await created(asleep)
-    assert (await submitted(asleep, alone))[0] == 200
+    ids = await create_ready(asleep, 5)
+    alone = await create_invoice(asleep)
+    assert (await submit(asleep, alone))[0] == 200
     assert [entry["number"] for entry in await sandbox.ledger()] == [
-        f"INV-{int((await record(asleep, alone))['invoice_code']):05}"
+        f"INV-{int((await get_invoice(asleep, alone))['invoice_code']):05}"
     ]
     await start(company)
-    await reach(owner, ids, "Valid")
-    assert await sent(sandbox) == 2
+    await wait_for_statuses(owner, ids, "Valid")
+    assert await count_submits(sandbox) == 2
 
 
 async def test_waiting_or_merged_invoice_is_locked(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 3)
+    ids = await create_ready(asleep, 3)
     await sandbox.fault("submit", "slow", seconds=3)
     await start(company, PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
     for invoice_id in ids:
         assert (
-            await answered(asleep, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+            await request_json(asleep, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
         )[0] == 403
-        assert (await answered(asleep, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 403
+        assert (await request_json(asleep, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 403
         assert (
-            await answered(
+            await request_json(
                 asleep, "POST", f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
             )
         )[0] == 409
-    await reach(owner, ids, "Valid")
+    await wait_for_statuses(owner, ids, "Valid")
     assert (
-        await answered(asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted")
+        await request_json(
+            asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted"
+        )
     )[0] == 200
-    assert await reach(owner, ids, "Valid", "Cancelled") == {"Valid": 2, "Cancelled": 1}
+    assert await wait_for_statuses(owner, ids, "Valid", "Cancelled") == {"Valid": 2, "Cancelled": 1}
 
 
 # Outcomes
 
 
 async def test_rejected_document_of_a_batch_becomes_a_draft(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 4)
-    late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
+    ids = await create_ready(asleep, 4)
+    late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 4}
-    assert await reach(owner, [late], "Draft") == {"Draft": 1}
-    assert (await documents(asleep, late))[0]["errors"][0]["code"] == "CF321"
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
+    assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
+    assert (await get_documents(asleep, late))[0]["errors"][0]["code"] == "CF321"
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 async def test_invalid_document_of_a_batch_shows_its_errors(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 3)
-    strange = await created(asleep, isReady=True, buyer=STRANGER)
+    ids = await create_ready(asleep, 3)
+    strange = await create_invoice(asleep, isReady=True, buyer=STRANGER)
     await start(company)
-    assert await reach(owner, [*ids, strange], "Valid", "Invalid") == {"Valid": 3, "Invalid": 1}
-    assert [error["code"] for error in (await documents(asleep, strange))[0]["errors"]] == [
+    assert await wait_for_statuses(owner, [*ids, strange], "Valid", "Invalid") == {
+        "Valid": 3,
+        "Invalid": 1,
+    }
+    assert [error["code"] for error in (await get_documents(asleep, strange))[0]["errors"]] == [
         "ERR206"
     ]
 
 
 async def test_missing_validation_errors_do_not_delay_other_documents(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    strange = await ready(asleep, 2, buyer=STRANGER)
-    ids = await ready(asleep, 3)
+    strange = await create_ready(asleep, 2, buyer=STRANGER)
+    ids = await create_ready(asleep, 3)
     await sandbox.fault("details", "throttle", retry_after=2)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 3}
-    assert await reach(owner, strange, "Submitted", "Submitting") == {"Submitted": 2}
-    assert await reach(owner, strange, "Invalid") == {"Invalid": 2}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 3}
+    assert await wait_for_statuses(owner, strange, "Submitted", "Submitting") == {"Submitted": 2}
+    assert await wait_for_statuses(owner, strange, "Invalid") == {"Invalid": 2}
 
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
 async def test_document_that_breaks_a_batch_is_isolated(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     place: int,
     code: str,
 ) -> None:
-    ids = await ready(asleep, 9)
+    ids = await create_ready(asleep, 9)
     broken = ids[place]
     number = await owner.fetchval(
         "select number from submitted_documents where invoice_id = $1", broken
     )
     await sandbox.fault("submit", "refuse", number=number, code=code, times=100)
     await start(company)
-    assert await reach(owner, ids, "Valid", "Draft") == {"Valid": 8, "Draft": 1}
-    assert (await record(asleep, broken))["status"] == "Draft"
-    assert (await documents(asleep, broken))[0]["errors"][0]["code"] == code
+    assert await wait_for_statuses(owner, ids, "Valid", "Draft") == {"Valid": 8, "Draft": 1}
+    assert (await get_invoice(asleep, broken))["status"] == "Draft"
+    assert (await get_documents(asleep, broken))[0]["errors"][0]["code"] == code
     assert len(await sandbox.ledger()) == 8
     assert await owner.fetchval("select count(*) from submissions where state = 'Refused'") == 1
 
 
 async def test_refusal_of_the_issuer_rejects_the_whole_batch(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 5)
+    ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "foreign", times=10)
     await start(company)
-    assert await reach(owner, ids, "Draft") == {"Draft": 5}
-    assert await sent(sandbox) == 1 and not await sandbox.ledger()
+    assert await wait_for_statuses(owner, ids, "Draft") == {"Draft": 5}
+    assert await count_submits(sandbox) == 1 and not await sandbox.ledger()
 
 
 @pytest.mark.parametrize("kind, members", TAKEN)
 async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
 ) -> None:
-    ids = await ready(asleep, 7)
+    ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 7}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
 async def test_batch_that_never_arrived_is_resent_unchanged(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
 ) -> None:
-    ids = await ready(asleep, 7)
+    ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 7}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
-    assert await states(owner) == {"Merged": 7, "Accepted": 1}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert await count_states(owner) == {"Merged": 7, "Accepted": 1}
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
 async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     fault: str,
 ) -> None:
     """Four were accepted and one was rejected; the response was lost or truncated."""
-    ids = await ready(asleep, 4)
-    late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
+    ids = await create_ready(asleep, 4)
+    late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
     await sandbox.fault("submit", fault)
     service = await start(company)
-    assert await reach(owner, [late], "Draft") == {"Draft": 1}
-    assert await reach(owner, ids, "Valid") == {"Valid": 4}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
-    assert (await documents(service, late))[0]["errors"][0]["code"] == "CF321"
+    assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert (await get_documents(service, late))[0]["errors"][0]["code"] == "CF321"
 
 
-async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: list[Any]) -> None:
+async def submit_without_service(sandbox: Sandbox, tin: str, entries: list[Any]) -> None:
     """Submit entries of a request to the portal without the service."""
     form = {
         "client_id": "sandbox-client",
@@ -387,27 +443,29 @@ async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: list[Any]) -> N
     "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
 )
 async def test_only_missing_documents_of_a_batch_are_resent(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     parts: list[Any],
     submits: int,
 ) -> None:
-    ids = await ready(asleep, 5)
+    ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
-    await until(lambda: sent(sandbox))
+    await until(lambda: count_submits(sandbox))
     row: Any = await owner.fetchrow(
         "select tin, body from submissions where first_sent_at is not null"
     )
     entries = iter(json.loads(row["body"])["documents"])
     for part in parts:
-        await put_at_the_portal(sandbox, row["tin"], list(itertools.islice(entries, part)))
-    before = await sent(sandbox)
-    assert await reach(owner, ids, "Valid") == {"Valid": 5}
-    assert await once_each(sandbox, ids) and await sent(sandbox) - before == submits
+        await submit_without_service(sandbox, row["tin"], list(itertools.islice(entries, part)))
+    before = await count_submits(sandbox)
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 5}
+    assert (
+        await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) - before == submits
+    )
     found = await owner.fetchval(
         "select count(distinct submission_uid) from submissions where state = 'Accepted'"
     )
@@ -415,10 +473,14 @@ async def test_only_missing_documents_of_a_batch_are_resent(
 
 
 async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     """One document was listed; the others are listed only after an hour."""
-    ids = await ready(asleep, 4)
+    ids = await create_ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     await start(company, PORTAL_SETTLE_SECONDS="10")
@@ -434,40 +496,48 @@ async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
         first["submissionUid"],
         first["number"],
     )
-    assert await reach(owner, ids, "Valid") == {"Valid": 4}
-    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 async def test_false_absence_is_corrected_by_the_duplicate_response(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 6)
+    ids = await create_ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     await start(company)
     await until(sandbox.calls, lambda calls: calls["answers"].get("submit", {}).get("422"))
     await sandbox.settings(search_lag_seconds=0)
-    assert await reach(owner, ids, "Valid") == {"Valid": 6}
-    assert await once_each(sandbox, ids)
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
+    assert await is_sent_once_each(sandbox, ids)
 
 
 async def test_transient_error_keeps_the_batch_together(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 6)
+    ids = await create_ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
     await start(company)
-    assert await reach(owner, ids, "Valid") == {"Valid": 6}
-    assert await sent(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
+    assert await count_submits(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 
 async def test_uncertain_submissions_of_a_company_are_claimed_once(
-    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    ids = [await created(asleep) for _ in range(3)]
+    ids = [await create_invoice(asleep) for _ in range(3)]
     await sandbox.fault("submit", "accept_then_drop", times=3)
-    await asyncio.gather(*[submitted(asleep, invoice_id) for invoice_id in ids])
+    await asyncio.gather(*[submit(asleep, invoice_id) for invoice_id in ids])
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
@@ -485,8 +555,16 @@ async def test_uncertain_submissions_of_a_company_are_claimed_once(
 # Crashes
 
 
+class StartProcess(Protocol):
+    """The type of the fixture services."""
+
+    def __call__(self, **variables: str) -> Awaitable[Service]:
+        """Start a process of the service."""
+        ...
+
+
 @pytest.fixture
-async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
+async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[StartProcess]:
     """Yield a function that starts a process of the service; all are stopped at the end."""
     made = []
 
@@ -501,9 +579,9 @@ async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator
 
 
 async def test_kill_while_merging_loses_nothing(
-    asleep: TestClient, owner: asyncpg.Connection, services: Any, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
 ) -> None:
-    ids = await ready(asleep, 30)
+    ids = await create_ready(asleep, 30)
     async with owner.transaction():
         await owner.execute("lock table submitted_documents in share mode")
         service = await services()
@@ -514,31 +592,35 @@ async def test_kill_while_merging_loses_nothing(
         """
         await until(lambda: owner.fetchval(blocked))
         await service.kill()
-    assert await states(owner) == {"Queued": 30} and not await sandbox.ledger()
+    assert await count_states(owner) == {"Queued": 30} and not await sandbox.ledger()
     await service.start()
-    await reach(owner, ids, "Valid")
-    assert await once_each(sandbox, ids) and await sent(sandbox) <= 2
+    await wait_for_statuses(owner, ids, "Valid")
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 2
 
 
 async def test_batch_merged_by_a_killed_process_is_sent_by_another(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
-    ids = await ready(asleep, 10)
+    ids = await create_ready(asleep, 10)
     context = asleep.app[SUBMISSION_CONTEXT]
-    await batch.merge_waiting(context, await claimed(context))
-    assert await states(owner) == {"Queued": 1, "Merged": 10}
-    later = await ready(asleep, 5)
+    await batch.merge_waiting(context, await claim_next(context))
+    assert await count_states(owner) == {"Queued": 1, "Merged": 10}
+    later = await create_ready(asleep, 5)
     await start(company)
-    await reach(owner, ids + later, "Valid")
-    assert await once_each(sandbox, ids + later)
+    await wait_for_statuses(owner, ids + later, "Valid")
+    assert await is_sent_once_each(sandbox, ids + later)
 
 
 async def test_claim_on_a_merged_submission_sends_nothing(
-    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await ready(asleep, 3)
+    await create_ready(asleep, 3)
     context = asleep.app[SUBMISSION_CONTEXT]
-    claim = await claimed(context)
+    claim = await claim_next(context)
     submission = await batch.merge_waiting(context, claim)
     assert submission != claim and await batch.merge_waiting(context, claim) is None
     await send.send(context, claim)
@@ -546,35 +628,37 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):
         await send.send(context, Claim(other["company_id"], other["id"], 0))
         await send.send(context, Claim(other["company_id"], other["id"], 1))
-    assert await sent(sandbox) == 0
+    assert await count_submits(sandbox) == 0
     assert submission
     await send.send(context, submission)
-    assert await sent(sandbox) == 1 and len(await sandbox.ledger()) == 3
+    assert await count_submits(sandbox) == 1 and len(await sandbox.ledger()) == 3
 
 
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
 async def test_kill_while_sending_a_batch_sends_no_duplicates(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    services: Any,
+    services: StartProcess,
     sandbox: Sandbox,
     kind: str,
     taken: bool,
 ) -> None:
-    ids = await ready(asleep, 30)
+    ids = await create_ready(asleep, 30)
     await sandbox.fault("submit", kind, seconds=60)
     service = await services(PORTAL_TIMEOUT_SECONDS="60")
-    await until(lambda: sent(sandbox))
+    await until(lambda: count_submits(sandbox))
     if taken:
         await until(sandbox.ledger)
     await service.kill()
     await service.start()
-    await reach(owner, ids, "Valid")
-    assert await once_each(sandbox, ids) and await sent(sandbox) == (1 if taken else 2)
+    await wait_for_statuses(owner, ids, "Valid")
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == (
+        1 if taken else 2
+    )
 
 
 async def test_repeated_kills_of_two_processes_send_no_duplicates(
-    owner: asyncpg.Connection, company: Any, services: Any, sandbox: Sandbox
+    owner: asyncpg.Connection, company: Company, services: StartProcess, sandbox: Sandbox
 ) -> None:
     """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
     await owner.execute(AUTOMATIC)
@@ -604,7 +688,7 @@ async def test_repeated_kills_of_two_processes_send_no_duplicates(
         await pair[turn % 2].start()
     stop.set()
     await asyncio.gather(*writers)
-    await reach(owner, acknowledged, "Valid")
+    await wait_for_statuses(owner, acknowledged, "Valid")
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
     assert (
@@ -621,10 +705,10 @@ async def _reached(acknowledged: list[int], least: int) -> bool:
 
 
 async def test_large_backlog_of_a_company_does_not_delay_another(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     sandbox: Sandbox,
 ) -> None:
@@ -632,15 +716,15 @@ async def test_large_backlog_of_a_company_does_not_delay_another(
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     await owner.execute(AUTOMATIC)
     neighbour = await start(other, background=False)
-    many = await ready(asleep, 310)
+    many = await create_ready(asleep, 310)
     await sandbox.settings(rate_scale=0.5)
     # The answer to the first request is delayed until the neighbour's invoice is ready.
     await sandbox.fault("submit", "slow", seconds=4)
     times = {"PORTAL_TIMEOUT_SECONDS": "30", "PORTAL_LEASE_SECONDS": "60"}
     await start(company, PORTAL_RATE_SCALE="0.5", **times)
     await until(sandbox.ledger)
-    one = await ready(neighbour, 1)
-    await reach(owner, many + one, "Valid")
+    one = await create_ready(neighbour, 1)
+    await wait_for_statuses(owner, many + one, "Valid")
     taxpayers = [entry["taxpayer"] for entry in await sandbox.ledger()]
     assert taxpayers.index("C20880050020") in (100, 200) and len(taxpayers) == 311
     assert "429" not in (await sandbox.calls())["answers"]["submit"]

@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company
+from conftest import Client, Company, StartService, make_company
 from kit import (
     GENEROUS,
-    answered,
     buyer,
-    created,
-    filled,
+    create_invoice,
+    fill_path,
+    get_invoice,
     invoice,
     line,
+    list_routes,
+    normalise_error,
     note,
     open_integrations,
-    plain_refusal,
-    record,
-    routes,
+    request_json,
 )
 from no_json import NOT_A_BODY, NOT_JSON
 
@@ -135,11 +134,11 @@ def test_fast_and_careful_validators_agree(name: str) -> None:
         schema.fast_validator(schema_of(name)),
         schema.careful_validator(schema_of(name)),
     )
-    for body in [body_of(name), *(mutated(body_of(name), chance) for _ in range(150))]:
+    for body in [body_of(name), *(mutate(body_of(name), chance) for _ in range(150))]:
         assert fast.is_valid(body) == careful.is_valid(body), body
 
 
-def mutated(body: Any, chance: random.Random) -> Any:
+def mutate(body: Any, chance: random.Random) -> Any:
     """Return a copy of a body with one to three members or entries changed, removed or added."""
     body = deepcopy(body)
     for _ in range(chance.randint(1, 3)):
@@ -149,13 +148,13 @@ def mutated(body: Any, chance: random.Random) -> Any:
         elif chance.random() < 0.15 and isinstance(holder, dict):
             holder[
                 chance.choice(["supplier", "exchangeRate", "currencyCode", "discount", "nothing"])
-            ] = odd(chance)
+            ] = choose_odd_value(chance)
         else:
-            _put(holder, key, odd(chance))
+            _put(holder, key, choose_odd_value(chance))
     return body
 
 
-def odd(chance: random.Random) -> Any:
+def choose_odd_value(chance: random.Random) -> Any:
     return deepcopy(chance.choice(ODD))
 
 
@@ -185,26 +184,28 @@ JSON_TYPE = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys for every surface and no limits."""
     return await on_every_surface(start, company, environment)
 
 
 async def on_every_surface(
-    start: Any, company: Any, environment: dict[str, str], **variables: str
-) -> TestClient:
+    start: StartService, company: Company, environment: dict[str, str], **variables: str
+) -> Client:
     api = await start(company, **GENEROUS, **variables)
     await open_integrations(api, environment)
     return api
 
 
-async def refused(api: TestClient, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
+async def reject(api: Client, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
     """Return (status, member names) of a rejection, in the shape of the company API."""
-    status, body = plain_refusal(path, *await answered(api, method, filled(path), **request))
+    status, body = normalise_error(
+        path, *await request_json(api, method, fill_path(path), **request)
+    )
     return status, set(body)
 
 
-async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: TestClient) -> None:
+async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: Client) -> None:
     operations = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
     assert [(each.method, each.path) for each in operations if not each.body] == []
     for each in operations:
@@ -213,14 +214,14 @@ async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: T
             (NOT_A_BODY, 422, {"message", "errors"}),
         ):
             asked = [
-                refused(everywhere, each.method, each.path, data=data, headers=JSON_TYPE)
+                reject(everywhere, each.method, each.path, data=data, headers=JSON_TYPE)
                 for data in inputs.values()
             ]
             for name, given in zip(inputs, await asyncio.gather(*asked), strict=False):
                 assert given == (status, members), (each.method, each.path, name)
 
 
-async def test_every_route_rejects_other_content_types(everywhere: TestClient) -> None:
+async def test_every_route_rejects_other_content_types(everywhere: Client) -> None:
     types = (
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -228,48 +229,48 @@ async def test_every_route_rejects_other_content_types(everywhere: TestClient) -
         "multipart/form-data",
         "text/json",
     )
-    for method, path in routes(everywhere, "POST", "PUT"):
+    for method, path in list_routes(everywhere, "POST", "PUT"):
         for kind in types:
-            given = await refused(
+            given = await reject(
                 everywhere, method, path, data=b"{}", headers={"Content-Type": kind}
             )
             assert given == (415, {"message"}), (method, path, kind)
 
 
 async def test_content_type_is_case_insensitive_and_may_have_a_charset(
-    api: TestClient,
+    api: Client,
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     for kind in (
         "application/json; charset=utf-8",
         "Application/JSON",
         "application/json;charset=UTF-16",
     ):
-        given, body = await answered(
+        given, body = await request_json(
             api, "PUT", f"/api/invoices/{invoice_id}", data=b"{}", headers={"Content-Type": kind}
         )
         assert given == 200, (kind, body)
 
 
-async def test_every_route_rejects_a_compressed_body(everywhere: TestClient) -> None:
-    for method, path in routes(everywhere, "POST", "PUT"):
+async def test_every_route_rejects_a_compressed_body(everywhere: Client) -> None:
+    for method, path in list_routes(everywhere, "POST", "PUT"):
         for encoding, data in (
             ("gzip", gzip.compress(b"{}")),
             ("compress", b"{}"),
             ("strange", b"{}"),
         ):
             headers = {**JSON_TYPE, "Content-Encoding": encoding}
-            given = await refused(everywhere, method, path, data=data, headers=headers)
+            given = await reject(everywhere, method, path, data=data, headers=headers)
             assert given == (415, {"message"}), (method, path, encoding)
 
 
 async def test_every_route_rejects_a_body_over_the_size_limit(
-    start: Any, company: Any, environment: dict[str, str]
+    start: StartService, company: Company, environment: dict[str, str]
 ) -> None:
     api = await on_every_surface(start, company, environment, MAX_BODY_BYTES="4096")
-    for method, path in routes(api, "POST", "PUT"):
+    for method, path in list_routes(api, "POST", "PUT"):
         for data in (b" " * 4097, _pieces(5)):
-            given = await refused(api, method, path, data=data, headers=JSON_TYPE)
+            given = await reject(api, method, path, data=data, headers=JSON_TYPE)
             assert given == (413, {"message"}), (method, path)
 
 
@@ -279,91 +280,97 @@ async def _pieces(count: int) -> AsyncIterator[bytes]:
         yield b" " * 1000
 
 
-async def test_body_of_exactly_the_size_limit_is_accepted(start: Any, company: Any) -> None:
+async def test_body_of_exactly_the_size_limit_is_accepted(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, MAX_BODY_BYTES="4096")
     body = json.dumps(invoice()).encode()
-    assert (await answered(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE))[
-        0
-    ] == 201
+    assert (
+        await request_json(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE)
+    )[0] == 201
 
 
-async def test_default_body_size_limit_is_2_mib(api: TestClient) -> None:
+async def test_default_body_size_limit_is_2_mib(api: Client) -> None:
     for data, status in ((b" " * (2 * 1024 * 1024), 422), (b" " * (2 * 1024 * 1024 + 1), 413)):
-        assert (await answered(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[
+        assert (await request_json(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[
             0
         ] == status
 
 
-async def test_missing_body_is_an_empty_object(api: TestClient) -> None:
-    invoice_id = await created(api)
+async def test_missing_body_is_an_empty_object(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     for data in (None, b"", b" \r\n\t"):
         headers = JSON_TYPE if data else {}
         assert (
-            await answered(api, "PUT", f"/api/invoices/{invoice_id}", data=data, headers=headers)
+            await request_json(
+                api, "PUT", f"/api/invoices/{invoice_id}", data=data, headers=headers
+            )
         )[0] == 200, data
 
 
 async def test_whitespace_body_counts_as_missing_for_any_content_type(
-    everywhere: TestClient,
+    everywhere: Client,
 ) -> None:
     """The response equals that of a request without a body: never a 415."""
-    for method, path in routes(everywhere, "POST", "PUT"):
-        expected = await answered(everywhere, method, filled(path, 10**15))
+    for method, path in list_routes(everywhere, "POST", "PUT"):
+        expected = await request_json(everywhere, method, fill_path(path, 10**15))
         for kind in (None, "text/plain", "application/json", "application/x-www-form-urlencoded"):
             headers = {"Content-Type": kind} if kind else {}
             skip = () if kind else ("Content-Type",)
             request = {"data": b" \r\n\t ", "headers": headers, "skip_auto_headers": skip}
-            given = await answered(everywhere, method, filled(path, 10**15), **request)
+            given = await request_json(everywhere, method, fill_path(path, 10**15), **request)
             assert given[0] == expected[0] and given[0] != 415, (method, path, kind)
             if path != "/api/companies":
                 assert given == expected, (method, path, kind)
 
 
-async def test_whitespace_body_is_accepted_by_actions(api: TestClient) -> None:
-    invoice_id = await created(api)
+async def test_whitespace_body_is_accepted_by_actions(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     for path in ("preflight", "submit-to-portal", "cancel-latest-invoice-submitted"):
         request = {"data": b" \n", "skip_auto_headers": ("Content-Type",)}
-        status, body = await answered(api, "POST", f"/api/invoices/{invoice_id}/{path}", **request)
+        status, body = await request_json(
+            api, "POST", f"/api/invoices/{invoice_id}/{path}", **request
+        )
         assert status == 200, (path, body)
 
 
-async def test_32_levels_of_nesting_are_stored_and_returned(api: TestClient) -> None:
+async def test_32_levels_of_nesting_are_stored_and_returned(api: Client) -> None:
     deep: Any = 1
     for _ in range(30):
         deep = [deep]
-    invoice_id = await created(api, buyer=buyer(deep=deep))
-    assert (await record(api, invoice_id))["buyer"]["deep"] == deep
-    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={}))[0] == 200
+    invoice_id = await create_invoice(api, buyer=buyer(deep=deep))
+    assert (await get_invoice(api, invoice_id))["buyer"]["deep"] == deep
+    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={}))[0] == 200
 
 
-async def test_any_text_except_nul_is_returned_unchanged(api: TestClient) -> None:
+async def test_any_text_except_nul_is_returned_unchanged(api: Client) -> None:
     text = '  "\\\u0001\u007f\u2028\ufffe\ufeff 王👩‍🌾 é́ عائشة \U0010ffff  '
-    invoice_id = await created(api, buyer=buyer(name=text, **{text: text}))
-    stored = (await record(api, invoice_id))["buyer"]
+    invoice_id = await create_invoice(api, buyer=buyer(name=text, **{text: text}))
+    stored = (await get_invoice(api, invoice_id))["buyer"]
     assert stored["name"] == text and stored[text] == text
 
 
 # Error messages
 
 
-async def refusals(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def get_violations(api: Client, **changes: Any) -> dict[str, Any]:
     """Return {path: (rule, message)} of a rejected creation."""
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
+    status, body = await request_json(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: (error["rule"], error["message"]) for error in body["errors"]}
 
 
-async def test_unknown_member_is_reported_with_a_suggestion(api: TestClient) -> None:
-    violations = await refusals(api, lineItem=[], zzz=1)
+async def test_unknown_member_is_reported_with_a_suggestion(api: Client) -> None:
+    violations = await get_violations(api, lineItem=[], zzz=1)
     assert violations == {
         "/lineItem": ("unknown", "lineItem is not a known member. Did you mean lineItems?"),
         "/zzz": ("unknown", "zzz is not a known member."),
     }
 
 
-async def test_all_violations_are_reported_with_their_paths(api: TestClient) -> None:
+async def test_all_violations_are_reported_with_their_paths(api: Client) -> None:
     items = [line(description=" "), line(unit={"code": "KGM", "price": "1"})]
-    violations = await refusals(
+    violations = await get_violations(
         api, type="RECEIPT", code=0, issueDateTime="today", lineItems=items, **{"a/b~c": 1}
     )
     assert {path: rule for path, (rule, _) in violations.items()} == {
@@ -377,16 +384,18 @@ async def test_all_violations_are_reported_with_their_paths(api: TestClient) -> 
     }
 
 
-async def test_at_most_fifty_violations_are_reported(api: TestClient) -> None:
-    assert len(await refusals(api, lineItems=[line(description="")] * 200)) == 50
-    assert len(await refusals(api, lineItems=[line(originCountry="XXX")] * 200)) == 50
-    assert len(await refusals(api, **{f"member{number}": 1 for number in range(200)})) == 50
+async def test_at_most_fifty_violations_are_reported(api: Client) -> None:
+    assert len(await get_violations(api, lineItems=[line(description="")] * 200)) == 50
+    assert len(await get_violations(api, lineItems=[line(originCountry="XXX")] * 200)) == 50
+    assert len(await get_violations(api, **{f"member{number}": 1 for number in range(200)})) == 50
 
 
-async def test_document_with_more_than_1000_lines_is_rejected(api: TestClient) -> None:
+async def test_document_with_more_than_1000_lines_is_rejected(api: Client) -> None:
     for count, status in ((1000, 201), (1001, 422), (5000, 422)):
         assert (
-            await answered(api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count))
+            await request_json(
+                api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count)
+            )
         )[0] == status
 
 
@@ -473,29 +482,31 @@ CODES = (
 )
 
 
-async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: TestClient) -> None:
+async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: Client) -> None:
     for changes, path, words in CODES:
-        rule, message = (await refusals(api, **changes))[path]
+        rule, message = (await get_violations(api, **changes))[path]
         assert rule == "code"
         assert all(word in message for word in words), message
 
 
-async def test_updates_and_notes_check_the_same_codes(api: TestClient) -> None:
-    invoice_id = await created(api)
+async def test_updates_and_notes_check_the_same_codes(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     wrong = [line(originCountry="MY")]
     for method, path, body in (
         ("PUT", f"/api/invoices/{invoice_id}", {"lineItems": wrong}),
         ("POST", f"/api/invoices/{invoice_id}/adjustment-note", note(lineItems=wrong)),
     ):
-        status, refusal = await answered(api, method, path, json=body)
+        status, refusal = await request_json(api, method, path, json=body)
         assert (status, refusal["errors"][0]["path"]) == (422, "/lineItems/0/originCountry")
 
 
 async def test_body_is_validated_before_the_record_is_read(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await on_every_surface(start, await make_company(environment), environment)
-    invoice_id = await created(api)
-    for method, path in routes(stranger, "POST", "PUT"):
-        given = await answered(stranger, method, filled(path, invoice_id), json={"nothing": 1})
-        assert plain_refusal(path, *given)[0] == 422, (method, path)
+    invoice_id = await create_invoice(api)
+    for method, path in list_routes(stranger, "POST", "PUT"):
+        given = await request_json(
+            stranger, method, fill_path(path, invoice_id), json={"nothing": 1}
+        )
+        assert normalise_error(path, *given)[0] == 422, (method, path)

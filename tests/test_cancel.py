@@ -6,18 +6,17 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
-    answered,
-    cancelled,
-    created,
-    documents,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
     note,
-    reaches,
-    record,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
 
 from service import failpoints
@@ -35,12 +34,12 @@ UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
 PATIENT = {"PORTAL_SETTLE_SECONDS": "600", "PORTAL_RECHECK_SECONDS": "3600"}
 
 
-async def test_cancelling_a_valid_document_succeeds(api: TestClient, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
-    status, body = await cancelled(api, invoice_id, reason="Wrong buyer")
+async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
+    status, body = await cancel_latest(api, invoice_id, reason="Wrong buyer")
     assert status == 200 and body["success"] is True
-    assert (await record(api, invoice_id))["status"] == "Cancelled"
-    (document,) = await documents(api, invoice_id)
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
+    (document,) = await get_documents(api, invoice_id)
     assert (
         document["status"] == "Cancelled"
         and document["cancel_reason"] == "Wrong buyer"
@@ -49,70 +48,70 @@ async def test_cancelling_a_valid_document_succeeds(api: TestClient, sandbox: Sa
     assert (await sandbox.ledger())[0]["status"] == "Cancelled"
 
 
-async def test_cancelling_a_never_submitted_invoice_is_rejected(api: TestClient) -> None:
-    assert await cancelled(api, await created(api)) == (403, {"message": NONE})
+async def test_cancelling_a_never_submitted_invoice_is_rejected(api: Client) -> None:
+    assert await cancel_latest(api, await create_invoice(api)) == (403, {"message": NONE})
 
 
-async def test_cancelling_a_cancelled_document_is_rejected(api: TestClient) -> None:
-    invoice_id = await valid_invoice(api)
-    await cancelled(api, invoice_id)
-    assert await cancelled(api, invoice_id) == (403, {"message": CLOSED})
+async def test_cancelling_a_cancelled_document_is_rejected(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    await cancel_latest(api, invoice_id)
+    assert await cancel_latest(api, invoice_id) == (403, {"message": CLOSED})
 
 
 @pytest.mark.parametrize("seconds, status", [(HOURS_72 - 5, 200), (HOURS_72 + 1, 403)])
 async def test_cancellation_is_allowed_for_72_hours(
-    api: TestClient, owner: asyncpg.Connection, seconds: int, status: int
+    api: Client, owner: asyncpg.Connection, seconds: int, status: int
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await owner.execute(
         "update submitted_documents "
         "set submitted_at = clock_timestamp() - $1 * interval '1 second'",
         seconds,
     )
-    assert (await cancelled(api, invoice_id))[0] == status
+    assert (await cancel_latest(api, invoice_id))[0] == status
 
 
 async def test_late_cancellation_has_the_specified_message(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await owner.execute(
         "update submitted_documents set submitted_at = clock_timestamp() - interval '73 hours'"
     )
-    assert await cancelled(api, invoice_id) == (403, {"message": LATE})
+    assert await cancel_latest(api, invoice_id) == (403, {"message": LATE})
 
 
 async def test_portal_rejection_of_a_late_cancellation_is_passed_on(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.move_clock(HOURS_72 + 60)
     expected = {
         "message": "Document status can't be changed after limit time exceeded",
         "code": "OperationPeriodOver",
     }
-    assert await cancelled(api, invoice_id) == (400, expected)
-    assert (await record(api, invoice_id))["status"] == "Valid"
+    assert await cancel_latest(api, invoice_id) == (400, expected)
+    assert (await get_invoice(api, invoice_id))["status"] == "Valid"
 
 
 async def test_cancelling_a_document_under_validation_is_left_to_the_portal(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     expected = {
         "message": "Document status has already been rejected or invalid",
         "code": "IncorrectState",
     }
-    assert await cancelled(api, invoice_id) == (400, expected)
-    assert (await record(api, invoice_id))["status"] == "Submitted"
+    assert await cancel_latest(api, invoice_id) == (400, expected)
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitted"
 
 
 async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         assert response.status == 201, await response.text()
     await owner.execute("update adjustment_notes set status = 'Valid'")
@@ -120,32 +119,32 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
         "message": "Document is currently being referenced by another document",
         "code": "ActiveReferencingDocuments",
     }
-    assert await cancelled(api, invoice_id) == (400, expected)
+    assert await cancel_latest(api, invoice_id) == (400, expected)
     assert (await sandbox.ledger())[0]["status"] == "Valid"
 
 
-async def test_cancelled_invoice_can_be_resubmitted(api: TestClient, sandbox: Sandbox) -> None:
+async def test_cancelled_invoice_can_be_resubmitted(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(duplicate_window_seconds=7200)
-    invoice_id = await valid_invoice(api)
-    await cancelled(api, invoice_id)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
-    assert [document["status"] for document in await documents(api, invoice_id)] == [
+    invoice_id = await create_valid_invoice(api)
+    await cancel_latest(api, invoice_id)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    assert [document["status"] for document in await get_documents(api, invoice_id)] == [
         "Valid",
         "Cancelled",
     ]
 
 
 async def test_failed_cancellation_request_leaves_the_document_valid(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     """Nothing was sent, so no settling time applies."""
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "throttle", retry_after=1)
-    assert await cancelled(api, invoice_id) == (400, {"message": FAILED})
-    (document,) = await documents(api, invoice_id)
+    assert await cancel_latest(api, invoice_id) == (400, {"message": FAILED})
+    (document,) = await get_documents(api, invoice_id)
     assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
-    await until(lambda: cancelled(api, invoice_id), lambda answer: answer[0] == 200)
+    await until(lambda: cancel_latest(api, invoice_id), lambda answer: answer[0] == 200)
 
 
 @pytest.mark.parametrize(
@@ -153,54 +152,54 @@ async def test_failed_cancellation_request_leaves_the_document_valid(
     [("accept_then_drop", {}), ("error_after", {"status": 500}), ("slow", {"seconds": 3})],
 )
 async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
-    api: TestClient, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    api: Client, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", kind, **members)
-    assert (await cancelled(api, invoice_id))[0] == 200
-    assert (await record(api, invoice_id))["status"] == "Cancelled"
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
 
 
 async def test_cancellation_without_any_response_is_resolved_in_background(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "error_after", status=500)
     await sandbox.fault("details", "error_before", status=503)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_concurrent_cancellations_send_one_request(api: TestClient, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
-    answers = await asyncio.gather(*[cancelled(api, invoice_id) for _ in range(50)])
+async def test_concurrent_cancellations_send_one_request(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
+    answers = await asyncio.gather(*[cancel_latest(api, invoice_id) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [200] + [403] * 49
     assert (await sandbox.calls())["calls"]["state"] == 1
 
 
 async def test_note_is_rejected_while_the_invoice_is_being_cancelled(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow", seconds=1)
-    answer = asyncio.create_task(cancelled(api, invoice_id))
+    answer = asyncio.create_task(cancel_latest(api, invoice_id))
     await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
-    assert (await noted(api, invoice_id)) == 403
+    assert (await request_note(api, invoice_id)) == 403
     assert (await answer)[0] == 200
 
 
 async def test_note_waits_for_a_lock_on_the_invoice(
-    api: TestClient, owner: asyncpg.Connection, database: str
+    api: Client, owner: asyncpg.Connection, database: str
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     async with owner.transaction():
         await owner.execute(
             "update submitted_documents "
             "set cancelling_until = clock_timestamp() + interval '1 minute'"
         )
         await owner.execute("select from invoices for update")
-        answer = asyncio.create_task(noted(api, invoice_id))
+        answer = asyncio.create_task(request_note(api, invoice_id))
         waiting = (
             "select count(*) from pg_stat_activity "
             "where wait_event_type = 'Lock' and datname = current_database()"
@@ -209,26 +208,26 @@ async def test_note_waits_for_a_lock_on_the_invoice(
     assert await answer == 403
 
 
-async def noted(api: TestClient, invoice_id: int) -> int:
+async def request_note(api: Client, invoice_id: int) -> int:
     """Return the status of the creation of a note."""
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         return response.status
 
 
-async def test_invalid_cancellation_body_is_rejected(api: TestClient) -> None:
-    invoice_id = await valid_invoice(api)
-    assert (await cancelled(api, invoice_id, reasn="x"))[0] == 422
-    assert (await cancelled(api, invoice_id, reason="x" * 301))[0] == 422
-    assert (await cancelled(api, invoice_id, reason="x" * 300))[0] == 200
+async def test_invalid_cancellation_body_is_rejected(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert (await cancel_latest(api, invoice_id, reasn="x"))[0] == 422
+    assert (await cancel_latest(api, invoice_id, reason="x" * 301))[0] == 422
+    assert (await cancel_latest(api, invoice_id, reason="x" * 300))[0] == 200
 
 
 async def test_stale_poll_does_not_undo_a_cancellation(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The portal reported Valid before the cancellation; the report is processed afterwards."""
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
-    await reaches(api, invoice_id, "Valid")
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    await wait_for_status(api, invoice_id, "Valid")
     await sandbox.fault("submission", "slow", seconds=0.5)
     looks = (await sandbox.calls())["calls"]["submission"]
     await owner.execute("update submissions set not_before = now()")
@@ -237,68 +236,70 @@ async def test_stale_poll_does_not_undo_a_cancellation(
     async with api.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
     await until(lambda: owner.fetchval("select lease_until is null from submissions"))
-    assert (await record(api, invoice_id))["status"] == "Cancelled"
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
 
 
 # Requests without a clear response, which the portal may process late
 
 
-async def lost(sandbox: Sandbox) -> None:
+async def lose_next_request(sandbox: Sandbox) -> None:
     """Make the portal lose the next cancellation request. aiohttp retries a PUT once by itself."""
     await sandbox.fault("state", "drop", times=2)
 
 
-async def under_way(api: TestClient, invoice_id: int) -> str | None:
+async def get_request_time(api: Client, invoice_id: int) -> str | None:
     """Return when the pending cancellation of the latest document was requested."""
-    return (await documents(api, invoice_id))[0]["cancellation_requested_at"]
+    return (await get_documents(api, invoice_id))[0]["cancellation_requested_at"]
 
 
-async def looks(sandbox: Sandbox) -> int:
+async def count_detail_requests(sandbox: Sandbox) -> int:
     """Return how often the details of a document were read."""
     return (await sandbox.calls())["calls"].get("details", 0)
 
 
 async def test_cancellation_that_the_portal_processes_late_is_found(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal processes the request after the service has given up and has read Valid."""
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow_before", seconds=6)
-    assert await cancelled(api, invoice_id, reason="Wrong buyer") == UNKNOWN
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
-    (document,) = await documents(api, invoice_id)
+    assert await cancel_latest(api, invoice_id, reason="Wrong buyer") == UNKNOWN
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    (document,) = await get_documents(api, invoice_id)
     assert document["cancel_reason"] == "Wrong buyer" and document["cancelled_at"]
     assert document["cancellation_requested_at"] is None
 
 
 async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    await until(lambda: looks(sandbox), lambda count: count >= 4)
-    assert (await record(api, invoice_id))["status"] == "Valid" and await under_way(api, invoice_id)
-    await sandbox.cancel((await documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
-    assert (await documents(api, invoice_id))[0]["cancel_reason"] == "Late"
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    await until(lambda: count_detail_requests(sandbox), lambda count: count >= 4)
+    assert (await get_invoice(api, invoice_id))["status"] == "Valid" and await get_request_time(
+        api, invoice_id
+    )
+    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    assert (await get_documents(api, invoice_id))[0]["cancel_reason"] == "Late"
 
 
 async def test_notes_are_blocked_while_a_cancellation_is_unclear(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """No note is created, and an existing draft note is not submitted."""
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         draft = (await response.json())["data"]["id"]
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    await until(lambda: looks(sandbox), lambda count: count >= 3)
-    assert await noted(api, invoice_id) == 403
-    status, body = await answered(
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    await until(lambda: count_detail_requests(sandbox), lambda count: count >= 3)
+    assert await request_note(api, invoice_id) == 403
+    status, body = await request_json(
         api, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={}
     )
     assert (status, body["message"]) == (
@@ -309,28 +310,30 @@ async def test_notes_are_blocked_while_a_cancellation_is_unclear(
 
 
 async def test_cancellation_never_processed_ends_after_the_settling_time(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="5")
-    invoice_id = await valid_invoice(api)
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    assert await noted(api, invoice_id) == 403
-    await until(lambda: under_way(api, invoice_id), lambda requested_at: requested_at is None)
-    (document,) = await documents(api, invoice_id)
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert await request_note(api, invoice_id) == 403
+    await until(
+        lambda: get_request_time(api, invoice_id), lambda requested_at: requested_at is None
+    )
+    (document,) = await get_documents(api, invoice_id)
     assert (document["status"], document["cancel_reason"]) == ("Valid", None)
-    assert await noted(api, invoice_id) == 201
+    assert await request_note(api, invoice_id) == 201
 
 
 async def test_repeated_cancellation_resends_the_request(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    assert (await cancelled(api, invoice_id))[0] == 200
-    assert (await record(api, invoice_id))["status"] == "Cancelled" and await under_way(
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled" and await get_request_time(
         api, invoice_id
     ) is None
 
@@ -339,41 +342,47 @@ async def test_repeated_cancellation_resends_the_request(
     "kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
 )
 async def test_repeated_cancellation_does_not_shorten_the_settling_time(
-    start: Any, company: Any, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     """The second request is refused or not sent; the portal may still process the first one."""
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    requested_at = await under_way(api, invoice_id)
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    requested_at = await get_request_time(api, invoice_id)
     await sandbox.fault("state", kind, **members)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    assert await under_way(api, invoice_id) == requested_at and await noted(api, invoice_id) == 403
-    await sandbox.cancel((await documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert (
+        await get_request_time(api, invoice_id) == requested_at
+        and await request_note(api, invoice_id) == 403
+    )
+    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
 async def test_rejection_with_a_code_ends_a_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "refuse", code="OperationPeriodOver")
-    status, body = await cancelled(api, invoice_id)
+    status, body = await cancel_latest(api, invoice_id)
     assert (status, body["code"]) == (400, "OperationPeriodOver")
-    assert await under_way(api, invoice_id) is None and await noted(api, invoice_id) == 201
+    assert (
+        await get_request_time(api, invoice_id) is None
+        and await request_note(api, invoice_id) == 201
+    )
 
 
 async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """It was cancelled on the portal's website, and the service has not noticed yet."""
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
-    await sandbox.cancel((await documents(api, invoice_id))[0]["uuid"], "By hand")
-    assert (await cancelled(api, invoice_id))[0] == 200
-    (document,) = await documents(api, invoice_id)
+    invoice_id = await create_valid_invoice(api)
+    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "By hand")
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    (document,) = await get_documents(api, invoice_id)
     assert (document["status"], document["cancel_reason"]) == ("Cancelled", "By hand")
 
 
@@ -381,32 +390,32 @@ async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
     "kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})]
 )
 async def test_malformed_response_leaves_a_cancellation_unclear(
-    start: Any, company: Any, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", kind, **members)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    assert await under_way(api, invoice_id)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert await get_request_time(api, invoice_id)
 
 
 async def test_concurrent_requests_share_an_unclear_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The request is not sent again for each of them."""
     api = await start(company, **PATIENT)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow_before", seconds=600)
-    answers = await asyncio.gather(*[cancelled(api, invoice_id) for _ in range(10)])
+    answers = await asyncio.gather(*[cancel_latest(api, invoice_id) for _ in range(10)])
     assert answers == [UNKNOWN] * 10
     assert (await sandbox.calls())["calls"]["state"] == 1
 
 
 async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
-    api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Another process has claimed the cancellation and may still send the request."""
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     impatient = await start(company, background=False, SUBMIT_WAIT_SECONDS="0.5")
     await owner.execute(
         """
@@ -415,23 +424,29 @@ async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
                    cancel_sent_by = clock_timestamp() + interval '1 hour'
             """
     )
-    assert await cancelled(impatient, invoice_id) == UNKNOWN
+    assert await cancel_latest(impatient, invoice_id) == UNKNOWN
 
 
 async def test_process_with_an_expired_claim_sends_no_cancellation(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    api: Client,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     held_up = await start(company, background=False, PORTAL_LEASE_SECONDS="0.5")
     monkeypatch.setitem(failpoints._actions, "before_cancel_sent", lambda: time.sleep(1))
-    assert (await cancelled(held_up, invoice_id))[0] == 400
+    assert (await cancel_latest(held_up, invoice_id))[0] == 400
     assert (await sandbox.calls())["calls"].get("state", 0) == 0
-    await until(lambda: under_way(api, invoice_id), lambda requested_at: requested_at is None)
-    assert (await record(api, invoice_id))["status"] == "Valid"
+    await until(
+        lambda: get_request_time(api, invoice_id), lambda requested_at: requested_at is None
+    )
+    assert (await get_invoice(api, invoice_id))["status"] == "Valid"
 
 
 async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(
         company,
@@ -439,9 +454,9 @@ async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
         PORTAL_RECHECK_SECONDS="0.3",
         PORTAL_SETTLE_SECONDS="600",
     )
-    invoice_id = await valid_invoice(api)
-    await lost(sandbox)
-    assert await cancelled(api, invoice_id) == UNKNOWN
-    await sandbox.cancel((await documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
-    assert await under_way(api, invoice_id) is None
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    assert await get_request_time(api, invoice_id) is None

@@ -1,21 +1,21 @@
 """A short chaos run, and tests of its judge, proxy and reports."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from chaos import judge, report, schedule
 from chaos.clients import Record
 from chaos.counters import Counters
+from chaos.portal import Administration
 from chaos.proxy import Proxy
 from chaos.season import Size, play
-from conftest import Sandbox
-from kit import line, valid_invoice
+from conftest import Client, Company, Sandbox
+from kit import create_valid_invoice, line
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
@@ -37,26 +37,32 @@ async def test_short_chaos_run_loses_nothing_and_sends_no_duplicates(tmp_path: P
 
 
 @pytest.fixture
-async def acknowledged(api: TestClient, company: Any) -> Record:
+async def acknowledged(api: Client, company: Company) -> Record:
     """Return the client's record of an invoice that is submitted and Valid."""
-    return Record(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
+    return Record(company.id, 0, await create_valid_invoice(api), TEXT, is_submitted=True)
+
+
+class Judge(Protocol):
+    """The type of the fixture judged."""
+
+    def __call__(self, detects: bool = False) -> Awaitable[set[str]]:
+        """Return the names of the violated rules."""
+        ...
 
 
 @pytest.fixture
-def judged(
-    database: str, sandbox: Sandbox, acknowledged: Record
-) -> Callable[..., Awaitable[set[str]]]:
+def judged(database: str, sandbox: Sandbox, acknowledged: Record) -> Judge:
     """Return a function that returns the names of the violated rules."""
 
     async def violated(detects: bool = False) -> set[str]:
-        counters = Counters()
-        judge.judge(await judge.collect_facts(database, sandbox, [acknowledged], detects), counters)
+        counters, portal = Counters(), Administration(sandbox.base)
+        judge.judge(await judge.collect_facts(database, portal, [acknowledged], detects), counters)
         return {line.partition(":")[0] for line in counters.violations}
 
     return violated
 
 
-async def test_judge_reports_no_violation_of_a_correct_run(judged: Any) -> None:
+async def test_judge_reports_no_violation_of_a_correct_run(judged: Judge) -> None:
     assert await judged() == set()
 
 
@@ -82,7 +88,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("statement", LOSSES)
 async def test_judge_reports_lost_effects(
-    judged: Any, owner: asyncpg.Connection, statement: Any
+    judged: Judge, owner: asyncpg.Connection, statement: Any
 ) -> None:
     await owner.execute(statement)
     assert await judged() == LOSSES[statement]
@@ -90,7 +96,7 @@ async def test_judge_reports_lost_effects(
 
 @pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
 async def test_judge_reports_an_unknown_cancellation(
-    judged: Any, sandbox: Sandbox, detects: bool, found: Any
+    judged: Judge, sandbox: Sandbox, detects: bool, found: Any
 ) -> None:
     """With too short a settling time, the portal may have processed it later."""
     await sandbox.cancel((await sandbox.ledger())[0]["uuid"], "Late")
@@ -99,7 +105,7 @@ async def test_judge_reports_an_unknown_cancellation(
 
 @pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
 async def test_judge_reports_acknowledged_changes_that_are_missing(
-    judged: Any, acknowledged: Any, claim: dict[str, Any]
+    judged: Judge, acknowledged: Record, claim: dict[str, Any]
 ) -> None:
     for name, value in claim.items():
         setattr(acknowledged, name, value)
@@ -110,17 +116,17 @@ async def test_judge_reports_acknowledged_changes_that_are_missing(
     "detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())]
 )
 async def test_judge_reports_documents_sent_twice(
-    judged: Any, sandbox: Sandbox, owner: asyncpg.Connection, detects: bool, found: Any
+    judged: Judge, sandbox: Sandbox, owner: asyncpg.Connection, detects: bool, found: Any
 ) -> None:
     """The same bytes are sent again, to portals with and without late duplicate detection."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
     body: Any = await owner.fetchval("select body from submissions")
-    await resent(sandbox, body)
+    await send_again(sandbox, body)
     assert len(await sandbox.ledger()) == 2
     assert await judged(detects) == found
 
 
-async def resent(sandbox: Sandbox, body: str) -> None:
+async def send_again(sandbox: Sandbox, body: str) -> None:
     login = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",

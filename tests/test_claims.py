@@ -7,8 +7,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, record, submitted, valid_invoice
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import create_invoice, create_valid_invoice, get_invoice, submit
 
 from service import json_codec
 from service.db.statements import sql
@@ -106,10 +106,10 @@ class Claimed:
 
 
 @pytest.fixture
-async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claimed:
+async def claimed(start: StartService, company: Company, owner: asyncpg.Connection) -> Claimed:
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
-    invoice_id = await created(api, isReady=True)
+    invoice_id = await create_invoice(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
     context = api.app[SUBMISSION_CONTEXT]
     async with context.database.across() as conn:
@@ -283,9 +283,9 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
 
 
 async def test_end_of_a_lost_cancellation_changes_nothing(
-    api: Any, company: Any, owner: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     document_id = await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
@@ -298,9 +298,9 @@ async def test_end_of_a_lost_cancellation_changes_nothing(
 
 
 async def test_result_of_a_lost_cancellation_changes_nothing(
-    api: Any, company: Any, owner: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     document_id = await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
@@ -337,8 +337,8 @@ PASSING = "57P01"  # a server shutdown
 
 
 async def make_results_fail(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
@@ -348,29 +348,32 @@ async def make_results_fail(
     monkeypatch.setattr(results, "REPEATS", ())
     await owner.execute(FAIL_RESULTS.format(state=state, status=status))
     api = await start(company, PORTAL_RETRY_SECONDS="0.05", PORTAL_LEASE_SECONDS="0.5")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     return api, invoice_id
 
 
 async def test_transient_database_errors_are_not_counted(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
     await until(
         lambda: owner.fetchval("select last_value from failures"),
-        lambda n: n > 2 * state_machine.MOST_CLAIMS,
+        lambda n: (n or 0) > 2 * state_machine.MOST_CLAIMS,
     )
     claims: Any = await owner.fetchval("select max(claims) from submissions")
     assert claims <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_result_that_the_database_rejects_needs_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     sqlstate: str,
@@ -383,8 +386,8 @@ async def test_result_that_the_database_rejects_needs_manual_review(
 
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_adoption_that_the_database_rejects_needs_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     monkeypatch: pytest.MonkeyPatch,

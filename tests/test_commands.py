@@ -6,17 +6,24 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued, key_text, rsa_key
-from conftest import until
-from kit import CERTIFICATE, GENEROUS, answered, created, invoice, line, valid_invoice
+from conftest import Client, Company, StartService, until
+from fixtures_service import RunCommand
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    create_invoice,
+    create_valid_invoice,
+    invoice,
+    line,
+    request_json,
+)
 from processes import Service
 
 from service.commands.codes import import_codes
@@ -56,14 +63,14 @@ COMMANDS = (
 )
 
 
-async def result(running: Awaitable[Any]) -> Any:
+async def read_result(running: Awaitable[Any]) -> Any:
     """Return the JSON object that a command prints."""
     done = await running
     assert (done.code, done.err) == (0, ""), done.err
     return json.loads(done.out)
 
 
-async def complaint(running: Awaitable[Any]) -> str:
+async def read_error(running: Awaitable[Any]) -> str:
     """Return the one-line error message of a command that fails."""
     done = await running
     assert (done.code, done.out) == (1, ""), done
@@ -71,18 +78,18 @@ async def complaint(running: Awaitable[Any]) -> str:
     return wording
 
 
-async def with_key(api: TestClient, key: str) -> int:
+async def with_key(api: Client, key: str) -> int:
     """Return the status of a listing with a key."""
-    return (await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
+    return (await request_json(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
 
 
 # Companies and keys
 
 
 async def test_company_and_key_made_by_commands_work(
-    command: Any, start: Any, owner: asyncpg.Connection
+    command: RunCommand, start: StartService, owner: asyncpg.Connection
 ) -> None:
-    made = await result(
+    made = await read_result(
         command(
             "add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"
         )
@@ -90,10 +97,10 @@ async def test_company_and_key_made_by_commands_work(
     assert set(made) == {"id"}
     row: Any = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
     assert tuple(row) == (made["id"], "Kedai Ü Sdn. Bhd.", "C123", "30000", None)
-    key = await result(command("add-key", "--company", made["id"], "--name", "till"))
+    key = await read_result(command("add-key", "--company", made["id"], "--name", "till"))
     assert set(key) == {"key", "key_id", "company_id"} and key["company_id"] == made["id"]
     assert key["key"].split("_")[2] == key["key_id"]
-    assert await created(await start(SimpleNamespace(**key)))
+    assert await create_invoice(await start(Company(made["id"], key["key"], key["key_id"])))
 
 
 @pytest.mark.parametrize(
@@ -117,25 +124,29 @@ async def test_company_and_key_made_by_commands_work(
     ],
 )
 async def test_add_company_rejects_the_values_that_the_api_rejects(
-    command: Any, api: TestClient, owner: asyncpg.Connection, options: tuple[Any, ...], wording: str
+    command: RunCommand,
+    api: Client,
+    owner: asyncpg.Connection,
+    options: tuple[Any, ...],
+    wording: str,
 ) -> None:
     """The message holds every violation; PUT /api/companies reports the same ones."""
-    message = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
+    message = await read_error(command("add-company", "--name", "A", "--tin", "C123", *options))
     assert wording in message
     names = [name.removeprefix("--").replace("-", "_") for name in options[::2]]
     body = dict(
         zip(("tin_code" if name == "tin" else name for name in names), options[1::2], strict=False)
     )
-    status, refusal = await answered(api, "PUT", "/api/companies", json=body)
+    status, refusal = await request_json(api, "PUT", "/api/companies", json=body)
     assert status == 422
     messages = {violation["message"] for violation in refusal["errors"]}
     assert messages <= set(re.split(r"(?<=\.) ", message))
     assert await owner.fetchval("select count(*) from companies") == 1
 
 
-async def test_add_company_reports_all_violations_together(command: Any) -> None:
+async def test_add_company_reports_all_violations_together(command: RunCommand) -> None:
     options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
-    message = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
+    message = await read_error(command("add-company", "--name", "A", "--tin", "C 1", *options))
     assert all(
         words in message
         for words in ("phone must have", "registration_type must be", '"MY" is not in the table')
@@ -143,53 +154,57 @@ async def test_add_company_reports_all_violations_together(command: Any) -> None
     assert "registration types" not in message  # reported only once
 
 
-async def test_argument_that_is_not_utf_8_is_rejected(command: Any) -> None:
-    message = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
+async def test_argument_that_is_not_utf_8_is_rejected(command: RunCommand) -> None:
+    message = await read_error(
+        command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1")
+    )
     assert message == "--name must be UTF-8 text."
 
 
 async def test_violated_constraint_is_reported_as_a_rejected_value(
-    command: Any, owner: asyncpg.Connection
+    command: RunCommand, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table companies add constraint no_a check (name <> 'A')")
-    message = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
+    message = await read_error(command("add-company", "--name", "A", "--tin", "C1"))
     assert message.startswith("The database does not accept a value: ") and "no_a" in message
 
 
 async def test_key_with_an_expiry_is_valid_until_then(
-    command: Any, api: TestClient, company: Any
+    command: RunCommand, api: Client, company: Company
 ) -> None:
     for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
-        key = await result(command("add-key", "--company", company.id, "--expires", expires))
+        key = await read_result(command("add-key", "--company", company.id, "--expires", expires))
         assert await with_key(api, key["key"]) == status
 
 
 async def test_revoked_key_is_rejected_by_a_running_service(
-    command: Any, api: TestClient, company: Any
+    command: RunCommand, api: Client, company: Company
 ) -> None:
     assert await with_key(api, company.key) == 200
-    assert await result(command("revoke-key", company.key_id)) == {
+    assert await read_result(command("revoke-key", company.key_id)) == {
         "key_id": company.key_id,
         "revoked": True,
     }
     await until(lambda: with_key(api, company.key), lambda status: status == 401)
-    assert await result(command("revoke-key", company.key_id)) == {
+    assert await read_result(command("revoke-key", company.key_id)) == {
         "key_id": company.key_id,
         "revoked": False,
     }
 
 
-async def test_key_made_without_a_portal_is_a_test_key(command: Any, company: Any) -> None:
+async def test_key_made_without_a_portal_is_a_test_key(
+    command: RunCommand, company: Company
+) -> None:
     none = {
         f"PORTAL_{name}": ""
         for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
     }
-    assert (await result(command("add-key", "--company", company.id)))["key"].startswith(
+    assert (await read_result(command("add-key", "--company", company.id)))["key"].startswith(
         "einv_live_"
     )
-    assert (await result(command("add-key", "--company", company.id, **none)))["key"].startswith(
-        "einv_test_"
-    )
+    assert (await read_result(command("add-key", "--company", company.id, **none)))[
+        "key"
+    ].startswith("einv_test_")
 
 
 @pytest.fixture
@@ -206,46 +221,46 @@ def pair(tmp_path: Path) -> list[str | Path]:
 
 
 async def test_certificate_set_by_command_is_used(
-    command: Any, start: Any, company: Any, pair: Any
+    command: RunCommand, start: StartService, company: Company, pair: Any
 ) -> None:
     secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
     setting = ("set-certificate", "--company", company.id, *pair)
-    assert (await result(command(*setting, "--issuer-form", "encoded", **secret)))[
+    assert (await read_result(command(*setting, "--issuer-form", "encoded", **secret)))[
         "issuer"
     ].startswith("C=MY, ")
-    made = await result(command(*setting, **secret))
+    made = await read_result(command(*setting, **secret))
     assert made["issuer"].endswith(", C=MY") and made["warning"] is None and made["days_left"] > 300
     api = await start(company, PORTAL_DOCUMENT_VERSION="1.1", **secret)
-    assert (await answered(api, "GET", CERTIFICATE))[1]["data"] == made
-    await valid_invoice(api)
+    assert (await request_json(api, "GET", CERTIFICATE))[1]["data"] == made
+    await create_valid_invoice(api)
     for removed in (True, False):
         answer = {"company_id": company.id, "removed": removed}
-        assert await result(command("remove-certificate", "--company", company.id)) == answer
-    assert (await answered(api, "GET", CERTIFICATE))[0] == 404
+        assert await read_result(command("remove-certificate", "--company", company.id)) == answer
+    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404
 
 
 async def test_invalid_certificate_is_reported_in_one_line(
-    command: Any, company: Any, pair: Any
+    command: RunCommand, company: Company, pair: Any
 ) -> None:
     secret, own = (
         {"SECRET_KEY": GENEROUS["SECRET_KEY"]},
         ("set-certificate", "--company", company.id, *pair),
     )
-    assert (await complaint(command(*own))).startswith(
+    assert (await read_error(command(*own))).startswith(
         "SECRET_KEY is missing: the private key is encrypted with it. Make one"
     )
     assert (
-        await complaint(command(*own[:-2], **secret))
+        await read_error(command(*own[:-2], **secret))
         == "password is required: the key is encrypted."
     )
     assert (
-        await complaint(command(*own, "--key", pair[1], **secret))
+        await read_error(command(*own, "--key", pair[1], **secret))
         == "key must be an RSA private key in PEM."
     )
-    assert "No such file" in await complaint(command(*own, "--key", "nowhere.pem", **secret))
+    assert "No such file" in await read_error(command(*own, "--key", "nowhere.pem", **secret))
     for name in ("set", "remove"):
         arguments = [f"{name}-certificate", "--company", "999", *(pair if name == "set" else [])]
-        assert await complaint(command(*arguments, **secret)) == "There is no company 999."
+        assert await read_error(command(*arguments, **secret)) == "There is no company 999."
 
 
 @pytest.mark.parametrize(
@@ -279,9 +294,9 @@ async def test_invalid_certificate_is_reported_in_one_line(
     ],
 )
 async def test_command_error_is_reported_in_one_line(
-    command: Any, arguments: tuple[Any, ...], wording: str
+    command: RunCommand, arguments: tuple[Any, ...], wording: str
 ) -> None:
-    assert (await complaint(command(*arguments))).startswith(wording)
+    assert (await read_error(command(*arguments))).startswith(wording)
 
 
 # The database
@@ -298,7 +313,9 @@ async def empty(cluster: str, database: str) -> AsyncIterator[str]:
     await elsewhere.close()
 
 
-async def test_migrate_prints_applied_files_and_is_idempotent(command: Any, empty: str) -> None:
+async def test_migrate_prints_applied_files_and_is_idempotent(
+    command: RunCommand, empty: str
+) -> None:
     first = await command("migrate", DATABASE_URL=empty)
     assert (first.code, first.out.splitlines(), first.err) == (0, NAMES, "")
     again = await command("migrate", DATABASE_URL=empty)
@@ -312,20 +329,22 @@ async def test_concurrent_migrations_run_once(empty: str) -> None:
 
 @pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
 async def test_database_of_an_unreleased_version_is_rejected(
-    command: Any, owner: asyncpg.Connection, name: str
+    command: RunCommand, owner: asyncpg.Connection, name: str
 ) -> None:
     await owner.execute("insert into schema_migrations (name) values ('0001_roles.sql')")
-    message = await complaint(command(name))
+    message = await read_error(command(name))
     assert "cannot be upgraded. Set DATABASE_URL to a new, empty database." in message
 
 
-async def test_every_command_migrates_the_database(command: Any, empty: str) -> None:
-    assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))[
-        "id"
-    ] == 1
+async def test_every_command_migrates_the_database(command: RunCommand, empty: str) -> None:
+    assert (
+        await read_result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty))
+    )["id"] == 1
 
 
-async def test_unreachable_database_is_reported_in_one_line(command: Any, database: str) -> None:
+async def test_unreachable_database_is_reported_in_one_line(
+    command: RunCommand, database: str
+) -> None:
     nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
     absent = urlsplit(database)._replace(path="/absent").geturl()
     for address, words in (
@@ -334,12 +353,12 @@ async def test_unreachable_database_is_reported_in_one_line(command: Any, databa
         ("nonsense", "DSN"),
         ("postgresql://h.invalid", ""),
     ):
-        message = await complaint(command("add-key", "--company", "1", DATABASE_URL=address))
+        message = await read_error(command("add-key", "--company", "1", DATABASE_URL=address))
         assert message.startswith("The database of DATABASE_URL cannot be used: ")
         assert words in message
 
 
-async def test_invalid_variables_are_reported_one_per_line(command: Any) -> None:
+async def test_invalid_variables_are_reported_one_per_line(command: RunCommand) -> None:
     done = await command("migrate", PORT="http", LOG_LEVEL="loud")
     assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
         "PORT",
@@ -353,12 +372,14 @@ async def test_invalid_variables_are_reported_one_per_line(command: Any) -> None
 async def unit_violation(client: aiohttp.ClientSession, code: str) -> Any:
     """Return the violation of a unit code, None if an invoice may have it."""
     item = line(unit={"code": code, "price": 1, "count": 1})
-    status, body = await answered(client, "POST", "/api/invoices", json=invoice(lineItems=[item]))
+    status, body = await request_json(
+        client, "POST", "/api/invoices", json=invoice(lineItems=[item])
+    )
     return None if status == 201 else body["errors"][0]
 
 
 async def test_imported_units_replace_the_pattern_at_the_next_start(
-    command: Any, environment: dict[str, str], company: Any, tmp_path: Path
+    command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     """The command runs in a time zone in which it is already tomorrow."""
     path = tmp_path / "UnitTypes.json"
@@ -369,7 +390,7 @@ async def test_imported_units_replace_the_pattern_at_the_next_start(
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
         await service.start()
         assert await unit_violation(client, "KGX") is None
-        assert await result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
+        assert await read_result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
         assert await unit_violation(client, "KGX") is None
         await service.stop()
         await service.start()
@@ -381,7 +402,7 @@ async def test_imported_units_replace_the_pattern_at_the_next_start(
 
 
 async def test_reimported_list_updates_descriptions_and_keeps_codes(
-    command: Any, owner: asyncpg.Connection, tmp_path: Path
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     path = tmp_path / "MSICSubCategoryCodes.json"
     maize = {"Code": "01111", "Description": "Maize"}
@@ -390,7 +411,7 @@ async def test_reimported_list_updates_descriptions_and_keeps_codes(
         [{"Code": "56101", "Description": "Restaurants and cafes"}],
     ):
         path.write_text(json.dumps(entries))
-        assert await result(command("import-codes", path)) == {"msic": len(entries)}
+        assert await read_result(command("import-codes", path)) == {"msic": len(entries)}
     rows = await owner.fetch("select code_list, code, description from code_lists order by code")
     assert [tuple(row) for row in rows] == [
         ("msic", "01111", "Maize"),
@@ -419,14 +440,14 @@ async def test_malformed_code_list_is_rejected_and_imports_nothing(
     assert await owner.fetchval("select count(*) from code_lists") == 0
 
 
-async def test_help_lists_all_commands(command: Any) -> None:
+async def test_help_lists_all_commands(command: RunCommand) -> None:
     done = await command("--help")
     assert done.code == 0 and all(
         f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS
     )
 
 
-async def test_unknown_command_prints_the_usage(command: Any) -> None:
+async def test_unknown_command_prints_the_usage(command: RunCommand) -> None:
     for arguments in (("serv",), ("add-key", "--company", "one")):
         done = await command(*arguments)
         assert done.code == 2 and done.err.startswith("usage: ")
@@ -435,7 +456,7 @@ async def test_unknown_command_prints_the_usage(command: Any) -> None:
 # Statements for psql
 
 
-async def test_sql_command_prints_a_statement_for_psql(command: Any) -> None:
+async def test_sql_command_prints_a_statement_for_psql(command: RunCommand) -> None:
     done = await command("sql", "invoice_get")
     assert done.out == sql.by_name["invoice_get"].text + "\n"
     assert ":company_id" in done.out and done.out.endswith(";\n")

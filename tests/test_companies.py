@@ -6,9 +6,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company
-from kit import answered, created, invoice, reaches, submitted
+from conftest import Client, Company, Sandbox, StartService, make_company
+from kit import create_invoice, invoice, request_json, submit, wait_for_status
 
 from service.documents.checks.party import COLUMNS, FACTS
 
@@ -79,24 +78,24 @@ SETTING = {
 }
 
 
-async def company_record(api: TestClient) -> dict[str, Any]:
-    status, body = await answered(api, "GET", "/api/companies")
+async def company_record(api: Client) -> dict[str, Any]:
+    status, body = await request_json(api, "GET", "/api/companies")
     assert (status, list(body)) == (200, ["data"])
     return body["data"]
 
 
-async def put(api: TestClient, **changes: Any) -> tuple[int, Any]:
-    return await answered(api, "PUT", "/api/companies", json=changes)
+async def put(api: Client, **changes: Any) -> tuple[int, Any]:
+    return await request_json(api, "PUT", "/api/companies", json=changes)
 
 
-async def changed(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def update(api: Client, **changes: Any) -> dict[str, Any]:
     """Update the company and return its record."""
     status, body = await put(api, **changes)
     assert (status, list(body)) == (200, ["data"]), body
     return body["data"]
 
 
-async def refused_at(api: TestClient, **changes: Any) -> list[tuple[str, str]]:
+async def get_violations(api: Client, **changes: Any) -> list[tuple[str, str]]:
     """Return the paths and rules of a rejected update."""
     status, body = await put(api, **changes)
     assert (status, set(body)) == (422, {"message", "errors"}), body
@@ -107,7 +106,7 @@ def without(setting: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in setting.items() if key != name}
 
 
-async def test_company_record_has_every_specified_field(api: TestClient, company: Any) -> None:
+async def test_company_record_has_every_specified_field(api: Client, company: Company) -> None:
     found = await company_record(api)
     assert list(found) == FIELDS
     assert found["id"] == company.id and found["setting"] == SETTING
@@ -117,9 +116,7 @@ async def test_company_record_has_every_specified_field(api: TestClient, company
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 
 
-async def test_default_taxes_are_returned_as_stored(
-    api: TestClient, owner: asyncpg.Connection
-) -> None:
+async def test_default_taxes_are_returned_as_stored(api: Client, owner: asyncpg.Connection) -> None:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
     await owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
     found = (await company_record(api))["default_tax_types_and_rates"]
@@ -127,7 +124,7 @@ async def test_default_taxes_are_returned_as_stored(
 
 
 async def test_company_with_only_a_name_has_the_same_fields(
-    start: Any, environment: dict[str, str]
+    start: StartService, environment: dict[str, str]
 ) -> None:
     bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
     api = await start(
@@ -139,18 +136,18 @@ async def test_company_with_only_a_name_has_the_same_fields(
     assert found["registration_number"] == found["state"] == ""
 
 
-async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_fields(api: Client) -> None:
     before = await company_record(api)
-    after = await changed(api, phone="+60387654321", city="Petaling Jaya", state="10")
+    after = await update(api, phone="+60387654321", city="Petaling Jaya", state="10")
     expected = {**before, "phone": "+60387654321", "city": "Petaling Jaya", "state": "10"}
     for derived in ("as_buyer", "as_supplier", "updated_at"):
         assert after[derived] != before[derived]
         expected[derived] = after[derived]
     assert after == expected == await company_record(api)
-    assert await changed(api) | {"updated_at": ""} == after | {"updated_at": ""}
+    assert await update(api) | {"updated_at": ""} == after | {"updated_at": ""}
 
 
-async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
+async def test_update_writes_every_field_of_the_body(api: Client) -> None:
     body = {
         "name": "Teh Empat Sdn. Bhd.",
         "tin_code": "C20880050990",
@@ -174,7 +171,7 @@ async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
             "AUTO_SUBMIT_INVOICE": True,
         },
     }
-    after = await changed(api, **body)
+    after = await update(api, **body)
     assert {name: after[name] for name in body} == body
     assert after["as_supplier"]["tourismTaxRegistrationNumber"] == "123-4567-89012345"
     assert after["as_buyer"]["sstRegistrationNumber"] == "W10-1808-32000059"
@@ -183,21 +180,21 @@ async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
 @pytest.mark.parametrize("name", ["sst_registration_number", "tourism_tax_registration_number"])
 @pytest.mark.parametrize("none", [None, "", "  "])
 async def test_tax_registration_number_can_be_removed(
-    api: TestClient, name: str, none: str | None
+    api: Client, name: str, none: str | None
 ) -> None:
-    assert (await changed(api, **{name: "W10-1808"}))[name] == "W10-1808"
-    after = await changed(api, **{name: none})
+    assert (await update(api, **{name: "W10-1808"}))[name] == "W10-1808"
+    after = await update(api, **{name: none})
     assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
 
 
-async def test_blank_registration_number_counts_as_missing(api: TestClient) -> None:
-    after = await changed(api, registration_number="")
+async def test_blank_registration_number_counts_as_missing(api: Client) -> None:
+    after = await update(api, registration_number="")
     assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
 
 
 @pytest.mark.parametrize("name", SETTING)
-async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> None:
-    assert await refused_at(api, setting=without(SETTING, name)) == [
+async def test_incomplete_setting_is_rejected(api: Client, name: str) -> None:
+    assert await get_violations(api, setting=without(SETTING, name)) == [
         (f"/setting/{name}", "required")
     ]
     assert (await company_record(api))["setting"] == SETTING
@@ -251,10 +248,10 @@ async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> Non
     ],
 )
 async def test_invalid_update_is_rejected_and_changes_nothing(
-    api: TestClient, changes: dict[str, Any], place: tuple[Any, ...] | None
+    api: Client, changes: dict[str, Any], place: tuple[Any, ...] | None
 ) -> None:
     before = await company_record(api)
-    places = await refused_at(api, **changes, email="other@kopitiga.example")
+    places = await get_violations(api, **changes, email="other@kopitiga.example")
     assert places == ([place] if place else [(f"/setting/{name}", "required") for name in SETTING])
     assert await company_record(api) == before
 
@@ -264,57 +261,57 @@ async def test_invalid_update_is_rejected_and_changes_nothing(
 )
 @pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
 async def test_prefix_with_a_control_character_is_rejected(
-    api: TestClient, name: str, prefix: str
+    api: Client, name: str, prefix: str
 ) -> None:
-    assert await refused_at(api, setting={**SETTING, name: prefix}) == [
+    assert await get_violations(api, setting={**SETTING, name: prefix}) == [
         (f"/setting/{name}", "pattern")
     ]
 
 
 async def test_stored_prefix_with_a_control_character_is_kept(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
         """update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'"""
     )
-    assert (await changed(api, city="Ipoh"))["setting"]["INVOICE_PREFIX"] == "A\n"
-    assert (await changed(api, setting={**SETTING, "INVOICE_PREFIX": " Ä–\u00a0"}))["setting"][
+    assert (await update(api, city="Ipoh"))["setting"]["INVOICE_PREFIX"] == "A\n"
+    assert (await update(api, setting={**SETTING, "INVOICE_PREFIX": " Ä–\u00a0"}))["setting"][
         "INVOICE_PREFIX"
     ] == " Ä–\u00a0"
 
 
-async def test_state_is_validated_with_its_country(api: TestClient) -> None:
-    assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
-    assert (await changed(api, state="Tuas"))["state"] == "Tuas"
-    assert await refused_at(api, country="MYS") == [("/state", "code")]
-    assert (await changed(api, country="MYS", state="07"))["is_company_ready"] is True
+async def test_state_is_validated_with_its_country(api: Client) -> None:
+    assert (await update(api, country="SGP", state="Jurong"))["state"] == "Jurong"
+    assert (await update(api, state="Tuas"))["state"] == "Tuas"
+    assert await get_violations(api, country="MYS") == [("/state", "code")]
+    assert (await update(api, country="MYS", state="07"))["is_company_ready"] is True
 
 
 async def test_digit_count_with_a_decimal_point_is_accepted(
-    api: TestClient,
+    api: Client,
 ) -> None:
     prefixes = {name: "" for name in SETTING if name.endswith("_PREFIX")}
     setting = {**SETTING, **prefixes, "INVOICE_PREFIX": "Q", "PREFIX_DIGIT_COUNT": 3.0}
     body = json.dumps({"setting": setting})
     headers = {"Content-Type": "application/json"}
-    assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[
+    assert (await request_json(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[
         0
     ] == 200
-    invoice_id = await created(api, code=7)
-    status, export = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
+    invoice_id = await create_invoice(api, code=7)
+    status, export = await request_json(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
 
 
-async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> None:
+async def test_auto_submit_setting_submits_ready_invoices(api: Client) -> None:
     assert (
         "submitted"
-        not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
+        not in (await request_json(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
             "message"
         ]
     )
-    await changed(api, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
-    invoice_id = await created(api, isReady=True)
-    await reaches(api, invoice_id, "Valid")
+    await update(api, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
+    invoice_id = await create_invoice(api, isReady=True)
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 # Readiness
@@ -322,7 +319,7 @@ async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> No
 
 @pytest.mark.parametrize("column", NEEDED)
 async def test_company_without_a_needed_column_is_not_ready(
-    api: TestClient, owner: asyncpg.Connection, column: str
+    api: Client, owner: asyncpg.Connection, column: str
 ) -> None:
     try:
         await owner.execute(f"update companies set {column} = null")
@@ -354,47 +351,47 @@ async def test_company_without_a_needed_column_is_not_ready(
     ],
 )
 async def test_company_is_ready_if_its_needed_values_are_well_formed(
-    start: Any, company: Any, changes: dict[str, Any], is_ready: bool
+    start: StartService, company: Company, changes: dict[str, Any], is_ready: bool
 ) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
-    assert (await changed(api, **changes))["is_company_ready"] is is_ready
+    assert (await update(api, **changes))["is_company_ready"] is is_ready
 
 
-async def test_ready_company_can_submit(api: TestClient) -> None:
-    assert (await changed(api, phone="(03) 1234-5678"))["is_company_ready"] is True
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+async def test_ready_company_can_submit(api: Client) -> None:
+    assert (await update(api, phone="(03) 1234-5678"))["is_company_ready"] is True
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 # The TIN
 
 
 async def test_tin_change_is_rejected_while_a_document_is_under_validation(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
     status, body = await put(api, tin_code="C20880050990")
     assert (status, set(body)) == (409, {"message"}) and "TIN" in body["message"]
-    assert (await changed(api, tin_code="C20880050010", phone="+60387654321"))[
+    assert (await update(api, tin_code="C20880050010", phone="+60387654321"))[
         "phone"
     ] == "+60387654321"
     await sandbox.settings(stuck=False)
-    await reaches(api, invoice_id, "Valid")
-    assert (await changed(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
+    await wait_for_status(api, invoice_id, "Valid")
+    assert (await update(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
 
 
 async def test_tin_change_and_submission_exclude_each_other(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The company never has another TIN than a document under validation."""
     await sandbox.settings(stuck=True)
     for turn in range(5):
-        invoice_id, tin = await created(api), f"C2088005{turn}990"
+        invoice_id, tin = await create_invoice(api), f"C2088005{turn}990"
         (sent, _), (put_status, _) = await asyncio.gather(
-            submitted(api, invoice_id), put(api, tin_code=tin)
+            submit(api, invoice_id), put(api, tin_code=tin)
         )
         assert put_status in (200, 409) and sent in (200, 400)
         of_company = await owner.fetchval("select tin_code from companies")
@@ -410,7 +407,7 @@ async def test_tin_change_and_submission_exclude_each_other(
         await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
-async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
+async def test_concurrent_updates_are_all_applied(api: Client) -> None:
     changes = [
         {"phone": "+60387654321"},
         {"city": "Ipoh"},
@@ -426,18 +423,18 @@ async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
 
 
 async def test_key_reads_and_updates_only_its_own_company(
-    api: TestClient, start: Any, environment: dict[str, str], company: Any
+    api: Client, start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     other = await make_company(environment, name="Lain Sdn. Bhd.")
     stranger = await start(other)
-    await changed(stranger, phone="+60387654321")
+    await update(stranger, phone="+60387654321")
     assert (await company_record(stranger))["id"] == other.id
     found = await company_record(api)
     assert (found["id"], found["phone"]) == (company.id, "+60312345678")
 
 
-async def test_update_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
-    await changed(api, city="Ipoh")
+async def test_update_records_an_event(api: Client, owner: asyncpg.Connection) -> None:
+    await update(api, city="Ipoh")
     assert [row["type"] for row in await owner.fetch("select type from events")] == [
         "company.updated"
     ]

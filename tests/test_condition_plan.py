@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from conftest import Company
 
 FEW = 1000  # rows of a small index
 
@@ -77,7 +78,7 @@ async def test_conditions_read_submissions_by_small_indexes_only(
 
 
 async def test_claims_of_submissions_leave_the_indexes_alone(
-    owner: asyncpg.Connection, company: Any
+    owner: asyncpg.Connection, company: Company
 ) -> None:
     """The index holds second claims without a result; a first claim is an ordinary event."""
     await owner.execute(

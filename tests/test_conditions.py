@@ -9,9 +9,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import until
-from kit import answered, created, submitted, valid_invoice
+from conftest import Client, Company, StartService, until
+from kit import create_invoice, create_valid_invoice, request_json, submit
 from processes import ROOT, free_port
 
 from service.monitoring.conditions import WORDING
@@ -51,25 +50,29 @@ STATES = {
 }
 
 
-async def conditions(api: TestClient) -> dict[str, Any]:
+async def get_conditions(api: Client) -> dict[str, Any]:
     """Return {kind: condition} of /readyz."""
-    status, body = await answered(api, "GET", "/readyz")
+    status, body = await request_json(api, "GET", "/readyz")
     assert status == 200, body
     return {condition["kind"]: condition for condition in body["conditions"]}
 
 
 @pytest.mark.parametrize("kind", STATES)
 async def test_watchdog_reports_a_condition_with_an_action(
-    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], kind: str
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    environment: dict[str, str],
+    kind: str,
 ) -> None:
     api = await start(company)
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     await api.close()
     idle = await start(company, background=False, **IMPATIENT)
-    assert kind not in await conditions(idle)
+    assert kind not in await get_conditions(idle)
     for statement in STATES[kind]:
         await owner.execute(statement)
-    found = (await until(lambda: conditions(idle), lambda found: kind in found))[kind]
+    found = (await until(lambda: get_conditions(idle), lambda found: kind in found))[kind]
     what, action = WORDING[kind]
     assert (found["what"], found["action"], found["n"]) == (what.format(n=1), action, 1)
     assert found["since"]
@@ -86,20 +89,22 @@ def attention(environment: dict[str, str]) -> Any:
 
 
 async def test_watchdog_reports_an_unreachable_portal(
-    start: Any, company: Any, caplog: pytest.LogCaptureFixture
+    start: StartService, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
-    assert "PortalUnreachable" not in await conditions(api)
-    assert (await submitted(api, await created(api)))[0] == 400
-    assert "cannot be reached" in (await conditions(api))["PortalUnreachable"]["what"]
-    await until(lambda: logged(caplog, "PortalUnreachable"))
+    assert "PortalUnreachable" not in await get_conditions(api)
+    assert (await submit(api, await create_invoice(api)))[0] == 400
+    assert "cannot be reached" in (await get_conditions(api))["PortalUnreachable"]["what"]
+    await until(lambda: find_log_lines(caplog, "PortalUnreachable"))
     looks = len(caplog.messages)
-    await until(lambda: logged(caplog, "", "watchdog overdue="), lambda lines: len(lines) > looks)
-    assert len(await logged(caplog, "PortalUnreachable")) == 1
+    await until(
+        lambda: find_log_lines(caplog, "", "watchdog overdue="), lambda lines: len(lines) > looks
+    )
+    assert len(await find_log_lines(caplog, "PortalUnreachable")) == 1
 
 
-async def logged(
+async def find_log_lines(
     caplog: pytest.LogCaptureFixture, kind: str, prefix: str = "condition="
 ) -> list[Any]:
     return [line for line in caplog.messages if line.startswith(f"{prefix}{kind}")]

@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo
 import asyncpg
 import pytest
 import simplejson
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
-from kit import buyer, cancelled, created, line, note, now, record, submitted
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import buyer, cancel_latest, create_invoice, get_invoice, line, note, now, submit
 
 from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
@@ -33,7 +32,7 @@ FAMILIES = ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE")
 
 
 @pytest.fixture
-async def api(database: str, start: Any, company: Any) -> TestClient:
+async def api(database: str, start: StartService, company: Company) -> Client:
     """Return a client of a service in which last month can be consolidated on any day."""
     return await start(company, CONSOLIDATION_DAYS="40")
 
@@ -43,14 +42,14 @@ def at(day: int = 15, clock: str = "12:00:00", month: date = LAST_DAY) -> str:
     return f"{month:%Y-%m}-{day:02}T{clock}+08:00"
 
 
-async def sale(api: TestClient, self_billed: bool = False, **changes: Any) -> int:
+async def sale(api: Client, self_billed: bool = False, **changes: Any) -> int:
     """Create an invoice of last month that can be consolidated. Return its id."""
     parties = (
         {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC}
         if self_billed
         else {"buyer": PUBLIC}
     )
-    return await created(
+    return await create_invoice(
         api, **{"issueDateTime": at(), "lineItems": [item("50")], **parties, **changes}
     )
 
@@ -62,7 +61,7 @@ def item(
     return line(unit=unit, taxDetails=list(taxes or [PLAIN]), **changes)
 
 
-async def post(api: TestClient, path: str = "", **body: Any) -> tuple[int, Any]:
+async def post(api: Client, path: str = "", **body: Any) -> tuple[int, Any]:
     async with api.post(PLACE + path, json=body) as response:
         return response.status, await response.json(loads=exact_json)
 
@@ -72,21 +71,21 @@ def exact_json(text: str) -> Any:
     return simplejson.loads(text, use_decimal=True)
 
 
-async def create(api: TestClient, **body: Any) -> tuple[int, Any]:
+async def create(api: Client, **body: Any) -> tuple[int, Any]:
     wanted: dict[str, Any] = {"type": FAMILIES[0], "code": 1, "issueDateTime": now()}
     if "invoiceIds" not in body:
         wanted["month"] = MONTH
     return await post(api, **{**wanted, **body})
 
 
-async def consolidated(api: TestClient, **body: Any) -> int:
+async def create_consolidated(api: Client, **body: Any) -> int:
     """Create a consolidated invoice and return its id."""
     status, answer = await create(api, **body)
     assert status == 201, answer
     return answer["data"]["id"]
 
 
-async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
+async def get_plan(api: Client, **body: Any) -> dict[str, Any]:
     """Return the plan of a consolidated invoice."""
     wanted = {} if "invoiceIds" in body else {"month": MONTH}
     status, answer = await post(api, "/plan", **{"type": FAMILIES[0], **wanted, **body})
@@ -94,39 +93,39 @@ async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
     return answer["data"]
 
 
-async def reasons(api: TestClient, *ids: int, **body: Any) -> dict[int, str]:
+async def reasons(api: Client, *ids: int, **body: Any) -> dict[int, str]:
     """Return {invoice id: reason} of the invoices that a plan excludes."""
     named = {"invoiceIds": list(ids)} if ids else {}
     return {
         each["invoice_id"]: each["reason"]
-        for each in (await planned(api, **named, **body))["left_out"]
+        for each in (await get_plan(api, **named, **body))["left_out"]
     }
 
 
-async def read(api: TestClient, consolidated_id: int, path: str = "") -> Any:
+async def read(api: Client, consolidated_id: int, path: str = "") -> Any:
     async with api.get(f"{PLACE}/{consolidated_id}{path}") as response:
         assert response.status == 200, await response.text()
         return await response.json(loads=exact_json)
 
 
-async def send(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+async def send(api: Client, consolidated_id: int) -> tuple[int, Any]:
     async with api.post(f"{PLACE}/{consolidated_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+async def cancel(api: Client, consolidated_id: int) -> tuple[int, Any]:
     async with api.post(
         f"{PLACE}/{consolidated_id}/cancel-latest-invoice-submitted", json={}
     ) as response:
         return response.status, await response.json()
 
 
-async def delete(api: TestClient, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
+async def delete(api: Client, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
     async with api.delete(f"{place}/{consolidated_id}") as response:
         return response.status, await response.json()
 
 
-async def valid(api: TestClient, consolidated_id: int) -> None:
+async def submit_until_valid(api: Client, consolidated_id: int) -> None:
     """Submit a consolidated invoice and wait until it is Valid."""
     done = "The consolidated invoice has been submitted to the portal."
     assert await send(api, consolidated_id) == (200, {"success": True, "message": done})
@@ -136,9 +135,9 @@ async def valid(api: TestClient, consolidated_id: int) -> None:
     assert found["status"] == "Valid", await read(api, consolidated_id, "/submitted-documents")
 
 
-async def in_which(api: TestClient, invoice_id: int) -> int | None:
+async def get_consolidated_id(api: Client, invoice_id: int) -> int | None:
     """Return the consolidated invoice that contains an invoice."""
-    return (await record(api, invoice_id))["consolidated_invoice_id"]
+    return (await get_invoice(api, invoice_id))["consolidated_invoice_id"]
 
 
 # Plan, creation, submission, cancellation
@@ -146,14 +145,14 @@ async def in_which(api: TestClient, invoice_id: int) -> int | None:
 
 @pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
 async def test_consolidated_invoice_becomes_valid(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
 ) -> None:
     ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
-    consolidated_id = await consolidated(api, type=family, code=7)
-    await valid(api, consolidated_id)
+    consolidated_id = await create_consolidated(api, type=family, code=7)
+    await submit_until_valid(api, consolidated_id)
     (listed,) = await sandbox.ledger()
     assert (listed["type"], listed["status"]) == (code, "Valid")
-    assert [await in_which(api, each) for each in ids] == [consolidated_id] * 3
+    assert [await get_consolidated_id(api, each) for each in ids] == [consolidated_id] * 3
     stored: Any = await owner.fetchval("select body from submissions")
     (entry,) = json.loads(stored)["documents"]
     sent = json.loads(base64.b64decode(entry["document"]))
@@ -168,11 +167,11 @@ async def test_consolidated_invoice_becomes_valid(
 
 
 async def test_plan_shows_included_invoices_and_changes_nothing(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     ids = [await sale(api, code=code) for code in (411, 412, 414)]
     named = await sale(api, code=413, buyer=buyer())
-    plan = await planned(api)
+    plan = await get_plan(api)
     assert plan["month"] == MONTH and plan["invoices"] == ids and plan["refusals"] == []
     assert [each["description"] for each in plan["lines"]] == [
         "Receipts INV-00411 - INV-00412",
@@ -186,25 +185,25 @@ async def test_plan_shows_included_invoices_and_changes_nothing(
     }
     (left,) = plan["left_out"]
     assert (left["invoice_id"], left["reason"]) == (named, "named") and left["message"]
-    assert await in_which(api, ids[0]) is None
+    assert await get_consolidated_id(api, ids[0]) is None
     assert await owner.fetchval("select count(*) from consolidated_invoices") == 0
 
 
 async def test_plan_reports_reasons_for_rejection(
-    api: TestClient, start: Any, company: Any
+    api: Client, start: StartService, company: Company
 ) -> None:
-    assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == [
+    assert [each["rule"] for each in (await get_plan(api, issueDateTime=at()))["refusals"]] == [
         "period"
     ]
     late = await start(company, CONSOLIDATION_DAYS="0")
-    assert [each["rule"] for each in (await planned(late))["refusals"]] == ["deadline"]
-    plan = await planned(api, invoiceIds=[404])
+    assert [each["rule"] for each in (await get_plan(late))["refusals"]] == ["deadline"]
+    plan = await get_plan(api, invoiceIds=[404])
     assert plan["month"] is None and plan["left_out"][0]["reason"] == "unknown"
 
 
-async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient) -> None:
+async def test_record_list_and_export_of_a_consolidated_invoice(api: Client) -> None:
     ids = [await sale(api, code=code) for code in (1, 2)]
-    consolidated_id = await consolidated(api, code=3)
+    consolidated_id = await create_consolidated(api, code=3)
     found = await read(api, consolidated_id)
     assert (found["invoice_code"], found["type"], found["month"]) == ("3", FAMILIES[0], MONTH)
     assert (
@@ -234,21 +233,24 @@ async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient)
         assert await response.json(loads=exact_json) == [export]
 
 
-async def test_invoice_and_its_export_name_the_consolidated_invoice(api: TestClient) -> None:
-    invoice, other = await sale(api), await created(api)
-    consolidated_id = await consolidated(api, code=88)
-    assert (await in_which(api, invoice), await in_which(api, other)) == (consolidated_id, None)
+async def test_invoice_and_its_export_name_the_consolidated_invoice(api: Client) -> None:
+    invoice, other = await sale(api), await create_invoice(api)
+    consolidated_id = await create_consolidated(api, code=88)
+    assert (await get_consolidated_id(api, invoice), await get_consolidated_id(api, other)) == (
+        consolidated_id,
+        None,
+    )
     for each, code in ((invoice, "88"), (other, None)):
         async with api.get(f"/api/invoices/{each}/export") as response:
             assert (await response.json())["consolidatedInvoiceCode"] == code
 
 
 async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
-    api: TestClient,
+    api: Client,
 ) -> None:
     invoice = await sale(api)
-    await consolidated(api)
-    status, body = await submitted(api, invoice)
+    await create_consolidated(api)
+    status, body = await submit(api, invoice)
     assert status == 400 and body["errors"][0]["code"] == "Consolidated"
     async with api.put(f"/api/invoices/{invoice}", json={"isReady": True}) as response:
         assert response.status == 409
@@ -256,21 +258,21 @@ async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
 
 
 async def test_deleting_releases_the_invoices_and_the_code(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice = await sale(api)
-    consolidated_id = await consolidated(api, code=5)
+    consolidated_id = await create_consolidated(api, code=5)
     assert await delete(api, consolidated_id) == (
         200,
         {"success": True, "message": "Consolidated invoice deleted."},
     )
-    assert await in_which(api, invoice) is None
+    assert await get_consolidated_id(api, invoice) is None
     async with api.get(f"{PLACE}/{consolidated_id}") as response:
         assert response.status == 404 and await response.json() == {
             "message": "Consolidated invoice not found"
         }
-    again = await consolidated(api, code=5)
-    assert await in_which(api, invoice) == again
+    again = await create_consolidated(api, code=5)
+    assert await get_consolidated_id(api, invoice) == again
     types = [
         row["type"]
         for row in await owner.fetch("select type from events where type like 'cons%' order by id")
@@ -284,10 +286,10 @@ async def test_deleting_releases_the_invoices_and_the_code(
         assert (await response.json())["meta"]["total"] == 1
 
 
-async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestClient) -> None:
+async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: Client) -> None:
     await sale(api)
-    consolidated_id = await consolidated(api)
-    await valid(api, consolidated_id)
+    consolidated_id = await create_consolidated(api)
+    await submit_until_valid(api, consolidated_id)
     refusal = (
         "A submitted consolidated invoice cannot be deleted, please cancel first and try again. "
         "A submitted document can only be cancelled within 72 hours after submission"
@@ -296,41 +298,41 @@ async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestCl
 
 
 async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice = await sale(api)
-    consolidated_id = await consolidated(api)
-    await valid(api, consolidated_id)
+    consolidated_id = await create_consolidated(api)
+    await submit_until_valid(api, consolidated_id)
     assert (await cancel(api, consolidated_id))[0] == 200
     found = await read(api, consolidated_id)
     assert found["status"] == "Cancelled" and found["invoice_ids"] == [invoice]
-    assert await in_which(api, invoice) is None
+    assert await get_consolidated_id(api, invoice) is None
     status, body = await send(api, consolidated_id)
     assert status == 400 and body["errors"][0]["code"] == "Cancelled"
-    again = await consolidated(api, code=2)
-    assert await in_which(api, invoice) == again
+    again = await create_consolidated(api, code=2)
+    assert await get_consolidated_id(api, invoice) == again
     assert (await delete(api, consolidated_id))[0] == 200
-    assert await in_which(api, invoice) == again
-    await valid(api, again)
+    assert await get_consolidated_id(api, invoice) == again
+    await submit_until_valid(api, again)
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_code_is_unique_per_year_among_consolidated_invoices(api: TestClient) -> None:
+async def test_code_is_unique_per_year_among_consolidated_invoices(api: Client) -> None:
     first, second = await sale(api), await sale(api)
-    await consolidated(api, code=9, invoiceIds=[first])
+    await create_consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
     assert status == 422 and (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
         "/code",
         "unique",
     )
-    assert await in_which(api, second) is None
+    assert await get_consolidated_id(api, second) is None
 
 
 async def test_records_of_another_company_are_neither_found_nor_included(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     invoice = await sale(api)
-    consolidated_id = await consolidated(api, invoiceIds=[invoice])
+    consolidated_id = await create_consolidated(api, invoiceIds=[invoice])
     free = await sale(api)
     other = await start(await make_company(environment), CONSOLIDATION_DAYS="40")
     for path in ("", "/export", "/submitted-documents"):
@@ -346,7 +348,7 @@ async def test_records_of_another_company_are_neither_found_nor_included(
 # Notes
 
 
-def against(code: int = 1, **changes: Any) -> dict[str, Any]:
+def note_body(code: int = 1, **changes: Any) -> dict[str, Any]:
     """Return the body of a note for a consolidated invoice."""
     lines = [item("10", classifications=["004"])]
     return note(
@@ -359,21 +361,21 @@ def against(code: int = 1, **changes: Any) -> dict[str, Any]:
     )
 
 
-async def noted(api: TestClient, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
+async def create_note(api: Client, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
     async with api.post(
-        f"{PLACE}/{consolidated_id}/adjustment-note", json=against(**changes)
+        f"{PLACE}/{consolidated_id}/adjustment-note", json=note_body(**changes)
     ) as response:
         return response.status, await response.json()
 
 
 @pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
 async def test_note_adjusts_a_consolidated_invoice(
-    api: TestClient, sandbox: Sandbox, family: str, code: str
+    api: Client, sandbox: Sandbox, family: str, code: str
 ) -> None:
     await sale(api, self_billed=code == "12")
-    consolidated_id = await consolidated(api, type=family)
-    await valid(api, consolidated_id)
-    status, body = await noted(api, consolidated_id, targetInvoiceType=family)
+    consolidated_id = await create_consolidated(api, type=family)
+    await submit_until_valid(api, consolidated_id)
+    status, body = await create_note(api, consolidated_id, targetInvoiceType=family)
     assert status == 201, body
     own = body["data"]["id"]
     async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
@@ -396,31 +398,31 @@ async def test_note_adjusts_a_consolidated_invoice(
     ],
 )
 async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
-    api: TestClient, changes: dict[str, Any], path: str
+    api: Client, changes: dict[str, Any], path: str
 ) -> None:
     await sale(api)
-    consolidated_id = await consolidated(api)
-    await valid(api, consolidated_id)
-    status, body = await noted(api, consolidated_id, **changes)
+    consolidated_id = await create_consolidated(api)
+    await submit_until_valid(api, consolidated_id)
+    status, body = await create_note(api, consolidated_id, **changes)
     assert status == 422 and body["errors"][0]["path"] == path
 
 
-async def test_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
+async def test_note_needs_a_valid_consolidated_invoice(api: Client) -> None:
     await sale(api)
-    assert await noted(api, await consolidated(api)) == (
+    assert await create_note(api, await create_consolidated(api)) == (
         403,
         {"message": "The invoice has not been submitted."},
     )
-    assert await noted(api, 404) == (404, {"message": "Consolidated invoice not found"})
+    assert await create_note(api, 404) == (404, {"message": "Consolidated invoice not found"})
 
 
 async def test_note_with_other_classifications_is_not_submitted(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sale(api)
-    consolidated_id = await consolidated(api)
-    await valid(api, consolidated_id)
-    own = (await noted(api, consolidated_id))[1]["data"]["id"]
+    consolidated_id = await create_consolidated(api)
+    await submit_until_valid(api, consolidated_id)
+    own = (await create_note(api, consolidated_id))[1]["data"]["id"]
     async with api.put(
         f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]}
     ) as response:
@@ -455,7 +457,7 @@ RULED: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize("changes, reason", RULED)
 async def test_eligibility_rule_on_both_sides_of_its_limit(
-    api: TestClient, changes: Any, reason: str | None
+    api: Client, changes: Any, reason: str | None
 ) -> None:
     session = await sale(api)
     invoice_id = await sale(api, **changes)
@@ -468,14 +470,14 @@ async def test_eligibility_rule_on_both_sides_of_its_limit(
         assert [(each["path"], each["rule"]) for each in body["errors"]] == [
             ("/invoiceIds/1", reason)
         ]
-        assert await in_which(api, session) is None
+        assert await get_consolidated_id(api, session) is None
 
 
 @pytest.mark.parametrize(
     "supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")]
 )
 async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
-    api: TestClient, supplier: Any, reason: str | None
+    api: Client, supplier: Any, reason: str | None
 ) -> None:
     invoice_id = await sale(
         api, True, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", supplier=supplier
@@ -484,46 +486,46 @@ async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
 
 
 async def test_individually_submitted_invoice_is_excluded(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     person = {"buyer": buyer(), "issueDateTime": now()}
-    accepted, refused = await created(api, **person), await created(api, **person)
-    await submitted(api, accepted)
-    await until(lambda: record(api, accepted), lambda found: found["status"] == "Valid")
+    accepted, refused = await create_invoice(api, **person), await create_invoice(api, **person)
+    await submit(api, accepted)
+    await until(lambda: get_invoice(api, accepted), lambda found: found["status"] == "Valid")
     await sandbox.fault("submit", "foreign")
-    assert (await submitted(api, refused))[0] == 400
+    assert (await submit(api, refused))[0] == 400
     # A sale of last month is too old to be submitted, so this month's sales are dated back.
     await owner.execute(
         "update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at())
     )
     assert await reasons(api) == {accepted: "submitted"}
-    assert (await cancelled(api, accepted))[0] == 200
+    assert (await cancel_latest(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
     # The invoice whose submission the portal refused is a draft again.
     await owner.execute("update invoices set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
-async def test_consolidated_or_deleted_invoice_is_excluded(api: TestClient) -> None:
+async def test_consolidated_or_deleted_invoice_is_excluded(api: Client) -> None:
     first, second, gone = [await sale(api) for _ in range(3)]
     await delete(api, gone, "/api/invoices")
-    await consolidated(api, invoiceIds=[first])
+    await create_consolidated(api, invoiceIds=[first])
     assert await reasons(api) == {first: "consolidated"}
     assert await reasons(api, first, gone, second) == {first: "consolidated", gone: "unknown"}
 
 
-async def test_month_without_eligible_invoices_is_rejected(api: TestClient) -> None:
+async def test_month_without_eligible_invoices_is_rejected(api: Client) -> None:
     invoice_id, named = await sale(api), await sale(api, buyer=buyer())
-    assert (await read(api, await consolidated(api)))["invoice_ids"] == [invoice_id]
+    assert (await read(api, await create_consolidated(api)))["invoice_ids"] == [invoice_id]
     status, body = await create(api, code=2)
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
         ("/month", "empty")
     ]
-    assert await in_which(api, named) is None
+    assert await get_consolidated_id(api, named) is None
 
 
 async def test_invoice_with_too_long_a_number_is_excluded(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api, code=123456)
     lengthen = (
@@ -535,7 +537,7 @@ async def test_invoice_with_too_long_a_number_is_excluded(
         assert await reasons(api) == reason
 
 
-async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
+async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
@@ -546,7 +548,7 @@ async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
 async def test_deadline_applies_to_creation_and_submission(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox, member: str
+    api: Client, start: StartService, company: Company, sandbox: Sandbox, member: str
 ) -> None:
     if member == "invoiceIds":
         named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
@@ -559,14 +561,14 @@ async def test_deadline_applies_to_creation_and_submission(
         (f"/{member}", "deadline")
     ]
     in_time = await start(company, CONSOLIDATION_DAYS=str(TODAY.day))
-    consolidated_id = await consolidated(in_time, **named)
+    consolidated_id = await create_consolidated(in_time, **named)
     status, body = await send(late, consolidated_id)
     assert (
         status == 400
         and body["errors"][0]["code"] == "ConsolidationDeadline"
         and not await sandbox.ledger()
     )
-    await valid(in_time, consolidated_id)
+    await submit_until_valid(in_time, consolidated_id)
 
 
 def test_deadline_is_seven_calendar_days_in_the_business_time_zone() -> None:
@@ -631,7 +633,7 @@ def candidate(**changes: Any) -> dict[str, Any]:
     ],
 )
 async def test_invalid_creation_body_is_rejected(
-    api: TestClient, body: dict[str, Any], path: str, rule: str
+    api: Client, body: dict[str, Any], path: str, rule: str
 ) -> None:
     status, answer = await post(
         api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body}
@@ -641,25 +643,25 @@ async def test_invalid_creation_body_is_rejected(
     ], answer
 
 
-async def test_plan_needs_fewer_members_than_a_creation(api: TestClient) -> None:
+async def test_plan_needs_fewer_members_than_a_creation(api: Client) -> None:
     status, answer = await post(api, month=MONTH)
     assert status == 422 and {each["path"] for each in answer["errors"]} == {
         "/type",
         "/code",
         "/issueDateTime",
     }
-    assert (await planned(api))["invoices"] == []
+    assert (await get_plan(api))["invoices"] == []
 
 
 # Lines and totals
 
 
-async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None:
+async def test_code_gap_or_other_taxes_start_a_new_line(api: Client) -> None:
     both = [item("10", SERVICE, id="1"), item("20", id="2")]
     one, three, five, six = [item("10", SERVICE)], [item("5")], [item("7")], [item("8", SERVICE)]
     for code, lines in ((1, one), (2, both), (3, three), (5, five), (6, six)):
         await sale(api, code=code, lineItems=lines)
-    lines = (await planned(api))["lines"]
+    lines = (await get_plan(api))["lines"]
     drawn = [
         (each["description"], each["unit"]["price"], each["taxDetails"][0]["taxType"])
         for each in lines
@@ -677,14 +679,14 @@ async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None
 
 
 async def test_tax_rounded_per_receipt_is_sent_as_an_amount(
-    api: TestClient,
+    api: Client,
 ) -> None:
     for code in (1, 2, 3):
         # The tax is 0.0152, rounded three times to 0.02.
         await sale(api, code=code, lineItems=[item("0.19", SERVICE)])
     for code in (5, 6):
         await sale(api, code=code, lineItems=[item("100", SERVICE)])
-    rounded, exact = (await planned(api))["lines"]
+    rounded, exact = (await get_plan(api))["lines"]
     assert rounded["taxDetails"] == [
         {"taxType": "02", "taxRate": {"perUnitAmount": Decimal("0.06"), "unitCount": 1}}
     ]
@@ -722,26 +724,26 @@ def random_sale(pick: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_totals_equal_the_sums_of_the_invoices(
-    api: TestClient, sandbox: Sandbox, seed: int
+    api: Client, sandbox: Sandbox, seed: int
 ) -> None:
     pick = random.Random(seed)
     codes = sorted(pick.sample(range(1, 60), 40))
     ids = [await sale(api, code=code, **random_sale(pick)) for code in codes]
-    plan = await planned(api)
+    plan = await get_plan(api)
     assert plan["invoices"] == ids
-    records = [await exactly(api, invoice_id) for invoice_id in ids]
+    records = [await get_exactly(api, invoice_id) for invoice_id in ids]
     wanted = {
         name: sum(each["legal_monetary_total"][name] for each in records) for name in plan["totals"]
     }
     assert plan["totals"] == wanted
-    consolidated_id = await consolidated(api)
+    consolidated_id = await create_consolidated(api)
     assert (await read(api, consolidated_id))["legal_monetary_total"] == wanted
     assert by_tax_type([plan["lines"]]) == by_tax_type([each["line_items"] for each in records])
     await sandbox.settings(strict_totals=True)
-    await valid(api, consolidated_id)
+    await submit_until_valid(api, consolidated_id)
 
 
-async def exactly(api: TestClient, invoice_id: int) -> dict[str, Any]:
+async def get_exactly(api: Client, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice with decimals."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.json(loads=exact_json)
@@ -775,7 +777,7 @@ def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None
     }
 
 
-def drawn(
+def draw_plan(
     count: int, step: int, lines: list[dict[str, Any]], prefix: str = "INV-"
 ) -> consolidation.ConsolidationPlan:
     """Return a plan of `count` invoices whose codes are `step` apart."""
@@ -793,7 +795,7 @@ def drawn(
 @pytest.mark.parametrize("taxes", [[PLAIN], TAXES, [ODD_RATE], [ODD_AMOUNT]])
 def test_plan_stays_within_the_portal_size_limit(taxes: Any, prefix: str, reason: str) -> None:
     lines = [item("99999999.99", *taxes, taxExemptionReason=reason, count=9)]
-    plan = drawn(1500, 2, lines, prefix)
+    plan = draw_plan(1500, 2, lines, prefix)
     sent = [
         build_line(index, each, money.compute_line(each), "MYR")
         for index, each in enumerate(plan.body()["lineItems"], 1)
@@ -806,7 +808,7 @@ def test_plan_stays_within_the_portal_size_limit(taxes: Any, prefix: str, reason
 
 
 def test_ten_thousand_consecutive_receipts_are_one_line() -> None:
-    assert len(drawn(10_000, 1, [item("1.05", SERVICE)]).runs) == 1
+    assert len(draw_plan(10_000, 1, [item("1.05", SERVICE)]).runs) == 1
 
 
 def test_invoices_beyond_ten_thousand_are_excluded() -> None:
@@ -818,18 +820,18 @@ def test_invoices_beyond_ten_thousand_are_excluded() -> None:
     ]
 
 
-async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: TestClient) -> None:
+async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: Client) -> None:
     # Gaps throughout: a line for each
     ids = [await sale(api, code=code) for code in range(2, 642, 2)]
-    first, second = await consolidated(api, code=1), await consolidated(api, code=2)
+    first, second = await create_consolidated(api, code=1), await create_consolidated(api, code=2)
     taken = [
         (await read(api, consolidated_id))["invoice_ids"] for consolidated_id in (first, second)
     ]
     assert all(taken) and taken[0] + taken[1] == ids
     status, body = await create(api, code=3)
     assert status == 422 and body["errors"][0]["rule"] == "empty"
-    await valid(api, first)
-    await valid(api, second)
+    await submit_until_valid(api, first)
+    await submit_until_valid(api, second)
 
 
 # Races
@@ -841,7 +843,7 @@ WAITING = (
 
 
 async def test_concurrent_creations_never_share_an_invoice(
-    api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     other = await start(company, CONSOLIDATION_DAYS="40")
     for turn in range(50):
@@ -851,7 +853,7 @@ async def test_concurrent_creations_never_share_an_invoice(
         )
         assert sorted(status for status, _ in answers) == [201, 422], answers
         (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
-        assert {await in_which(api, invoice_id) for invoice_id in ids} == {winner}
+        assert {await get_consolidated_id(api, invoice_id) for invoice_id in ids} == {winner}
     taken = [
         row["id"]
         for row in await owner.fetch("select unnest(invoice_ids) as id from consolidated_invoices")
@@ -860,7 +862,7 @@ async def test_concurrent_creations_never_share_an_invoice(
 
 
 async def test_creation_and_submission_of_an_invoice_exclude_each_other(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """Only this month's invoices can still be submitted, so the view dates them back."""
     seen: Any = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
@@ -876,17 +878,17 @@ async def test_creation_and_submission_of_an_invoice_exclude_each_other(
         )
         named = {"invoiceIds": [invoice_id]} if turn % 2 else {}
         (sent, _), (made, body) = await asyncio.gather(
-            submitted(api, invoice_id), create(api, code=turn + 1, **named)
+            submit(api, invoice_id), create(api, code=turn + 1, **named)
         )
         assert (sent, made) in {(200, 422), (400, 201)}, body
-        assert (await in_which(api, invoice_id) is None) == (made == 422)
+        assert (await get_consolidated_id(api, invoice_id) is None) == (made == 422)
         if made == 201:
             assert (await delete(api, body["data"]["id"]))[0] == 200
             assert (await delete(api, invoice_id, "/api/invoices"))[0] == 200
 
 
 async def test_creation_waits_for_a_running_submission(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api)
     async with owner.transaction():
@@ -898,15 +900,15 @@ async def test_creation_waits_for_a_running_submission(
 
 
 async def test_submission_waits_for_a_running_creation(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    taker = await consolidated(api, invoiceIds=[await sale(api)])
-    invoice_id = await created(api)
+    taker = await create_consolidated(api, invoiceIds=[await sale(api)])
+    invoice_id = await create_invoice(api)
     async with owner.transaction():
         await owner.execute(
             "update invoices set consolidated_invoice_id = $1 where id = $2", taker, invoice_id
         )
-        answer = asyncio.create_task(submitted(api, invoice_id))
+        answer = asyncio.create_task(submit(api, invoice_id))
         await until(lambda: owner.fetchval(WAITING))
     status, body = await answer
     assert status == 400 and body["errors"][0]["code"] == "Consolidated"
@@ -914,7 +916,7 @@ async def test_submission_waits_for_a_running_creation(
 
 @pytest.mark.parametrize("rival", ["update", "delete"])
 async def test_creation_and_change_of_an_invoice_exclude_each_other(
-    api: TestClient, rival: str
+    api: Client, rival: str
 ) -> None:
     for turn in range(20):
         invoice_id = await sale(api)
@@ -932,11 +934,11 @@ async def test_creation_and_change_of_an_invoice_exclude_each_other(
 
 
 async def test_concurrent_deletions_and_creations_do_not_deadlock(
-    api: TestClient, start: Any, company: Any
+    api: Client, start: StartService, company: Company
 ) -> None:
     ids = [await sale(api) for _ in range(20)]
     for turn in range(20):
-        first = await consolidated(api, code=2 * turn + 1, invoiceIds=ids)
+        first = await create_consolidated(api, code=2 * turn + 1, invoiceIds=ids)
         (gone, _), (made, body) = await asyncio.gather(
             delete(api, first), create(api, code=2 * turn + 2)
         )

@@ -6,13 +6,12 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, documents, invoice, note, now, record, submitted
+from conftest import Company, Sandbox, until
+from kit import create_invoice, get_documents, get_invoice, invoice, note, now, submit
 from processes import Service, free_port
 
 #: Timeouts so long that the service still waits for the portal when it is killed.
@@ -33,7 +32,7 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
@@ -42,41 +41,41 @@ async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=60)
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.ledger)
     await service.kill()
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    assert (await record(client, invoice_id))["status"] == "Submitting"
-    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
+    assert (await get_invoice(client, invoice_id))["status"] == "Submitting"
+    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
-    assert [document["status"] for document in await documents(client, invoice_id)] == ["Valid"]
+    assert [document["status"] for document in await get_documents(client, invoice_id)] == ["Valid"]
 
 
 async def test_kill_before_the_portal_accepts_releases_the_invoice(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
     await service.kill()
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Draft")
+    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Draft")
     assert not await sandbox.ledger()
-    assert (await submitted(client, invoice_id))[0] == 200
+    assert (await submit(client, invoice_id))[0] == 200
 
 
 async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(client)
-    await submitted(client, invoice_id)
-    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(client)
+    await submit(client, invoice_id)
+    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
     await sandbox.fault("state", "slow", seconds=60)
     answer = asyncio.create_task(
         client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
@@ -86,11 +85,13 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Cancelled")
+    await until(
+        lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Cancelled"
+    )
 
 
 async def test_kill_before_a_late_cancellation_still_finds_it(
-    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """The request is sent before the kill. The next process reads Valid first and polls on."""
     patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
@@ -100,10 +101,10 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id = await created(client)
-            await submitted(client, invoice_id)
+            invoice_id = await create_invoice(client)
+            await submit(client, invoice_id)
             await until(
-                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
             )
             await sandbox.fault("state", "slow_before", seconds=600)
             answer = asyncio.create_task(
@@ -115,7 +116,7 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
                 await answer
             await service.start()
             await until(sandbox.calls, lambda calls: calls["calls"].get("details", 0) >= 2)
-            (document,) = await documents(client, invoice_id)
+            (document,) = await get_documents(client, invoice_id)
             assert document["status"] == "Valid" and document["cancellation_requested_at"]
             async with client.post(
                 f"/api/invoices/{invoice_id}/adjustment-note", json=note()
@@ -123,7 +124,8 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
                 assert response.status == 403
             await sandbox.cancel(document["uuid"], "Late")
             await until(
-                lambda: record(client, invoice_id), lambda found: found["status"] == "Cancelled"
+                lambda: get_invoice(client, invoice_id),
+                lambda found: found["status"] == "Cancelled",
             )
     finally:
         await service.stop()
@@ -133,7 +135,7 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
@@ -141,13 +143,13 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
     await other.start()
     try:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
-            invoice_id = await created(client)
+            invoice_id = await create_invoice(client)
             answers = await asyncio.gather(
-                *[submitted(each, invoice_id) for each in [client, second] * 25]
+                *[submit(each, invoice_id) for each in [client, second] * 25]
             )
             assert {status for status, _ in answers} == {200}
             await until(
-                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
             )
     finally:
         await other.stop()
@@ -158,7 +160,7 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
@@ -167,10 +169,10 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     await other.start()
     try:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
-            invoice_id = await created(client)
-            await asyncio.gather(*[submitted(each, invoice_id) for each in [client, second] * 25])
+            invoice_id = await create_invoice(client)
+            await asyncio.gather(*[submit(each, invoice_id) for each in [client, second] * 25])
             await until(
-                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
             )
     finally:
         await other.stop()
@@ -204,7 +206,7 @@ async def test_repeated_kills_under_load_lose_nothing(
     await asyncio.gather(*writers)
     for invoice_id in acknowledged:
         await until(
-            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
             lambda found: found["status"] == "Valid",
         )
     numbers = [entry["number"] for entry in await sandbox.ledger()]
@@ -219,7 +221,7 @@ async def test_sigterm_finishes_requests_and_closes_connections(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=3)
-    invoice_id = await created(client)
+    invoice_id = await create_invoice(client)
     answer = asyncio.create_task(
         client.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={})
     )
@@ -233,13 +235,13 @@ async def test_no_work_is_claimed_after_sigterm(
     service: Service,
     client: aiohttp.ClientSession,
     owner: asyncpg.Connection,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
 ) -> None:
     """A submission that becomes due while the last request finishes is left to the next process."""
     await sandbox.fault("submit", "slow", seconds=3)
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.ledger)
     assert service.process
     service.process.send_signal(signal.SIGTERM)
@@ -268,8 +270,8 @@ async def test_second_signal_stops_the_service_immediately(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
     assert service.process
     service.process.send_signal(signal.SIGTERM)
@@ -294,13 +296,16 @@ async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) ->
     (key,) = re.findall(r"export KEY=(\S+)", printed)
     try:
         async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
-            draft, sent = await created(client), await created(client, issueDateTime=now())
-            assert (await submitted(client, sent))[0] == 200
+            draft, sent = (
+                await create_invoice(client),
+                await create_invoice(client, issueDateTime=now()),
+            )
+            assert (await submit(client, sent))[0] == 200
             await service.kill()
             await service.start()
-            assert (await record(client, draft))["status"] == "Draft"
-            await until(lambda: record(client, sent), lambda found: found["status"] == "Valid")
-            (document,) = await documents(client, sent)
+            assert (await get_invoice(client, draft))["status"] == "Draft"
+            await until(lambda: get_invoice(client, sent), lambda found: found["status"] == "Valid")
+            (document,) = await get_documents(client, sent)
             async with client.get(document["validation_link"]) as page:
                 assert page.status == 200
     finally:

@@ -7,8 +7,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, reaches, submitted
+from conftest import Company, Sandbox, StartService, until
+from kit import create_invoice, submit, wait_for_status
 
 from service.commands.companies import revoke_key
 from service.config import read_config
@@ -95,7 +95,7 @@ async def test_notifications_reach_the_listeners_of_a_session(
 
 
 async def test_revoking_a_key_notifies_every_session(
-    database: str, environment: dict[str, str], company: Any
+    database: str, environment: dict[str, str], company: Company
 ) -> None:
     received: list[str] = []
     async with session(database, {"api_key_changed": received.append}):
@@ -106,14 +106,19 @@ async def test_revoking_a_key_notifies_every_session(
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain"])
 async def test_submission_is_not_changed_while_its_lock_is_held(
-    start: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+    start: StartService,
+    company: Company,
+    database: str,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    state: str,
 ) -> None:
     """A paused process keeps its lock and may send when it resumes. Others may only claim."""
     requests_only = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(requests_only)
-    assert (await submitted(requests_only, invoice_id))[0] == 400
-    submission_id = await owner.fetchval("select id from submissions")
+    invoice_id = await create_invoice(requests_only)
+    assert (await submit(requests_only, invoice_id))[0] == 400
+    submission_id: Any = await owner.fetchval("select id from submissions")
     async with (
         session(database) as paused,
         paused.lock_submission(company.id, submission_id) as alone,
@@ -130,5 +135,5 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
         )
         assert await owner.fetchval("select state from submissions") == state
         assert (await sandbox.calls())["calls"]["submit"] == 1
-    await reaches(requests_only, invoice_id, "Valid")
+    await wait_for_status(requests_only, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1

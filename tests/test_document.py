@@ -23,7 +23,7 @@ DOCUMENTS = Path(__file__).with_name("documents")
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
 
-def built(
+def build_document(
     source: dict[str, Any], issuer: dict[str, Any] = ISSUER, **changes: Any
 ) -> dict[str, Any]:
     return document.build(
@@ -31,12 +31,12 @@ def built(
     )
 
 
-def sent(source: dict[str, Any], **changes: Any) -> Any:
+def build_as_parsed(source: dict[str, Any], **changes: Any) -> Any:
     """Return the document as the portal parses it."""
-    return exactly(document.encode(built(source, **changes)))
+    return parse_exactly(document.encode(build_document(source, **changes)))
 
 
-def exactly(raw: bytes) -> Any:
+def parse_exactly(raw: bytes) -> Any:
     """Parse JSON with decimals."""
     return json.loads(raw, parse_float=Decimal)
 
@@ -49,7 +49,7 @@ def at(whole: Any, path: str) -> Any:
 
 
 def invoice(source: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return sent(source, **changes)["Invoice"][0]
+    return build_as_parsed(source, **changes)["Invoice"][0]
 
 
 def buyer(**changes: Any) -> Any:
@@ -74,17 +74,19 @@ def identities(party: dict[str, Any]) -> dict[str, str]:
 
 def pretty(name: str) -> str:
     """Return the encoded document with one element per line and numbers as they are sent."""
-    raw = document.encode(built(GOLDEN[name], ISSUERS.get(name, ISSUER)))
+    raw = document.encode(build_document(GOLDEN[name], ISSUERS.get(name, ISSUER)))
     whole = simplejson.loads(raw, use_decimal=True)
     return simplejson.dumps(whole, use_decimal=True, ensure_ascii=False, indent=1) + "\n"
 
 
 def test_portal_example_is_rebuilt() -> None:
-    assert sent(EXAMPLE) == exactly((DOCUMENTS / "portal_example.json").read_bytes())
+    assert build_as_parsed(EXAMPLE) == parse_exactly(
+        (DOCUMENTS / "portal_example.json").read_bytes()
+    )
 
 
 def test_portal_example_has_its_published_hash() -> None:
-    raw = document.encode(exactly((DOCUMENTS / "portal_example.json").read_bytes()))
+    raw = document.encode(parse_exactly((DOCUMENTS / "portal_example.json").read_bytes()))
     assert len(raw) == 3125
     assert (
         hashlib.sha256(raw).hexdigest()
@@ -119,14 +121,14 @@ def test_number_is_encoded_without_exponent(number: str, written: str) -> None:
 
 def test_tiny_and_huge_numbers_are_encoded_without_exponent() -> None:
     unit = {"code": "H87", "price": Decimal("1E+14"), "count": Decimal("1E-10")}
-    raw = document.encode(built({**EXAMPLE, "lineItems": [line(unit=unit)]}))
+    raw = document.encode(build_document({**EXAMPLE, "lineItems": [line(unit=unit)]}))
     assert b'"PriceAmount":[{"_":100000000000000,' in raw
     assert b'"InvoicedQuantity":[{"_":0.0000000001,' in raw
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_document_has_no_number_as_string_and_no_empty_value(name: str) -> None:
-    raw = document.encode(built(GOLDEN[name])).decode()
+    raw = document.encode(build_document(GOLDEN[name])).decode()
     assert not re.search(r'\[\]|\{\}|null|""|NaN', raw)
     assert not re.search(r'(Amount|Percent|Quantity|Rate|Numeric)":\[\{"_":"', raw)
 
@@ -137,7 +139,7 @@ def test_encoding_is_minified_utf8() -> None:
 
 
 def test_envelope_holds_document_hash_and_number() -> None:
-    raw = document.encode(built(EXAMPLE))
+    raw = document.encode(build_document(EXAMPLE))
     entry, other = json.loads(document.build_envelope([("INV-1", raw), ("INV-2", b"{}")]))[
         "documents"
     ]
@@ -196,7 +198,7 @@ def test_document_in_ringgit_has_no_exchange_rate() -> None:
 
 def test_exchange_rate_of_many_digits_is_encoded_exactly() -> None:
     raw = document.encode(
-        built({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")})
+        build_document({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")})
     )
     assert b'"CalculationRate":[{"_":0.000000000000000000000000285}]' in raw
 
@@ -413,7 +415,7 @@ def test_payee_account_defaults_to_the_company_account(
 def test_own_bank_account_is_left_out_of_a_self_billed_invoice() -> None:
     issuer = {**ISSUER, "exporter_certified_number": "MY-CE 00123"}
     source = {**GOLDEN["self_billed_invoice"], "payment": {"mode": "01"}}
-    whole = exactly(document.encode(built(source, issuer)))["Invoice"][0]
+    whole = parse_exactly(document.encode(build_document(source, issuer)))["Invoice"][0]
     assert whole["PaymentMeans"] == [{"PaymentMeansCode": [{"_": "01"}]}]
     assert set(whole["AccountingSupplierParty"][0]) == {"Party"}
 
@@ -428,7 +430,7 @@ def test_null_and_empty_members_are_omitted() -> None:
     names = ["payment", "delivery", "billingPeriod", "references"]
     empty: dict[str, Any] = {name: [] if name == "references" else {} for name in names}
     for nothing in (dict.fromkeys(names), empty):
-        assert sent({**EXAMPLE, **nothing}) == sent(EXAMPLE)
+        assert build_as_parsed({**EXAMPLE, **nothing}) == build_as_parsed(EXAMPLE)
 
 
 # Addresses

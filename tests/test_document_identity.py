@@ -11,9 +11,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
-from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    line,
+    now,
+    submit,
+    wait_for_status,
+)
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
@@ -21,11 +30,12 @@ from service.config import Config, read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
 from service.portal.errors import Held, NotSent, Refused, Unclear
+from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import MOST_COPIES, find_first_send, find_matches
-from service.submission.types import Sighting, SightingsReceived
+from service.submission.types import Sighting, SightingsReceived, Submission
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -37,6 +47,10 @@ QUICK = {
 }
 
 
+#: The claim and the submission of an invoice whose response was lost, and its row of the listing.
+Lost = tuple[Claim, Submission, Document]
+
+
 @pytest.fixture
 def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
@@ -44,8 +58,8 @@ def config(environment: dict[str, str]) -> Config:
 
 @pytest.fixture
 async def neighbour(
-    environment: dict[str, str], company: Any, owner: asyncpg.Connection, config: Config
-) -> Any:
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection, config: Config
+) -> Company:
     """Make another company with the TIN of `company`, which an operator has shared."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
@@ -75,7 +89,7 @@ async def entry_of(sandbox: Sandbox, uuid: str) -> dict[str, Any]:
     return entry
 
 
-async def loaded(owner: asyncpg.Connection, context: SubmissionContext) -> tuple[Claim, Any]:
+async def load_latest(owner: asyncpg.Connection, context: SubmissionContext) -> tuple[Claim, Any]:
     """Return a claim on the latest submission, and the submission."""
     row: Any = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
@@ -93,36 +107,44 @@ async def listing_of(context: SubmissionContext, submission: Any) -> Any:
 
 
 async def test_company_cannot_adopt_or_cancel_anothers_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """The attacker knows the number and the issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
     victim, attacker = await start(company), await start(neighbour, **QUICK)
-    theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
-    uuid = (await documents(victim, theirs))[0]["uuid"]
-    invoice_id = await created(
+    theirs = await create_valid_invoice(victim, code=77, issueDateTime=issued)
+    uuid = (await get_documents(victim, theirs))[0]["uuid"]
+    invoice_id = await create_invoice(
         attacker,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})],
     )
-    answers = [await submitted(attacker, invoice_id)]
-    await reaches(attacker, invoice_id, "Invalid")
+    answers = [await submit(attacker, invoice_id)]
+    await wait_for_status(attacker, invoice_id, "Invalid")
     answers += [
-        await documents(attacker, invoice_id),
-        await record(attacker, invoice_id),
-        await cancelled(attacker, invoice_id),
+        await get_documents(attacker, invoice_id),
+        await get_invoice(attacker, invoice_id),
+        await cancel_latest(attacker, invoice_id),
     ]
     assert uuid not in json.dumps(answers, default=str)
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
-    assert (await record(victim, theirs))["status"] == "Valid"
+    assert (await get_invoice(victim, theirs))["status"] == "Valid"
     assert await owner.fetch(
         "select company_id from submitted_documents where uuid = $1", uuid
     ) == [(company.id,)]
 
 
 async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Both send the same document: the portal refuses the second one as a duplicate payload."""
     issued = now(minutes=1)
@@ -132,64 +154,68 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     )
     await owner.execute(same, company.id)
     first, second = await start(company), await start(neighbour, **QUICK)
-    theirs = await valid_invoice(first, code=77, issueDateTime=issued)
-    uuid = (await documents(first, theirs))[0]["uuid"]
-    invoice_id = await created(second, code=77, issueDateTime=issued)
-    assert (await submitted(second, invoice_id))[0] == 400
+    theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
+    uuid = (await get_documents(first, theirs))[0]["uuid"]
+    invoice_id = await create_invoice(second, code=77, issueDateTime=issued)
+    assert (await submit(second, invoice_id))[0] == 400
     await until(
         lambda: owner.fetchval(
             "select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id
         )
     )
-    assert (await documents(second, invoice_id))[0]["uuid"] is None
-    assert (await cancelled(second, invoice_id))[0] == 409
+    assert (await get_documents(second, invoice_id))[0]["uuid"] is None
+    assert (await cancel_latest(second, invoice_id))[0] == 409
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
 
 
 async def test_lost_request_is_not_matched_to_another_companys_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox
+    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
 ) -> None:
     """Two companies with one TIN use the same number in the same second; one request is lost."""
     issued = now(minutes=1)
     first, second = await start(company), await start(neighbour, **QUICK)
-    theirs = await valid_invoice(first, code=77, issueDateTime=issued)
-    uuid = (await documents(first, theirs))[0]["uuid"]
+    theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
+    uuid = (await get_documents(first, theirs))[0]["uuid"]
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(
+    invoice_id = await create_invoice(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, invoice_id))[0] == 400
+    assert (await submit(second, invoice_id))[0] == 400
     found = await until(
-        lambda: record(second, invoice_id), lambda found: found["status"] != "Submitting"
+        lambda: get_invoice(second, invoice_id), lambda found: found["status"] != "Submitting"
     )
     assert found["status"] == "Draft" and uuid not in json.dumps(
-        await documents(second, invoice_id)
+        await get_documents(second, invoice_id)
     )
-    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))[
-        "status"
-    ] == "Valid"
+    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (
+        await get_invoice(first, theirs)
+    )["status"] == "Valid"
 
 
-async def test_document_of_another_company_with_one_tin_needs_manual_review(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+async def test_document_of_another_company_needs_manual_review(
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Neither outcome is known yet, so no document has the uuid of the portal's document."""
     issued = now(minutes=1)
     first, second = await start(company, background=False), await start(neighbour, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    theirs = await created(first, code=77, issueDateTime=issued)
-    assert (await submitted(first, theirs))[0] == 400
+    theirs = await create_invoice(first, code=77, issueDateTime=issued)
+    assert (await submit(first, theirs))[0] == 400
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(
+    invoice_id = await create_invoice(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, invoice_id))[0] == 400
+    assert (await submit(second, invoice_id))[0] == 400
     await owner.execute(
         "update submissions set not_before = now() + interval '1 hour' where company_id = $1",
         company.id,
@@ -201,9 +227,9 @@ async def test_document_of_another_company_with_one_tin_needs_manual_review(
     )
     assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
     (entry,) = await sandbox.ledger()
-    assert (await record(service, invoice_id))["status"] == "Submitting" and entry[
+    assert (await get_invoice(service, invoice_id))["status"] == "Submitting" and entry[
         "uuid"
-    ] not in json.dumps(await documents(service, invoice_id))
+    ] not in json.dumps(await get_documents(service, invoice_id))
     seen: Any = await owner.fetchrow(
         "select uuid, via from portal_sightings where company_id = $1", neighbour.id
     )
@@ -211,22 +237,22 @@ async def test_document_of_another_company_with_one_tin_needs_manual_review(
     await owner.execute(
         "update submissions set not_before = now() where company_id = $1", company.id
     )
-    await reaches(first, theirs, "Valid")
+    await wait_for_status(first, theirs, "Valid")
 
 
 async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
-    start: Any, neighbour: Any, company: Any, sandbox: Sandbox
+    start: StartService, neighbour: Company, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await raw_calls(sandbox) >= 1
 
 
 async def test_listing_row_proves_nothing_if_the_tin_is_shared(
-    lost_row: Any, neighbour: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, neighbour: Company, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
@@ -237,38 +263,38 @@ async def test_listing_row_proves_nothing_if_the_tin_is_shared(
 # Proof of identity
 
 
-async def lost(
-    api: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
-) -> tuple[Claim, Any, Any]:
+async def lose_response(
+    api: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Lost:
     """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
 
     The service of `api` must run without background work, or it resolves the outcome.
     """
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    claim, submission = await loaded(owner, context)
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    claim, submission = await load_latest(owner, context)
     uuid = (await sandbox.ledger())[-1]["uuid"]
     (row,) = [row for row in await listing_of(context, submission) if row.uuid == uuid]
     return claim, replace(submission, sightings=()), row
 
 
 @pytest.fixture
-async def idle(start: Any, company: Any) -> TestClient:
+async def idle(start: StartService, company: Company) -> Client:
     """Return a client of a service without background work."""
     return await start(company, background=False)
 
 
 @pytest.fixture
 async def lost_row(
-    idle: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
-) -> Any:
+    idle: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Lost:
     """Return (claim, submission, row) of an invoice whose response was lost."""
-    return await lost(idle, owner, context, sandbox)
+    return await lose_response(idle, owner, context, sandbox)
 
 
 async def test_listed_document_is_proven_by_its_bytes(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -286,10 +312,11 @@ async def test_listed_document_is_proven_by_its_bytes(
     ],
 )
 async def test_document_that_only_shares_the_number_is_not_adopted(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     if "issued_at" in changes:
+        assert row.issued_at
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
     found = await find_matches(
         context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
@@ -298,26 +325,30 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
 
 
 async def test_uuid_of_another_document_is_not_adopted(
-    idle: TestClient,
-    lost_row: Any,
+    idle: Client,
+    lost_row: Lost,
     context: SubmissionContext,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
     claim, submission, row = lost_row
-    assert (await submitted(idle, await created(idle)))[0] == 200
+    assert (await submit(idle, await create_invoice(idle)))[0] == 200
     await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and not found.unproven
 
 
 async def test_uuid_of_another_company_is_unproven(
-    lost_row: Any, start: Any, neighbour: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost,
+    start: StartService,
+    neighbour: Company,
+    context: SubmissionContext,
+    owner: asyncpg.Connection,
 ) -> None:
     """The bytes are those that were sent, but only one of the two companies can have the uuid."""
     claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
-    assert (await submitted(theirs, await created(theirs)))[0] == 200
+    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id
     )
@@ -326,7 +357,7 @@ async def test_uuid_of_another_company_is_unproven(
 
 
 async def test_document_with_other_bytes_is_unproven(
-    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
@@ -335,7 +366,7 @@ async def test_document_with_other_bytes_is_unproven(
 
 
 async def test_reformatted_copy_is_proven(
-    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
@@ -373,7 +404,7 @@ async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str
     ids=lambda changes: "-".join(changes),
 )
 async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     """The portal returns no copy of the document, so the listing row decides."""
     claim, submission, row = lost_row
@@ -397,7 +428,7 @@ async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
 async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -409,7 +440,7 @@ async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
 
 
 async def test_missing_copy_is_accepted_at_the_second_attempt(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -458,7 +489,7 @@ def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bo
 
 
 async def test_gateway_rejection_does_not_rule_out_the_first_send(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
@@ -473,12 +504,14 @@ async def test_gateway_rejection_does_not_rule_out_the_first_send(
 
 
 @pytest.fixture
-async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sandbox) -> Any:
+async def lost_and_valid(
+    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
+) -> Any:
     """Return the id of an invoice that the portal found Valid and whose response was lost."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(idle)
-    assert (await submitted(idle, invoice_id))[0] == 400
+    invoice_id = await create_invoice(idle)
+    assert (await submit(idle, invoice_id))[0] == 400
     await until(sandbox.ledger, lambda entries: [entry["status"] for entry in entries] == ["Valid"])
     return invoice_id
 
@@ -487,16 +520,24 @@ async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sand
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
 async def test_single_rejection_of_a_copy_needs_no_manual_review(
-    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
+    start: StartService,
+    company: Company,
+    lost_and_valid: int,
+    sandbox: Sandbox,
+    fault: dict[str, Any],
 ) -> None:
     await sandbox.fault("raw", **fault)
     api = await start(company, **QUICK)
-    await reaches(api, lost_and_valid, "Valid")
+    await wait_for_status(api, lost_and_valid, "Valid")
     assert len(await sandbox.ledger()) == 1 and await raw_calls(sandbox) > 1
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
-    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    lost_and_valid: int,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     await sandbox.fault("raw", "forget", times=1000)
     await start(company, **QUICK)
@@ -510,7 +551,7 @@ async def test_copy_that_stays_missing_needs_manual_review(
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
 async def test_unavailable_copy_postpones_the_decision(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, error: Any
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, error: Any
 ) -> None:
     claim, submission, row = lost_row
 
@@ -528,15 +569,15 @@ async def test_unavailable_copy_postpones_the_decision(
 
 
 async def test_many_unknown_outcomes_are_proven_by_listing_rows(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """No copy is fetched, because the listing resolves more outcomes than copies are allowed."""
     count = MOST_COPIES + 5
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop", times=count)
-    ids = [await created(idle) for _ in range(count)]
+    ids = [await create_invoice(idle) for _ in range(count)]
     for part in range(0, count, 5):
-        await asyncio.gather(*[submitted(idle, invoice_id) for invoice_id in ids[part : part + 5]])
+        await asyncio.gather(*[submit(idle, invoice_id) for invoice_id in ids[part : part + 5]])
     await owner.execute(UNKNOWN_OUTCOME)
     await start(company)
     valid = "select count(*) from invoices where status = 'Valid'"
@@ -545,7 +586,7 @@ async def test_many_unknown_outcomes_are_proven_by_listing_rows(
 
 
 async def test_invalid_document_with_a_lost_response_shows_its_errors(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     """The portal returns no copy of an Invalid document, so the listing row proves it."""
     stranger = {"type": "LOCAL_COMPANY", "name": "Stranger Sdn. Bhd.", "tin": "C25000000010"}
@@ -564,23 +605,23 @@ async def test_invalid_document_with_a_lost_response_shows_its_errors(
     }
     await sandbox.settings(strict_register=True)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api, buyer={**stranger, **registration, **address})
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Invalid")
-    assert (await documents(api, invoice_id))[0]["errors"]
+    invoice_id = await create_invoice(api, buyer={**stranger, **registration, **address})
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Invalid")
+    assert (await get_documents(api, invoice_id))[0]["errors"]
 
 
 # Duplicate uuids
 
 
 async def test_receipt_with_a_used_uuid_needs_manual_review(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    theirs = await valid_invoice(api)
-    uuid = (await documents(api, theirs))[0]["uuid"]
+    theirs = await create_valid_invoice(api)
+    uuid = (await get_documents(api, theirs))[0]["uuid"]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and uuid not in json.dumps(body)
     row: Any = await owner.fetchrow(
         """
@@ -589,10 +630,10 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
             """
     )
     assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
-    assert (await record(api, invoice_id))["status"] == "Submitting" and (
-        await record(api, theirs)
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting" and (
+        await get_invoice(api, theirs)
     )["status"] == "Valid"
-    assert (await documents(api, invoice_id))[0]["uuid"] is None
+    assert (await get_documents(api, invoice_id))[0]["uuid"] is None
     seen = await owner.fetch(
         "select via from portal_sightings where uuid = $1 order by submission_id", uuid
     )
@@ -600,16 +641,16 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
 
 
 async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     idle = await start(company, background=False)
-    theirs = await created(idle)
-    assert (await submitted(idle, theirs))[0] == 200
-    uuid = (await documents(idle, theirs))[0]["uuid"]
+    theirs = await create_invoice(idle)
+    assert (await submit(idle, theirs))[0] == 200
+    uuid = (await get_documents(idle, theirs))[0]["uuid"]
     await owner.execute(
         """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
     )
-    ids = [await created(idle, isReady=True) for _ in range(3)]
+    ids = [await create_invoice(idle, isReady=True) for _ in range(3)]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     await start(company)
     statuses = "select status from invoices where id = any ($1) order by status"
@@ -624,9 +665,9 @@ async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
 
 
 async def test_concurrent_adoptions_of_one_uuid_succeed_once(
-    start: Any,
-    company: Any,
-    neighbour: Any,
+    start: StartService,
+    company: Company,
+    neighbour: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
     context: SubmissionContext,
@@ -635,8 +676,8 @@ async def test_concurrent_adoptions_of_one_uuid_succeed_once(
     for each in (company, neighbour):
         idle = await start(each, background=False)
         await sandbox.fault("submit", "accept_then_drop")
-        assert (await submitted(idle, await created(idle)))[0] == 400
-        claims.append(await loaded(owner, context))
+        assert (await submit(idle, await create_invoice(idle)))[0] == 400
+        claims.append(await load_latest(owner, context))
     await owner.execute(
         "update submissions set lease_until = now() + interval '1 hour', state = 'Uncertain'"
     )

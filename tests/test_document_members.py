@@ -3,8 +3,16 @@
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient
-from kit import answered, created, invoice, note, posted, record, valid_invoice
+from conftest import Client
+from kit import (
+    create_invoice,
+    create_record,
+    create_valid_invoice,
+    get_invoice,
+    invoice,
+    note,
+    request_json,
+)
 
 NAMES = {
     "payment": "payment",
@@ -28,37 +36,41 @@ MEMBERS = {
 }
 
 
-def given(found: dict[str, Any]) -> dict[str, Any]:
+def get_members(found: dict[str, Any]) -> dict[str, Any]:
     """Return the members of a record under their request names."""
     return {member: found[name] for member, name in NAMES.items()}
 
 
 @pytest.fixture(params=["invoice", "note"])
-async def place(request: Any, api: TestClient) -> str:
+async def place(request: pytest.FixtureRequest, api: Client) -> str:
     """Return the path of a new record without the members."""
     if request.param == "invoice":
-        return f"/api/invoices/{await created(api)}"
-    made = await posted(api, f"/api/invoices/{await valid_invoice(api)}/adjustment-note", **note())
+        return f"/api/invoices/{await create_invoice(api)}"
+    made = await create_record(
+        api, f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note", **note()
+    )
     return f"/api/adjustment-notes/{made['id']}"
 
 
-async def read(api: TestClient, place: str) -> dict[str, Any]:
-    return given((await answered(api, "GET", place))[1])
+async def read(api: Client, place: str) -> dict[str, Any]:
+    return get_members((await request_json(api, "GET", place))[1])
 
 
-async def put(api: TestClient, place: str, **changes: Any) -> tuple[int, Any]:
-    return await answered(api, "PUT", place, json=changes)
+async def put(api: Client, place: str, **changes: Any) -> tuple[int, Any]:
+    return await request_json(api, "PUT", place, json=changes)
 
 
-async def test_invoice_and_note_are_created_with_optional_members(api: TestClient) -> None:
-    invoice_id = await valid_invoice(api, **MEMBERS)
-    assert given(await record(api, invoice_id)) == MEMBERS
-    made = await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**MEMBERS))
+async def test_invoice_and_note_are_created_with_optional_members(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api, **MEMBERS)
+    assert get_members(await get_invoice(api, invoice_id)) == MEMBERS
+    made = await create_record(
+        api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**MEMBERS)
+    )
     assert await read(api, f"/api/adjustment-notes/{made['id']}") == MEMBERS
 
 
 async def test_optional_members_are_replaced_and_removed_independently(
-    api: TestClient, place: str
+    api: Client, place: str
 ) -> None:
     assert await read(api, place) == dict.fromkeys(NAMES)
     assert (await put(api, place, **MEMBERS))[0] == 200
@@ -115,7 +127,7 @@ async def test_optional_members_are_replaced_and_removed_independently(
     ],
 )
 async def test_invalid_optional_member_is_rejected_with_its_path(
-    api: TestClient, place: str, changes: dict[str, Any], path: str, words: str
+    api: Client, place: str, changes: dict[str, Any], path: str, words: str
 ) -> None:
     status, body = await put(api, place, **changes)
     assert status == 422
@@ -123,9 +135,9 @@ async def test_invalid_optional_member_is_rejected_with_its_path(
     assert violation["path"] == path and words in violation["message"]
 
 
-async def test_creation_validates_optional_members(api: TestClient) -> None:
+async def test_creation_validates_optional_members(api: Client) -> None:
     body = invoice(billingPeriod={"start": "2026-02-29"}, payment={"mode": "9"})
-    status, answer = await answered(api, "POST", "/api/invoices", json=body)
+    status, answer = await request_json(api, "POST", "/api/invoices", json=body)
     assert status == 422
     assert {violation["path"] for violation in answer["errors"]} == {
         "/billingPeriod/start",
@@ -133,9 +145,11 @@ async def test_creation_validates_optional_members(api: TestClient) -> None:
     }
 
 
-async def test_references_of_the_maximum_length_are_accepted(api: TestClient) -> None:
+async def test_references_of_the_maximum_length_are_accepted(api: Client) -> None:
     references = [{"type": "K2", "id": "1" * 500}, {"type": "K2", "id": "2" * 499}]
     assert (
-        given(await record(api, await created(api, references=references)))["references"]
+        get_members(await get_invoice(api, await create_invoice(api, references=references)))[
+            "references"
+        ]
         == references
     )

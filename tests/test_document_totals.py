@@ -113,17 +113,19 @@ def test_totals_of_a_document_add_up(source: dict[str, Any]) -> None:
     currencies = {entry["currencyID"] for entry in with_currency(invoice)}
     assert currencies == {invoice["DocumentCurrencyCode"][0]["_"]}
     assert all(
-        entry["_"] == rounded(entry["_"])
+        entry["_"] == round_to_cent(entry["_"])
         for entry in with_currency(invoice, but={"PriceAmount", "PerUnitAmount"})
     )
 
 
 def check_line(item: dict[str, Any]) -> None:
     subtotal = number(item, "ItemPriceExtension.Amount")
-    assert subtotal == rounded(number(item, "Price.PriceAmount") * number(item, "InvoicedQuantity"))
+    assert subtotal == round_to_cent(
+        number(item, "Price.PriceAmount") * number(item, "InvoicedQuantity")
+    )
     for each in item.get("AllowanceCharge", ()):
         if "MultiplierFactorNumeric" in each:
-            assert number(each, "Amount") == rounded(
+            assert number(each, "Amount") == round_to_cent(
                 subtotal * number(each, "MultiplierFactorNumeric")
             )
     discounts, charges = adjustments(item)
@@ -139,9 +141,11 @@ def check_tax(subtotal: dict[str, Any]) -> Decimal:
     if kind(subtotal) == "E":
         assert tax == 0
     elif "Percent" in subtotal:
-        assert tax == rounded(number(subtotal, "TaxableAmount") * number(subtotal, "Percent") / 100)
+        assert tax == round_to_cent(
+            number(subtotal, "TaxableAmount") * number(subtotal, "Percent") / 100
+        )
     else:
-        assert tax == rounded(
+        assert tax == round_to_cent(
             number(subtotal, "PerUnitAmount") * number(subtotal, "BaseUnitMeasure")
         )
     return tax
@@ -156,7 +160,10 @@ def check_document(invoice: dict[str, Any]) -> None:
         discounts > 0,
         charges > 0,
     )
-    assert (stated(totals, "AllowanceTotalAmount"), stated(totals, "ChargeTotalAmount")) == (
+    assert (
+        read_optional_number(totals, "AllowanceTotalAmount"),
+        read_optional_number(totals, "ChargeTotalAmount"),
+    ) == (
         discounts,
         charges,
     )
@@ -200,11 +207,11 @@ def number(holder: dict[str, Any], path: str) -> Decimal:
     return element["_"]
 
 
-def stated(holder: dict[str, Any], name: str) -> Decimal:
+def read_optional_number(holder: dict[str, Any], name: str) -> Decimal:
     return number(holder, name) if name in holder else Decimal(0)
 
 
-def rounded(exact: Decimal) -> Decimal:
+def round_to_cent(exact: Decimal) -> Decimal:
     return exact.quantize(CENT, ROUND_HALF_UP)
 
 

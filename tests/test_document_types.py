@@ -10,20 +10,19 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import Sandbox, make_company, until
+from conftest import Client, Sandbox, StartService, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
-    answered,
-    created,
-    documents,
+    create_invoice,
+    create_record,
+    get_documents,
     last_month,
     now,
-    posted,
-    reaches,
-    submitted,
+    request_json,
+    submit,
+    wait_for_status,
 )
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 
@@ -56,11 +55,11 @@ KINDS = {
 
 @pytest.fixture
 async def service(
-    environment: dict[str, str], start: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    environment: dict[str, str], start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> Any:
     """Return a function that starts a service for the company of a golden document."""
 
-    async def make(name: str, version: str) -> TestClient:
+    async def make(name: str, version: str) -> Client:
         facts = ISSUERS.get(name, ISSUER)
         company = await make_company(environment, **facts)
         statement = (
@@ -70,7 +69,7 @@ async def service(
         await sandbox.settings(strict_totals=True)
         api = await start(company, **GENEROUS, PORTAL_DOCUMENT_VERSION=version)
         pair = issued(facts["tin_code"], facts["registration_number"]).pair
-        assert (await answered(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+        assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
         return api
 
     return make
@@ -82,7 +81,7 @@ async def test_document_of_every_type_becomes_valid(
     service: Any, sandbox: Sandbox, name: str, version: str
 ) -> None:
     api = await service(name, version)
-    path, originals = await stored(api, name)
+    path, originals = await store(api, name)
     found = await valid(api, path)
     sent = await at_portal(sandbox, found)
     assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
@@ -91,17 +90,17 @@ async def test_document_of_every_type_becomes_valid(
     golden: dict[str, Any] = json.loads(
         (DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal
     )["Invoice"][0]
-    assert constant(sent) == constant(golden)
+    assert remove_variable_elements(sent) == remove_variable_elements(golden)
 
 
-async def stored(api: TestClient, name: str) -> tuple[str, list[tuple[str, str]]]:
+async def store(api: Client, name: str) -> tuple[str, list[tuple[str, str]]]:
     """Create a record of a type. Return (path, [(uuid, number)] of the originals it refers to)."""
     source = GOLDEN[name]
     if name.startswith("consolidated"):
-        return await consolidated(api, source["type"]), []
+        return await consolidate(api, source["type"]), []
     if name.endswith("note"):
-        return await noted(api, source)
-    return f"/api/invoices/{await created(api, **request(source))}", []
+        return await create_note(api, source)
+    return f"/api/invoices/{await create_invoice(api, **request(source))}", []
 
 
 def request(source: dict[str, Any]) -> dict[str, Any]:
@@ -109,16 +108,16 @@ def request(source: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
-async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+async def create_note(api: Client, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     """Create a note and its original. Return (path, [(uuid, number)] of the original)."""
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
-    invoice_id = await created(api, **request(original))
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    invoice_id = await create_invoice(api, **request(original))
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     number = ("SB-" if source["selfBilled"] else "INV-") + (
         await record_of(api, f"/api/invoices/{invoice_id}")
     )["invoice_code"].zfill(5)
-    note = await posted(
+    note = await create_record(
         api,
         f"/api/invoices/{invoice_id}/adjustment-note",
         targetInvoiceType=original["type"],
@@ -128,11 +127,11 @@ async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tupl
         lineItems=request(source)["lineItems"],
     )
     return f"/api/adjustment-notes/{note['id']}", [
-        ((await documents(api, invoice_id))[0]["uuid"], number)
+        ((await get_documents(api, invoice_id))[0]["uuid"], number)
     ]
 
 
-async def consolidated(api: TestClient, kind: str) -> str:
+async def consolidate(api: Client, kind: str) -> str:
     """Consolidate three consecutive sales of last month. Return the path of the result."""
     self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
     invoice_type, member = (
@@ -142,21 +141,21 @@ async def consolidated(api: TestClient, kind: str) -> str:
     for code in (500, 501, 502):
         parties = {"buyer": None, "supplier": None, member: PUBLIC}
         sale = {"type": invoice_type, "code": code, "issueDateTime": last_month()}
-        await created(api, **sale, lineItems=[item], **parties)
+        await create_invoice(api, **sale, lineItems=[item], **parties)
     body = {"type": kind, "code": 1, "issueDateTime": now(), "month": last_month()[:7]}
-    made = await posted(api, "/api/consolidated-invoices", **body)
+    made = await create_record(api, "/api/consolidated-invoices", **body)
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api: TestClient, path: str) -> Any:
-    status, body = await answered(api, "GET", path)
+async def record_of(api: Client, path: str) -> Any:
+    status, body = await request_json(api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def valid(api: TestClient, path: str) -> dict[str, Any]:
+async def valid(api: Client, path: str) -> dict[str, Any]:
     """Submit a record and return its submitted document once that is Valid."""
-    status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
+    status, body = await request_json(api, "POST", f"{path}/submit-to-portal", json={})
     assert status == 200, body
     await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
     (found,) = await record_of(api, f"{path}/submitted-documents")
@@ -193,7 +192,7 @@ def references(invoice: dict[str, Any]) -> list[tuple[str, str]]:
 VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "Signature"}
 
 
-def constant(invoice: dict[str, Any]) -> dict[str, Any]:
+def remove_variable_elements(invoice: dict[str, Any]) -> dict[str, Any]:
     """Return the elements of an invoice that are the same on every day."""
     kept = {name: member for name, member in invoice.items() if name not in VARYING}
     kept["BillingReference"] = [
@@ -212,7 +211,7 @@ async def test_consolidated_document_names_the_month_of_its_sales(
 ) -> None:
     api = await service("consolidated_invoice", VERSIONS[0])
     sent = await at_portal(
-        sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE"))
+        sandbox, await valid(api, await consolidate(api, "CONSOLIDATED_INVOICE"))
     )
     last = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1) - timedelta(days=1)
     (period,) = sent["InvoicePeriod"]

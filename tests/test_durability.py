@@ -6,8 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import until
+from conftest import Client, Company, until
 
 from service.db.transactions import Database
 from service.http import app_keys
@@ -17,13 +16,13 @@ WAYS = [name for name in vars(Database) if not name.startswith("_")]
 
 
 @pytest.fixture
-async def app(api: TestClient) -> AsyncIterator[Any]:
+async def app(api: Client) -> AsyncIterator[Any]:
     yield api.app
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_transaction_of_the_service_commits_synchronously(
-    app: Any, company: Any, way: str
+    app: Any, company: Company, way: str
 ) -> None:
     database = app[app_keys.DATABASE]
     async with getattr(database, way)(*([] if way == "across" else [company.id])) as conn:

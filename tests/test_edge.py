@@ -6,15 +6,13 @@ import gzip
 import json
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient
-from conftest import patience
-from kit import INTEGRATIONS, created, invoice, line
+from conftest import Client, Company, patience
+from kit import INTEGRATIONS, create_invoice, invoice, line
 
 from service.app import create_app
 from service.config import read_config
@@ -33,7 +31,7 @@ BROKEN = {
 
 
 @contextlib.asynccontextmanager
-async def listening(environment: dict[str, str], **variables: str) -> AsyncIterator[int]:
+async def run_service(environment: dict[str, str], **variables: str) -> AsyncIterator[int]:
     """Yield the port of a service that listens on a TCP socket."""
     runner = HardenedRunner(
         create_app(read_config({**environment, **variables})), shutdown_timeout=1
@@ -49,7 +47,7 @@ async def listening(environment: dict[str, str], **variables: str) -> AsyncItera
 
 @pytest.fixture
 async def port(environment: dict[str, str]) -> AsyncIterator[int]:
-    async with listening(environment) as port:
+    async with run_service(environment) as port:
         yield port
 
 
@@ -74,7 +72,7 @@ def status_of(head: bytes) -> int:
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
 async def test_malformed_http_is_rejected_without_quoting_it(
-    port: int, company: Any, caplog: pytest.LogCaptureFixture, sent: bytes
+    port: int, company: Company, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     head, body = await answer_to(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
@@ -82,7 +80,9 @@ async def test_malformed_http_is_rejected_without_quoting_it(
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
 
-async def test_compressed_body_is_rejected_without_decompression(port: int, company: Any) -> None:
+async def test_compressed_body_is_rejected_without_decompression(
+    port: int, company: Company
+) -> None:
     bomb = gzip.compress(bytes(200_000_000))
     async with aiohttp.ClientSession(
         f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
@@ -118,7 +118,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", STRANGE)
 async def test_unsupported_http_is_rejected_in_the_surface_format(
-    port: int, company: Any, name: str
+    port: int, company: Company, name: str
 ) -> None:
     status, line, more = STRANGE[name]
     for place, members in (
@@ -139,7 +139,7 @@ def post(key: str, more: str) -> bytes:
     return f"{head}Content-Type: application/json\r\n{more}\r\n".encode()
 
 
-async def test_duplicate_header_is_rejected(port: int, company: Any) -> None:
+async def test_duplicate_header_is_rejected(port: int, company: Company) -> None:
     repeated = post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")
     assert status_of((await answer_to(port, repeated))[0]) == 401
     twice = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n"
@@ -147,17 +147,17 @@ async def test_duplicate_header_is_rejected(port: int, company: Any) -> None:
 
 
 async def test_too_large_content_length_is_rejected_before_the_body(
-    port: int, company: Any
+    port: int, company: Company
 ) -> None:
     head, body = await answer_to(port, post(company.key, "Content-Length: 99999999999\r\n"))
     assert status_of(head) == 413 and set(json.loads(body)) == {"message"}
 
 
 async def test_slow_body_is_a_408_and_slow_head_is_closed(
-    environment: dict[str, str], company: Any
+    environment: dict[str, str], company: Company
 ) -> None:
     times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
-    async with listening(environment, **times) as port:
+    async with run_service(environment, **times) as port:
         head, body = await answer_to(port, post(company.key, "Content-Length: 10\r\n") + b"{")
         assert status_of(head) == 408 and set(json.loads(body)) == {"message"}
         whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -172,15 +172,17 @@ async def test_slow_body_is_a_408_and_slow_head_is_closed(
 
 
 async def test_client_that_reads_no_response_is_disconnected(
-    environment: dict[str, str], company: Any, caplog: pytest.LogCaptureFixture
+    environment: dict[str, str], company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
+    async with run_service(environment, ANSWER_STALL_SECONDS="0.2") as port:
         keyed = aiohttp.ClientSession(
             f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
         )
         async with keyed as api:
             for _ in range(20):
-                await created(api, lineItems=[line(description="x" * 300, more="x" * 800)] * 200)
+                await create_invoice(
+                    api, lineItems=[line(description="x" * 300, more="x" * 800)] * 200
+                )
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", port))
@@ -208,9 +210,9 @@ async def _rest(loop: asyncio.AbstractEventLoop, slow: socket.socket) -> bytes:
 
 
 async def test_connection_limit_closes_an_idle_connection(
-    environment: dict[str, str], company: Any
+    environment: dict[str, str], company: Company
 ) -> None:
-    async with listening(environment, MAX_CONNECTIONS="2") as port:
+    async with run_service(environment, MAX_CONNECTIONS="2") as port:
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
         busy = [await _in_a_body(port, company.key)]
         async with patience():
@@ -237,7 +239,7 @@ async def _in_a_body(port: int, key: str) -> tuple[asyncio.StreamReader, asyncio
 
 
 async def test_internal_error_is_logged_without_request_content(
-    api: TestClient, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    api: Client, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     await owner.execute(
         "alter table invoices add constraint surprise check (currency_code <> 'SGD')"

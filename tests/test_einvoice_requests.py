@@ -5,9 +5,17 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company
-from kit import answered, buyer, created, documents, line, now, reaches, record
+from conftest import Client, Company, Sandbox, StartService, make_company
+from kit import (
+    buyer,
+    create_invoice,
+    get_documents,
+    get_invoice,
+    line,
+    now,
+    request_json,
+    wait_for_status,
+)
 from test_companies import AS_BUYER, SETTING, SUPPLIERS_OWN
 
 STATES = ("Pending", "Approve", "Reject")
@@ -21,43 +29,45 @@ AMINAH = buyer(
 )
 
 
-def asking(**changes: Any) -> dict[str, Any]:
+def request_body(**changes: Any) -> dict[str, Any]:
     """Return the body of a request for the invoice with code 1."""
     return {"invoiceCode": "1", **AMINAH, **changes}
 
 
-async def requested(api: TestClient, **changes: Any) -> int:
+async def create_request(api: Client, **changes: Any) -> int:
     """Create a request and return its id."""
-    status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes))
+    status, body = await request_json(
+        api, "POST", "/api/einvoice-requests", json=request_body(**changes)
+    )
     assert status == 201, body
     return body["data"]["id"]
 
 
-async def shown(api: TestClient, request_id: int) -> dict[str, Any]:
-    status, body = await answered(api, "GET", f"/api/einvoice-requests/{request_id}")
+async def get_request(api: Client, request_id: int) -> dict[str, Any]:
+    status, body = await request_json(api, "GET", f"/api/einvoice-requests/{request_id}")
     assert status == 200, body
     return body
 
 
-async def put(api: TestClient, request_id: int, **changes: Any) -> tuple[int, Any]:
-    return await answered(api, "PUT", f"/api/einvoice-requests/{request_id}", json=changes)
+async def put(api: Client, request_id: int, **changes: Any) -> tuple[int, Any]:
+    return await request_json(api, "PUT", f"/api/einvoice-requests/{request_id}", json=changes)
 
 
-async def approved(api: TestClient, request_id: int, **changes: Any) -> dict[str, Any]:
+async def approve(api: Client, request_id: int, **changes: Any) -> dict[str, Any]:
     """Approve a request and return the response body."""
     status, body = await put(api, request_id, status="Approve", **changes)
     assert status == 200, body
     return body
 
 
-async def pending(api: TestClient, **changes: Any) -> int:
+async def create_pending_invoice(api: Client, **changes: Any) -> int:
     """Create an invoice that waits for its buyer, and return its id."""
-    return await created(
+    return await create_invoice(
         api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes}
     )
 
 
-async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
+async def count_updates(owner: asyncpg.Connection, invoice: int) -> Any:
     """Return how often an invoice was updated."""
     return await owner.fetchval(
         """
@@ -72,9 +82,9 @@ async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
 
 
 async def test_new_request_is_pending_with_the_specified_members(
-    api: TestClient, company: Any
+    api: Client, company: Company
 ) -> None:
-    status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking())
+    status, body = await request_json(api, "POST", "/api/einvoice-requests", json=request_body())
     assert (status, body) == (
         201,
         {
@@ -83,7 +93,7 @@ async def test_new_request_is_pending_with_the_specified_members(
             "data": {"id": body["data"]["id"]},
         },
     )
-    found = await shown(api, body["data"]["id"])
+    found = await get_request(api, body["data"]["id"])
     assert {
         "id",
         "company_id",
@@ -106,23 +116,23 @@ async def test_new_request_is_pending_with_the_specified_members(
     assert found["created_at"].endswith("+00:00")
 
 
-async def test_code_type_and_name_are_sufficient(api: TestClient) -> None:
+async def test_code_type_and_name_are_sufficient(api: Client) -> None:
     body = {"invoiceCode": "INV-00001", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
-    status, answer = await answered(api, "POST", "/api/einvoice-requests", json=body)
+    status, answer = await request_json(api, "POST", "/api/einvoice-requests", json=body)
     assert status == 201
-    found = await shown(api, answer["data"]["id"])
+    found = await get_request(api, answer["data"]["id"])
     assert found["document_details"]["buyer"] == {"type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
 async def test_unspecified_address_members_are_kept_exactly(
-    api: TestClient,
+    api: Client,
 ) -> None:
     raw = (
         b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '
         b'"address": {"line1": "x", "floor": 0.10}}'
     )
     headers = {"Content-Type": "application/json"}
-    _, body = await answered(api, "POST", "/api/einvoice-requests", data=raw, headers=headers)
+    _, body = await request_json(api, "POST", "/api/einvoice-requests", data=raw, headers=headers)
     async with api.get(f"/api/einvoice-requests/{body['data']['id']}") as response:
         assert '"floor": 0.10' in await response.text()
 
@@ -144,11 +154,11 @@ async def test_unspecified_address_members_are_kept_exactly(
     ],
 )
 async def test_invalid_body_is_rejected_at_creation_and_update(
-    api: TestClient, changes: dict[str, Any], path: str, rule: str
+    api: Client, changes: dict[str, Any], path: str, rule: str
 ) -> None:
-    request_id = await requested(api)
+    request_id = await create_request(api)
     for status, body in (
-        await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes)),
+        await request_json(api, "POST", "/api/einvoice-requests", json=request_body(**changes)),
         await put(api, request_id, **changes),
     ):
         assert (status, set(body)) == (422, {"message", "errors"})
@@ -157,28 +167,28 @@ async def test_invalid_body_is_rejected_at_creation_and_update(
 
 
 @pytest.mark.parametrize("name", ["invoiceCode", "type", "name"])
-async def test_missing_required_member_is_reported(api: TestClient, name: str) -> None:
-    body = {key: value for key, value in asking().items() if key != name}
-    status, refusal = await answered(api, "POST", "/api/einvoice-requests", json=body)
+async def test_missing_required_member_is_reported(api: Client, name: str) -> None:
+    body = {key: value for key, value in request_body().items() if key != name}
+    status, refusal = await request_json(api, "POST", "/api/einvoice-requests", json=body)
     paths = [violation["path"] for violation in refusal["errors"]]
     assert (status, paths) == (422, [f"/{name}"])
 
 
-async def test_status_is_rejected_at_creation(api: TestClient) -> None:
-    status, body = await answered(
-        api, "POST", "/api/einvoice-requests", json=asking(status="Approve")
+async def test_status_is_rejected_at_creation(api: Client) -> None:
+    status, body = await request_json(
+        api, "POST", "/api/einvoice-requests", json=request_body(status="Approve")
     )
     assert (status, body["errors"][0]["path"]) == (422, "/status")
-    status, body = await put(api, await requested(api), status="Approved")
+    status, body = await put(api, await create_request(api), status="Approved")
     assert (status, body["errors"][0]["path"]) == (422, "/status")
 
 
 # Update and delete
 
 
-async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
-    request_id = await requested(api)
-    before = await shown(api, request_id)
+async def test_update_changes_only_the_sent_fields(api: Client) -> None:
+    request_id = await create_request(api)
+    before = await get_request(api, request_id)
     address = {
         "line1": "7 Jalan Mawar",
         "city": "Ipoh",
@@ -191,7 +201,7 @@ async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
         200,
         {"success": True, "message": "E-invoice request updated.", "data": {"id": request_id}},
     )
-    found = await shown(api, request_id)
+    found = await get_request(api, request_id)
     was = before["document_details"]["buyer"]
     assert found["document_details"]["buyer"] == {
         **was,
@@ -206,24 +216,24 @@ async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     assert (await put(api, request_id))[0] == 200
 
 
-async def test_every_state_transition_is_allowed(api: TestClient) -> None:
-    request_id = await requested(api)
+async def test_every_state_transition_is_allowed(api: Client) -> None:
+    request_id = await create_request(api)
     for before in STATES:
         for after in STATES:
             for status in (before, after):
                 assert (await put(api, request_id, status=status))[0] == 200
-                assert (await shown(api, request_id))["status"] == status
+                assert (await get_request(api, request_id))["status"] == status
 
 
 async def test_deleted_request_is_a_404_and_its_row_is_kept(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    request_id = await requested(api)
-    answer = await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
+    request_id = await create_request(api)
+    answer = await request_json(api, "DELETE", f"/api/einvoice-requests/{request_id}")
     assert answer == (200, {"success": True, "message": "E-invoice request deleted."})
     gone = (404, {"message": "E-invoice request not found"})
     for method in ("GET", "DELETE"):
-        assert await answered(api, method, f"/api/einvoice-requests/{request_id}") == gone
+        assert await request_json(api, method, f"/api/einvoice-requests/{request_id}") == gone
     assert await put(api, request_id, status="Approve") == gone
     assert (
         await owner.fetchval("select count(*) from einvoice_requests where deleted_at is not null")
@@ -232,21 +242,23 @@ async def test_deleted_request_is_a_404_and_its_row_is_kept(
 
 
 async def test_unknown_request_is_a_404(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs = await requested(stranger)
+    theirs = await create_request(stranger)
     for request_id in (theirs, 999_999, 0, "x", 2**63, "1.0"):
         for method, body in (("GET", None), ("PUT", {"status": "Approve"}), ("DELETE", None)):
-            answer = await answered(api, method, f"/api/einvoice-requests/{request_id}", json=body)
+            answer = await request_json(
+                api, method, f"/api/einvoice-requests/{request_id}", json=body
+            )
             assert answer == (404, {"message": "E-invoice request not found"})
-    assert (await shown(stranger, theirs))["status"] == "Pending"
+    assert (await get_request(stranger, theirs))["status"] == "Pending"
 
 
-async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
-    request_id = await requested(api)
+async def test_each_change_records_an_event(api: Client, owner: asyncpg.Connection) -> None:
+    request_id = await create_request(api)
     await put(api, request_id, status="Reject")
-    await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
+    await request_json(api, "DELETE", f"/api/einvoice-requests/{request_id}")
     rows = await owner.fetch(
         "select type, data ->> 'einvoice_request_id' as id from events order by id"
     )
@@ -260,11 +272,11 @@ async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Conn
 
 
 async def test_list_is_newest_first_with_complete_meta(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
-    await requested(await start(await make_company(environment)))
-    ids = [await requested(api) for _ in range(3)]
-    status, body = await answered(api, "GET", "/api/einvoice-requests?per_page=2")
+    await create_request(await start(await make_company(environment)))
+    ids = [await create_request(api) for _ in range(3)]
+    status, body = await request_json(api, "GET", "/api/einvoice-requests?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == ids[:0:-1]
     assert body["meta"] == {
         "total": 3,
@@ -277,17 +289,17 @@ async def test_list_is_newest_first_with_complete_meta(
         "next_page_url": "/api/einvoice-requests?page=2&per_page=2",
         "previous_page_url": None,
     }
-    assert body["data"][0] == await shown(api, ids[2])
-    await answered(api, "DELETE", f"/api/einvoice-requests/{ids[1]}")
-    _, body = await answered(api, "GET", "/api/einvoice-requests")
+    assert body["data"][0] == await get_request(api, ids[2])
+    await request_json(api, "DELETE", f"/api/einvoice-requests/{ids[1]}")
+    _, body = await request_json(api, "GET", "/api/einvoice-requests")
     assert [found["id"] for found in body["data"]] == [ids[2], ids[0]] and body["meta"][
         "total"
     ] == 2
 
 
-async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
-    first = await requested(api, invoiceCode="INV-00007")
-    second = await requested(api, name="Tan Wei Ming")
+async def test_list_is_filtered_by_status_and_query(api: Client) -> None:
+    first = await create_request(api, invoiceCode="INV-00007")
+    second = await create_request(api, name="Tan Wei Ming")
     await put(api, second, status="Reject")
     for query, ids in (
         ("status=Pending", [first]),
@@ -298,38 +310,36 @@ async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
         ("query=wei&status=Pending", []),
         ("sort=id", [first, second]),
     ):
-        _, body = await answered(api, "GET", f"/api/einvoice-requests?{query}")
+        _, body = await request_json(api, "GET", f"/api/einvoice-requests?{query}")
         assert ([found["id"] for found in body["data"]], body["meta"]["total"]) == (
             ids,
             len(ids),
         ), query
     for query in ("status=Approved", "page=0", "per_page=101", "sort=name"):
-        assert (await answered(api, "GET", f"/api/einvoice-requests?{query}"))[0] == 422
+        assert (await request_json(api, "GET", f"/api/einvoice-requests?{query}"))[0] == 422
 
 
 # Approval
 
 
 @pytest.mark.parametrize("name", ["1", "INV-00001"])
-async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, name: str) -> None:
-    invoice = await pending(api)
-    request_id = await requested(api, invoiceCode=name)
-    answer = await approved(api, request_id)
+async def test_approval_sets_the_buyer_of_the_named_invoice(api: Client, name: str) -> None:
+    invoice = await create_pending_invoice(api)
+    request_id = await create_request(api, invoiceCode=name)
+    answer = await approve(api, request_id)
     assert answer["message"] == "E-invoice request updated. The invoice has been finalized."
     assert answer["data"] == {"id": request_id, "invoice": {"id": invoice}}
-    found = await record(api, invoice)
+    found = await get_invoice(api, invoice)
     assert (found["type"], found["status"]) == ("INVOICE", "Draft")
-    assert found["buyer"] == (await shown(api, request_id))["document_details"]["buyer"]
-    assert (await shown(api, request_id))["invoice_id"] == invoice
+    assert found["buyer"] == (await get_request(api, request_id))["document_details"]["buyer"]
+    assert (await get_request(api, request_id))["invoice_id"] == invoice
 
 
 @pytest.mark.parametrize("name", ["1", "SB-00001"])
-async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
-    api: TestClient, name: str
-) -> None:
-    invoice = await pending(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
-    await approved(api, await requested(api, invoiceCode=name))
-    found = await record(api, invoice)
+async def test_approval_sets_the_supplier_of_a_self_billed_invoice(api: Client, name: str) -> None:
+    invoice = await create_pending_invoice(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
+    await approve(api, await create_request(api, invoiceCode=name))
+    found = await get_invoice(api, invoice)
     assert (found["type"], found["supplier"]["name"]) == (
         "SELF_BILLED_INVOICE",
         "Aminah binti Salleh",
@@ -341,77 +351,84 @@ async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
     "name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"]
 )
 async def test_approval_without_a_pending_invoice_changes_only_the_request(
-    api: TestClient, name: str
+    api: Client, name: str
 ) -> None:
-    invoice = await pending(api)
-    answer = await approved(api, await requested(api, invoiceCode=name))
+    invoice = await create_pending_invoice(api)
+    answer = await approve(api, await create_request(api, invoiceCode=name))
     assert answer["message"] == "E-invoice request updated." and "invoice" not in answer["data"]
-    assert (await record(api, invoice))["type"] == "PENDING_FINALIZE_INVOICE"
+    assert (await get_invoice(api, invoice))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: TestClient) -> None:
+async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: Client) -> None:
     setting = {**SETTING, "INVOICE_PREFIX": "A2026", "PREFIX_DIGIT_COUNT": 3}
-    assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
-    invoice = await pending(api, code=17)
-    await approved(api, await requested(api, invoiceCode="A2026017"))
-    assert (await record(api, invoice))["type"] == "INVOICE"
+    assert (await request_json(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    invoice = await create_pending_invoice(api, code=17)
+    await approve(api, await create_request(api, invoiceCode="A2026017"))
+    assert (await get_invoice(api, invoice))["type"] == "INVOICE"
 
 
 async def test_approval_does_not_change_a_final_invoice(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice = await created(api, code=1)
-    await approved(api, await requested(api, name="Somebody else"))
-    assert (await record(api, invoice))["buyer"] == buyer()
-    assert await updates(owner, invoice) == 0
+    invoice = await create_invoice(api, code=1)
+    await approve(api, await create_request(api, name="Somebody else"))
+    assert (await get_invoice(api, invoice))["buyer"] == buyer()
+    assert await count_updates(owner, invoice) == 0
 
 
 async def test_only_an_approval_finalises_an_own_existing_invoice(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs, mine, gone = await pending(stranger), await pending(api), await pending(api, code=2)
-    await answered(api, "DELETE", f"/api/invoices/{gone}")
+    theirs, mine, gone = (
+        await create_pending_invoice(stranger),
+        await create_pending_invoice(api),
+        await create_pending_invoice(api, code=2),
+    )
+    await request_json(api, "DELETE", f"/api/invoices/{gone}")
     for status in ("Reject", "Pending"):
-        assert (await put(api, await requested(api), status=status))[0] == 200
-    await approved(api, await requested(api, invoiceCode="2"))
-    assert (await record(api, mine))["type"] == "PENDING_FINALIZE_INVOICE"
-    await approved(api, await requested(api))
-    assert (await record(api, mine))["type"] == "INVOICE"
-    assert (await record(stranger, theirs))["type"] == "PENDING_FINALIZE_INVOICE"
+        assert (await put(api, await create_request(api), status=status))[0] == 200
+    await approve(api, await create_request(api, invoiceCode="2"))
+    assert (await get_invoice(api, mine))["type"] == "PENDING_FINALIZE_INVOICE"
+    await approve(api, await create_request(api))
+    assert (await get_invoice(api, mine))["type"] == "INVOICE"
+    assert (await get_invoice(stranger, theirs))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_approval_uses_the_values_of_its_own_update(api: TestClient) -> None:
-    invoice = await pending(api, code=2)
-    await approved(api, await requested(api), invoiceCode="2", name="Tan Wei Ming")
-    assert (await record(api, invoice))["buyer"]["name"] == "Tan Wei Ming"
+async def test_approval_uses_the_values_of_its_own_update(api: Client) -> None:
+    invoice = await create_pending_invoice(api, code=2)
+    await approve(api, await create_request(api), invoiceCode="2", name="Tan Wei Ming")
+    assert (await get_invoice(api, invoice))["buyer"]["name"] == "Tan Wei Ming"
 
 
-async def test_repeated_approval_finalises_no_other_invoice(api: TestClient) -> None:
-    older = await pending(api, issueDateTime=now(days=400))
-    request_id = await requested(api)
-    await approved(api, request_id)
-    assert (await record(api, older))["type"] == "INVOICE"
-    newer = await pending(api)
-    await approved(api, request_id)
-    assert (await record(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
+async def test_repeated_approval_finalises_no_other_invoice(api: Client) -> None:
+    older = await create_pending_invoice(api, issueDateTime=now(days=400))
+    request_id = await create_request(api)
+    await approve(api, request_id)
+    assert (await get_invoice(api, older))["type"] == "INVOICE"
+    newer = await create_pending_invoice(api)
+    await approve(api, request_id)
+    assert (await get_invoice(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_approval_with_an_ambiguous_code_is_a_conflict(api: TestClient) -> None:
-    invoices = [await pending(api), await pending(api, issueDateTime=now(days=400))]
-    request_id = await requested(api)
+async def test_approval_with_an_ambiguous_code_is_a_conflict(api: Client) -> None:
+    invoices = [
+        await create_pending_invoice(api),
+        await create_pending_invoice(api, issueDateTime=now(days=400)),
+    ]
+    request_id = await create_request(api)
     status, body = await put(api, request_id, status="Approve")
     assert (status, set(body)) == (409, {"message"})
-    assert (await shown(api, request_id))["status"] == "Pending"
-    assert {(await record(api, invoice))["type"] for invoice in invoices} == {
+    assert (await get_request(api, request_id))["status"] == "Pending"
+    assert {(await get_invoice(api, invoice))["type"] for invoice in invoices} == {
         "PENDING_FINALIZE_INVOICE"
     }
 
 
 async def test_approval_of_a_consolidated_sale_is_a_conflict(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
-    invoice = await pending(api)
+    invoice = await create_pending_invoice(api)
     await owner.execute(
         """
         with consolidated as (
@@ -426,119 +443,122 @@ async def test_approval_of_a_consolidated_sale_is_a_conflict(
         company.id,
         invoice,
     )
-    request_id = await requested(api)
+    request_id = await create_request(api)
     status, body = await put(api, request_id, status="Approve")
     assert (status, set(body)) == (409, {"message"}) and "consolidated" in body["message"]
-    assert (await shown(api, request_id))["status"] == "Pending"
-    assert (await record(api, invoice))["buyer"] is None
+    assert (await get_request(api, request_id))["status"] == "Pending"
+    assert (await get_invoice(api, invoice))["buyer"] is None
 
 
 # Automatic submission
 
 
 @pytest.fixture
-async def submitting(api: TestClient) -> TestClient:
+async def submitting(api: Client) -> Client:
     """Return a client of a company that submits automatically."""
     setting = {**SETTING, "AUTO_SUBMIT_INVOICE": True}
-    assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    assert (await request_json(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     return api
 
 
 async def test_ready_invoice_is_submitted_after_approval(
-    submitting: TestClient, sandbox: Sandbox
+    submitting: Client, sandbox: Sandbox
 ) -> None:
-    invoice = await pending(submitting, isReady=True)
-    assert (await documents(submitting, invoice)) == []
-    answer = await approved(submitting, await requested(submitting))
+    invoice = await create_pending_invoice(submitting, isReady=True)
+    assert (await get_documents(submitting, invoice)) == []
+    answer = await approve(submitting, await create_request(submitting))
     assert answer["message"].endswith(
         "The invoice has been finalized. It will be submitted to the portal."
     )
     assert answer["data"]["invoice"] == {"id": invoice, "status": "Submitting"}
-    await reaches(submitting, invoice, "Valid")
+    await wait_for_status(submitting, invoice, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_invoice_that_is_not_ready_is_not_submitted(submitting: TestClient) -> None:
-    invoice = await pending(submitting)
-    answer = await approved(submitting, await requested(submitting))
+async def test_invoice_that_is_not_ready_is_not_submitted(submitting: Client) -> None:
+    invoice = await create_pending_invoice(submitting)
+    answer = await approve(submitting, await create_request(submitting))
     assert answer["data"]["invoice"] == {"id": invoice}
-    assert (await record(submitting, invoice))["status"] == "Draft"
+    assert (await get_invoice(submitting, invoice))["status"] == "Draft"
 
 
-async def test_approval_is_kept_when_the_submission_fails(submitting: TestClient) -> None:
-    invoice = await pending(submitting, isReady=True)
-    request_id = await requested(submitting, address={"line1": "x"})
-    answer = await approved(submitting, request_id)
+async def test_approval_is_kept_when_the_submission_fails(submitting: Client) -> None:
+    invoice = await create_pending_invoice(submitting, isReady=True)
+    request_id = await create_request(submitting, address={"line1": "x"})
+    answer = await approve(submitting, request_id)
     assert answer["message"].endswith("It could not be submitted, see errors.")
     assert answer["data"]["invoice"]["status"] == "Draft" and answer["data"]["invoice"]["errors"]
-    assert (await record(submitting, invoice))["type"] == "INVOICE"
-    assert (await shown(submitting, request_id))["status"] == "Approve"
+    assert (await get_invoice(submitting, invoice))["type"] == "INVOICE"
+    assert (await get_request(submitting, request_id))["status"] == "Approve"
 
 
 # Races
 
 
 async def test_concurrent_approvals_finalise_once(
-    submitting: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    submitting: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     for code in range(1, 6):
-        invoice = await pending(submitting, code=code, isReady=True)
-        request_id = await requested(submitting, invoiceCode=str(code))
+        invoice = await create_pending_invoice(submitting, code=code, isReady=True)
+        request_id = await create_request(submitting, invoiceCode=str(code))
         answers = await asyncio.gather(
             *[put(submitting, request_id, status="Approve") for _ in range(3)]
         )
         assert [status for status, _ in answers] == [200] * 3
         assert sum("invoice" in body["data"] for _, body in answers) == 1
-        assert await updates(owner, invoice) == 1
-        await reaches(submitting, invoice, "Valid")
+        assert await count_updates(owner, invoice) == 1
+        await wait_for_status(submitting, invoice, "Valid")
     assert len(await sandbox.ledger()) == 5
 
 
 async def test_concurrent_requests_for_one_invoice_finalise_it_once(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for code in range(1, 6):
-        invoice = await pending(api, code=code)
+        invoice = await create_pending_invoice(api, code=code)
         ids = [
-            await requested(api, invoiceCode=str(code), name=name)
+            await create_request(api, invoiceCode=str(code), name=name)
             for name in ("Aminah", "Wei Ming")
         ]
         answers = await asyncio.gather(
             *[put(api, request_id, status="Approve") for request_id in ids]
         )
         (taken,) = [body["data"]["id"] for status, body in answers if "invoice" in body["data"]]
-        assert (await record(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[
+        assert (await get_invoice(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[
             ids.index(taken)
         ]
-        assert await updates(owner, invoice) == 1
+        assert await count_updates(owner, invoice) == 1
 
 
-async def test_concurrent_approval_and_invoice_update_both_apply(api: TestClient) -> None:
+async def test_concurrent_approval_and_invoice_update_both_apply(api: Client) -> None:
     lines = [line(unit={"code": "KGM", "price": 50, "count": 1}, taxDetails=[{"taxType": "06"}])]
     for code in range(1, 6):
-        invoice = await pending(api, code=code)
-        request_id = await requested(api, invoiceCode=str(code))
+        invoice = await create_pending_invoice(api, code=code)
+        request_id = await create_request(api, invoiceCode=str(code))
         answers = await asyncio.gather(
             put(api, request_id, status="Approve"),
-            answered(api, "PUT", f"/api/invoices/{invoice}", json={"lineItems": lines}),
+            request_json(api, "PUT", f"/api/invoices/{invoice}", json={"lineItems": lines}),
         )
         assert [status for status, _ in answers] == [200, 200]
-        found = await record(api, invoice)
+        found = await get_invoice(api, invoice)
         assert (found["type"], found["buyer"]["name"]) == ("INVOICE", "Aminah binti Salleh")
         assert found["legal_monetary_total"]["payableAmount"] == 50
 
 
-async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestClient) -> None:
+async def test_concurrent_approval_and_request_update_leave_one_buyer(api: Client) -> None:
     """The invoice has the buyer of the request before or after the update, never a mixture."""
     for code in range(1, 6):
-        invoice = await pending(api, code=code)
-        request_id = await requested(api, invoiceCode=str(code))
+        invoice = await create_pending_invoice(api, code=code)
+        request_id = await create_request(api, invoiceCode=str(code))
         answers = await asyncio.gather(
             put(api, request_id, status="Approve"),
             put(api, request_id, name="Tan Wei Ming", contactNumber="+60198765432"),
         )
         assert [status for status, _ in answers] == [200, 200]
-        found, taken = await shown(api, request_id), (await record(api, invoice))["buyer"]
+        found, taken = (
+            await get_request(api, request_id),
+            (await get_invoice(api, invoice))["buyer"],
+        )
         assert (found["status"], found["document_details"]["buyer"]["name"]) == (
             "Approve",
             "Tan Wei Ming",
@@ -550,16 +570,16 @@ async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestC
 
 
 async def test_approval_and_deletion_of_the_invoice_exclude_each_other(
-    api: TestClient,
+    api: Client,
 ) -> None:
     for code in range(1, 6):
-        invoice = await pending(api, code=code)
-        request_id = await requested(api, invoiceCode=str(code))
+        invoice = await create_pending_invoice(api, code=code)
+        request_id = await create_request(api, invoiceCode=str(code))
         (status, body), (gone, _) = await asyncio.gather(
             put(api, request_id, status="Approve"),
-            answered(api, "DELETE", f"/api/invoices/{invoice}"),
+            request_json(api, "DELETE", f"/api/invoices/{invoice}"),
         )
         assert (status, gone) == (200, 200)
-        assert (await shown(api, request_id))["invoice_id"] == (
+        assert (await get_request(api, request_id))["invoice_id"] == (
             invoice if "invoice" in body["data"] else None
         )

@@ -43,9 +43,9 @@ asyncio.run(main())
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data directory that was created and shut down cleanly."""
     directory = tmp_path_factory.mktemp("made") / "pg"
-    owner = started_owner(directory)
+    owner = start_owner(directory)
     read_url(owner)
-    assert ended(owner) == 0
+    assert end(owner) == 0
     return directory
 
 
@@ -55,7 +55,7 @@ def data(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "pg"
 
 
-def started_owner(directory: Path) -> subprocess.Popen[str]:
+def start_owner(directory: Path) -> subprocess.Popen[str]:
     """Start a process that runs the database."""
     return subprocess.Popen(
         [sys.executable, "-c", OWNER, directory],
@@ -79,13 +79,13 @@ def request_end(owner: subprocess.Popen[str]) -> None:
     owner.stdin.flush()
 
 
-def ended(owner: subprocess.Popen[str]) -> int:
+def end(owner: subprocess.Popen[str]) -> int:
     """Close the input of a process and return its exit status."""
     owner.communicate(timeout=30)
     return owner.returncode
 
 
-def killed(owner: subprocess.Popen[Any]) -> None:
+def kill(owner: subprocess.Popen[Any]) -> None:
     owner.kill()
     owner.communicate(timeout=30)
 
@@ -165,49 +165,49 @@ async def test_terminal_interrupt_does_not_reach_the_server(data: Path) -> None:
 
 async def test_second_process_shares_the_running_server(data: Path) -> None:
     async with postgres(data) as url:
-        second = started_owner(data)
+        second = start_owner(data)
         assert read_url(second) == url
-        assert ended(second) == 0
+        assert end(second) == 0
         assert await query(url, "select 1") == 1
 
 
 async def test_owner_waits_for_processes_that_joined(data: Path) -> None:
-    owner = started_owner(data)
+    owner = start_owner(data)
     read_url(owner)
     async with postgres(data) as url:
         request_end(owner)
         assert await wait_until(lambda: not (data / "url").exists(), 60)  # it is shutting down
         assert await query(url, "select 1") == 1
-    assert ended(owner) == 0
+    assert end(owner) == 0
 
 
 async def test_concurrent_starts_share_one_server(data: Path) -> None:
-    first, second = started_owner(data), started_owner(data)
+    first, second = start_owner(data), start_owner(data)
     assert read_url(first) == read_url(second) != ""
     request_end(first)
     request_end(second)
-    assert ended(first) == ended(second) == 0
+    assert end(first) == end(second) == 0
 
 
 async def test_start_during_shutdown_starts_a_new_server(data: Path) -> None:
-    owner = started_owner(data)
+    owner = start_owner(data)
     old = read_url(owner)
     async with postgres(data):
         request_end(owner)
         assert await wait_until(lambda: not (data / "url").exists(), 60)
-        third = started_owner(data)
+        third = start_owner(data)
     assert read_url(third) not in ("", old)
-    assert ended(owner) == ended(third) == 0
+    assert end(owner) == end(third) == 0
 
 
 # Killed processes
 
 
 async def test_commit_survives_a_kill_of_the_owner(data: Path) -> None:
-    owner = started_owner(data)
+    owner = start_owner(data)
     url = read_url(owner)
     await query(url, "create table kept as select 42 as answer")
-    killed(owner)
+    kill(owner)
     async with postgres(data) as again:
         assert await query(again, "select answer from kept") == 42
         with pytest.raises((OSError, asyncpg.PostgresError)):
@@ -216,10 +216,10 @@ async def test_commit_survives_a_kill_of_the_owner(data: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="on other systems the next start stops it")
 async def test_server_stops_when_its_owner_is_killed(data: Path) -> None:
-    owner, gone = started_owner(data), asyncio.Event()
+    owner, gone = start_owner(data), asyncio.Event()
     connection = await asyncpg.connect(read_url(owner))
     connection.add_termination_listener(lambda _: gone.set())
-    killed(owner)
+    kill(owner)
     await asyncio.wait_for(gone.wait(), 60)
 
 
@@ -241,7 +241,7 @@ async def test_orphaned_server_is_stopped_before_the_next_start(data: Path) -> N
             assert await query(url, "select 1") == 1
             assert orphan.poll() is not None
     finally:
-        killed(orphan)
+        kill(orphan)
 
 
 async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
@@ -253,9 +253,9 @@ async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
 
 
 async def test_interrupted_initialisation_is_repeated(tmp_path: Path) -> None:
-    owner = started_owner(tmp_path / "pg")
+    owner = start_owner(tmp_path / "pg")
     assert await wait_until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
-    killed(owner)
+    kill(owner)
     assert not (tmp_path / "pg" / "cluster").exists()
     async with postgres(tmp_path / "pg") as url:
         assert await query(url, "select current_database()") == "einvoice"
@@ -269,7 +269,7 @@ async def test_stale_pid_file_does_not_prevent_a_start(data: Path, alive: bool) 
     stranger = launch(["sleep", "60"], choose_account(data))
     try:
         if not alive:
-            killed(stranger)
+            kill(stranger)
         (data / "cluster" / "postmaster.pid").write_text(
             pid_file.replace(pid_file.split()[0], str(stranger.pid), 1)
         )
@@ -277,7 +277,7 @@ async def test_stale_pid_file_does_not_prevent_a_start(data: Path, alive: bool) 
             assert await query(url, "select 1") == 1
         assert alive == (stranger.poll() is None)
     finally:
-        killed(stranger)
+        kill(stranger)
 
 
 # Users

@@ -6,9 +6,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company
-from kit import created, invoice, valid_invoice
+from conftest import Client, Company, StartService, make_company
+from kit import create_invoice, create_valid_invoice, invoice
 
 from service import schema
 from service.db.statements import QUERIES
@@ -16,17 +15,17 @@ from service.db.statements import QUERIES
 INSERT = "insert into events (company_id, type, data) values ($1, $2, '{}') returning id"
 
 
-async def feed(api: TestClient, **query: Any) -> dict[str, Any]:
+async def feed(api: Client, **query: Any) -> dict[str, Any]:
     async with api.get("/api/events", params=query) as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def ids(api: TestClient, **query: Any) -> list[int]:
+async def ids(api: Client, **query: Any) -> list[int]:
     return [event["id"] for event in (await feed(api, **query))["data"]]
 
 
-async def all_of(api: TestClient, **query: Any) -> list[dict[str, Any]]:
+async def all_of(api: Client, **query: Any) -> list[dict[str, Any]]:
     """Return every event, read page by page."""
     events: list[dict[str, Any]] = []
     page = await feed(api, **query)
@@ -35,8 +34,8 @@ async def all_of(api: TestClient, **query: Any) -> list[dict[str, Any]]:
     return events
 
 
-async def test_events_of_an_invoice_are_in_order(api: TestClient) -> None:
-    invoice_id = await valid_invoice(api)
+async def test_events_of_an_invoice_are_in_order(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
     page = await feed(api)
     assert [event["type"] for event in page["data"]] == [
         f"invoice.{verb}" for verb in ("created", "submitting", "submitted", "valid")
@@ -47,8 +46,8 @@ async def test_events_of_an_invoice_are_in_order(api: TestClient) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", first["created_at"])
 
 
-async def test_pages_have_no_gaps_or_overlaps(api: TestClient) -> None:
-    invoices = [await created(api) for _ in range(7)]
+async def test_pages_have_no_gaps_or_overlaps(api: Client) -> None:
+    invoices = [await create_invoice(api) for _ in range(7)]
     events = await all_of(api, limit=3)
     assert [event["data"]["invoice_id"] for event in events] == invoices
     page = await feed(api, limit=7)
@@ -56,18 +55,18 @@ async def test_pages_have_no_gaps_or_overlaps(api: TestClient) -> None:
     assert await feed(api, after=events[-1]["id"]) == {"data": [], "meta": page["meta"]}
 
 
-async def test_feed_is_filtered_by_types(api: TestClient) -> None:
-    invoice_id = await created(api)
+async def test_feed_is_filtered_by_types(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
-    await created(api)
+    await create_invoice(api)
     page = await feed(api, types="invoice.deleted,invoice.valid", limit=1)
     assert [event["type"] for event in page["data"]] == ["invoice.deleted"] and not page["meta"][
         "has_more"
     ]
 
 
-async def test_feed_without_events_is_empty(api: TestClient) -> None:
+async def test_feed_without_events_is_empty(api: Client) -> None:
     assert await feed(api) == {"data": [], "meta": {"has_more": False, "next_after": 0}}
 
 
@@ -86,7 +85,7 @@ async def test_feed_without_events_is_empty(api: TestClient) -> None:
         ("types", "invoice.valid,"),
     ],
 )
-async def test_invalid_parameter_is_reported(api: TestClient, parameter: str, value: str) -> None:
+async def test_invalid_parameter_is_reported(api: Client, parameter: str, value: str) -> None:
     async with api.get("/api/events", params={parameter: value}) as response:
         assert response.status == 422
         body = await response.json()
@@ -94,9 +93,9 @@ async def test_invalid_parameter_is_reported(api: TestClient, parameter: str, va
 
 
 async def test_events_of_another_company_are_not_shown(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
-    await created(api)
+    await create_invoice(api)
     other = await start(await make_company(environment, name="Other"))
     [event] = (await feed(api))["data"]
     assert await ids(other) == []
@@ -105,7 +104,7 @@ async def test_events_of_another_company_are_not_shown(
 
 
 async def test_event_committed_later_with_a_smaller_id_is_not_skipped(
-    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection, second: asyncpg.Connection
 ) -> None:
     """The slow transaction has the smaller id, so a reader of the greater one would miss it."""
     slow = owner.transaction()
@@ -120,7 +119,7 @@ async def test_event_committed_later_with_a_smaller_id_is_not_skipped(
 
 
 async def test_event_of_a_transaction_that_began_later_is_not_skipped(
-    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection, second: asyncpg.Connection
 ) -> None:
     """The first transaction gets the greater id and commits first; the smaller id comes later."""
     first, later = owner.transaction(), second.transaction()
@@ -137,7 +136,7 @@ async def test_event_of_a_transaction_that_began_later_is_not_skipped(
 
 
 async def test_rolled_back_event_is_not_shown(
-    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection, second: asyncpg.Connection
 ) -> None:
     undone = owner.transaction()
     await undone.start()
@@ -147,8 +146,8 @@ async def test_rolled_back_event_is_not_shown(
     assert await ids(api) == [kept]
 
 
-async def test_rejected_creation_records_no_event(api: TestClient) -> None:
-    await created(api, code=77)
+async def test_rejected_creation_records_no_event(api: Client) -> None:
+    await create_invoice(api, code=77)
     async with api.post("/api/invoices", json=invoice(code=77)) as response:
         assert response.status == 422
     assert len(await ids(api)) == 1

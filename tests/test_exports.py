@@ -6,9 +6,8 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company, until
-from kit import answered, buyer, created, invoice, line, record
+from conftest import Client, StartService, make_company, until
+from kit import buyer, create_invoice, get_invoice, invoice, line, request_json
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
@@ -48,14 +47,14 @@ AS_SUPPLIER = {
 }
 
 
-async def exported(api: TestClient, invoice_id: int) -> dict[str, Any]:
-    status, body = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
+async def get_export(api: Client, invoice_id: int) -> dict[str, Any]:
+    status, body = await request_json(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert status == 200
     return body
 
 
-async def exported_all(api: TestClient) -> list[dict[str, Any]]:
-    status, body = await answered(api, "GET", "/api/invoices/export-all")
+async def get_export_of_all(api: Client) -> list[dict[str, Any]]:
+    status, body = await request_json(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
 
@@ -64,7 +63,9 @@ async def set_setting(owner: asyncpg.Connection, **changes: Any) -> None:
     await owner.execute("update companies set setting = setting || $1::jsonb", json.dumps(changes))
 
 
-async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any) -> None:
+async def insert_copies(
+    owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any
+) -> None:
     """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
@@ -82,13 +83,13 @@ async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **membe
     )
 
 
-async def test_export_has_the_specified_members(api: TestClient) -> None:
+async def test_export_has_the_specified_members(api: Client) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
     sent: dict[str, Any] = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
     )
-    invoice_id = await created(api, **sent)
-    export = await exported(api, invoice_id)
+    invoice_id = await create_invoice(api, **sent)
+    export = await get_export(api, invoice_id)
     assert list(export) == MEMBERS
     assert export == {
         "invoiceCodeWithPrefixAndDigits": "INV-00007",
@@ -99,33 +100,38 @@ async def test_export_has_the_specified_members(api: TestClient) -> None:
         "invoiceDateTime": "2026-01-31T01:30:00.000+00:00",
         "invoiceLevelAllowanceCharge": charge,
         "consolidatedInvoiceCode": None,
-        "createdAt": (await record(api, invoice_id))["created_at"],
+        "createdAt": (await get_invoice(api, invoice_id))["created_at"],
     }
 
 
-async def test_company_is_the_buyer_in_a_self_billed_export(api: TestClient) -> None:
+async def test_company_is_the_buyer_in_a_self_billed_export(api: Client) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
     for code, invoice_type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
     ):
-        export = await exported(
-            api, await created(api, code=code, type=invoice_type, buyer=None, supplier=seller)
+        export = await get_export(
+            api,
+            await create_invoice(api, code=code, type=invoice_type, buyer=None, supplier=seller),
         )
         assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
-async def test_missing_values_are_exported_as_null(api: TestClient) -> None:
-    export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
+async def test_missing_values_are_exported_as_null(api: Client) -> None:
+    export = await get_export(
+        api, await create_invoice(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    )
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
 
 async def test_missing_registration_number_of_the_company_is_na(
-    environment: dict[str, str], start: Any
+    environment: dict[str, str], start: StartService
 ) -> None:
     api = await start(await make_company(environment, registration_number=None))
-    assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
+    assert (await get_export(api, await create_invoice(api)))["supplier"][
+        "registrationNumber"
+    ] == "NA"
 
 
 #: (PREFIX_DIGIT_COUNT, code, full code)
@@ -142,12 +148,12 @@ FULL_CODES = (
 
 
 async def test_full_code_is_padded_and_never_truncated(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
-        export = await exported(
-            api, await created(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z")
+        export = await get_export(
+            api, await create_invoice(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z")
         )
         assert (export["invoiceCodeWithPrefixAndDigits"], export["invoiceCode"]) == (
             full,
@@ -156,9 +162,9 @@ async def test_full_code_is_padded_and_never_truncated(
 
 
 async def test_export_is_a_file_named_by_the_full_code(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await created(api, code=7)
+    invoice_id = await create_invoice(api, code=7)
     for prefix, name in (
         ("INV-", "invoice-INV-00007.json"),
         ("", "invoice-00007.json"),
@@ -171,25 +177,25 @@ async def test_export_is_a_file_named_by_the_full_code(
             assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
 
 
-async def test_export_of_all_invoices_is_a_file(api: TestClient) -> None:
+async def test_export_of_all_invoices_is_a_file(api: Client) -> None:
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
         assert response.content_type == "application/json"
 
 
-async def test_export_without_invoices_is_an_empty_array(api: TestClient) -> None:
-    assert await exported_all(api) == []
+async def test_export_without_invoices_is_an_empty_array(api: Client) -> None:
+    assert await get_export_of_all(api) == []
 
 
-async def test_export_of_all_invoices_equals_single_exports(api: TestClient) -> None:
-    invoice_id = await created(api)
-    assert await exported_all(api) == [await exported(api, invoice_id)]
+async def test_export_of_all_invoices_equals_single_exports(api: Client) -> None:
+    invoice_id = await create_invoice(api)
+    assert await get_export_of_all(api) == [await get_export(api, invoice_id)]
 
 
 async def test_export_of_several_batches_is_chunked_and_newest_first(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api, code=1), 1203)
+    await insert_copies(owner, await create_invoice(api, code=1), 1203)
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Transfer-Encoding"] == "chunked"
         exports = await response.json()
@@ -201,35 +207,35 @@ async def test_export_of_several_batches_is_chunked_and_newest_first(
 
 @pytest.mark.parametrize("count", [500, 501])
 async def test_export_with_a_full_last_batch_is_complete(
-    api: TestClient, owner: asyncpg.Connection, count: int
+    api: Client, owner: asyncpg.Connection, count: int
 ) -> None:
-    await copies(owner, await created(api), count)
-    assert len(await exported_all(api)) == count
+    await insert_copies(owner, await create_invoice(api), count)
+    assert len(await get_export_of_all(api)) == count
 
 
 async def test_deleted_and_other_companies_invoices_are_not_exported(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    await created(stranger, code=1)
-    gone = await created(api, code=2)
-    await created(api, code=3)
-    assert (await answered(api, "DELETE", f"/api/invoices/{gone}"))[0] == 200
-    assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
+    await create_invoice(stranger, code=1)
+    gone = await create_invoice(api, code=2)
+    await create_invoice(api, code=3)
+    assert (await request_json(api, "DELETE", f"/api/invoices/{gone}"))[0] == 200
+    assert [export["invoiceCode"] for export in await get_export_of_all(api)] == ["3"]
 
 
-async def test_head_request_of_an_export(api: TestClient) -> None:
-    await created(api)
+async def test_head_request_of_an_export(api: Client) -> None:
+    await create_invoice(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
         assert "attachment" in response.headers["Content-Disposition"]
 
 
 async def test_export_that_fails_midway_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """The client has read part of the first batch when the second one fails."""
-    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    await insert_copies(owner, await create_invoice(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         assert response.status == 200
         await response.content.readexactly(10_000)
@@ -239,7 +245,7 @@ async def test_export_that_fails_midway_is_visibly_incomplete(
 
 
 async def test_export_whose_first_batch_fails_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter view invoice_exports rename to elsewhere")
     with pytest.raises(aiohttp.ClientError):
@@ -248,9 +254,9 @@ async def test_export_whose_first_batch_fails_is_visibly_incomplete(
 
 
 async def test_slow_export_client_holds_no_database_connection(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    await insert_copies(owner, await create_invoice(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         await response.content.readexactly(10_000)
         await until(lambda: _busy(owner), lambda busy: busy == 0)
@@ -269,13 +275,15 @@ async def _busy(owner: asyncpg.Connection) -> Any:
 
 
 async def test_invoices_can_be_created_and_deleted_during_an_export(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
+    await insert_copies(
+        owner, await create_invoice(api, lineItems=[line()]), 1203, remark="x" * 40_000
+    )
     newest: Any = await owner.fetchval("select max(id) from invoices")
     async with api.get("/api/invoices/export-all") as response:
         head = await response.content.readexactly(10_000)
-        await created(api, issueDateTime="2020-01-31T09:30:00Z")
-        assert (await answered(api, "DELETE", f"/api/invoices/{newest - 1200}"))[0] == 200
+        await create_invoice(api, issueDateTime="2020-01-31T09:30:00Z")
+        assert (await request_json(api, "DELETE", f"/api/invoices/{newest - 1200}"))[0] == 200
         exports = json.loads(head + await response.read())
     assert len(exports) == 1202

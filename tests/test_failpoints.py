@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import cancelled, created, documents, record, submitted
+from conftest import Company, Sandbox, until
+from kit import cancel_latest, create_invoice, get_documents, get_invoice, submit
 from processes import Service
 
 from service.failpoints import NAMES
@@ -26,21 +25,25 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
-async def once_valid(client: aiohttp.ClientSession, invoice_id: int, sandbox: Sandbox) -> None:
+async def wait_until_valid(
+    client: aiohttp.ClientSession, invoice_id: int, sandbox: Sandbox
+) -> None:
     """Wait until the invoice is Valid, after another submit if it became a draft."""
     found = await until(
-        lambda: record(client, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
+        lambda: get_invoice(client, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
     )
     if found["status"] == "Draft":
-        assert (await submitted(client, invoice_id))[0] == 200
-        await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
+        assert (await submit(client, invoice_id))[0] == 200
+        await until(
+            lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
+        )
     (entry,) = await sandbox.ledger()
-    assert (await documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
+    assert (await get_documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES.keys() - OF_A_CANCELLATION - OF_MANY))
@@ -48,12 +51,12 @@ async def test_kill_while_submitting_sends_one_document(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
-    invoice_id = await created(client)
+    invoice_id = await create_invoice(client)
     with pytest.raises(aiohttp.ClientError):
-        await submitted(client, invoice_id)
+        await submit(client, invoice_id)
     await service.died()
     await service.start()
-    await once_valid(client, invoice_id, sandbox)
+    await wait_until_valid(client, invoice_id, sandbox)
 
 
 @pytest.mark.parametrize("name", sorted(OF_MANY))
@@ -66,12 +69,12 @@ async def test_kill_while_merging_a_batch_sends_each_document_once(
 ) -> None:
     await service.start(dies_at=name)
     await owner.execute(AUTOMATIC)
-    ids = [await created(client, isReady=True) for _ in range(2)]
+    ids = [await create_invoice(client, isReady=True) for _ in range(2)]
     await service.died()
     await service.start()
     for invoice_id in ids:
         await until(
-            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
             lambda found: found["status"] == "Valid",
         )
     assert len(await sandbox.ledger()) == 2
@@ -82,9 +85,9 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
-    invoice_id = await created(client)
-    assert (await submitted(client, invoice_id))[0] == 200
-    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(client)
+    assert (await submit(client, invoice_id))[0] == 200
+    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
     with pytest.raises(aiohttp.ClientError):
         await client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
     await service.died()
@@ -92,6 +95,6 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     (entry,) = await sandbox.ledger()
     assert entry["status"] == ("Valid" if name == "before_cancel_sent" else "Cancelled")
     # Cancelled by the interrupted request or by this one; 400 while the outcome is unknown.
-    await until(lambda: cancelled(client, invoice_id), lambda answer: answer[0] in (200, 403))
-    assert (await record(client, invoice_id))["status"] == "Cancelled"
+    await until(lambda: cancel_latest(client, invoice_id), lambda answer: answer[0] in (200, 403))
+    assert (await get_invoice(client, invoice_id))["status"] == "Cancelled"
     assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]

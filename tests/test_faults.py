@@ -5,9 +5,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
-from kit import created, documents, invoice, reaches, record, submitted
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import create_invoice, get_documents, get_invoice, invoice, submit, wait_for_status
 
 FAILED = "Failed to submit, please try again"
 
@@ -43,69 +42,69 @@ UNSENT = [
 
 @pytest.mark.parametrize("kind, members", TAKEN)
 async def test_lost_response_is_reconciled_without_a_duplicate(
-    api: TestClient, sandbox: Sandbox, kind: Any, members: Any
+    api: Client, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
     await sandbox.fault("submit", kind, **members)
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert (
         status == 400
         and body["message"] == FAILED
         and body["errors"][0]["code"] == "OutcomeUnknown"
     )
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
 async def test_document_that_never_arrived_is_released_after_two_confirmations(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, kind: Any, members: Any
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
     await sandbox.fault("submit", kind, **members)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     assert await owner.fetchval("select absence_confirmations from submissions") == 2
-    assert (await documents(api, invoice_id))[0]["errors"][0]["code"] == "NotReceived"
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await get_documents(api, invoice_id))[0]["errors"][0]["code"] == "NotReceived"
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("operation, kind, members", UNSENT)
 async def test_document_that_was_not_sent_is_a_draft_immediately(
-    api: TestClient, sandbox: Sandbox, operation: Any, kind: Any, members: Any
+    api: Client, sandbox: Sandbox, operation: Any, kind: Any, members: Any
 ) -> None:
     await sandbox.fault(operation, kind, **members)
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["message"] == FAILED and body["errors"]
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     assert not await sandbox.ledger()
 
 
 async def test_unreachable_portal_fails_immediately_and_recovers(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox
+    api: Client, start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     down = await start(
         company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
-    invoice_id = await created(down)
-    status, body = await submitted(down, invoice_id)
+    invoice_id = await create_invoice(down)
+    status, body = await submit(down, invoice_id)
     assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
-    assert (await record(down, invoice_id))["status"] == "Draft"
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await get_invoice(down, invoice_id))["status"] == "Draft"
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_document_with_an_unknown_outcome_is_locked(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
-    found = await record(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    found = await get_invoice(api, invoice_id)
     assert found["status"] == "Submitting" and found["is_submitted_to_portal"] is True
     async with api.put(f"/api/invoices/{invoice_id}", json={"isReady": True}) as response:
         assert response.status == 403
@@ -115,46 +114,46 @@ async def test_document_with_an_unknown_outcome_is_locked(
         assert response.status == 409
 
 
-async def test_repeated_submit_waits_for_the_unknown_outcome(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(search_lag_seconds=1)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    answers = await asyncio.gather(*[submitted(api, invoice_id) for _ in range(5)])
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(5)])
     assert {status for status, _ in answers} <= {200, 400}
     await until(
-        lambda: record(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
+        lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
     )
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_wait_for_an_unknown_outcome_is_bounded(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False, SUBMIT_WAIT_SECONDS="0.3")
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
 
 
-async def test_delayed_listing_is_waited_for(start: Any, company: Any, sandbox: Sandbox) -> None:
+async def test_delayed_listing_is_waited_for(
+    start: StartService, company: Company, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="1.5")
     await sandbox.settings(search_lag_seconds=1)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     found = await until(
-        lambda: record(api, invoice_id), lambda found: found["status"] != "Submitting"
+        lambda: get_invoice(api, invoice_id), lambda found: found["status"] != "Submitting"
     )
     assert found["status"] in ("Submitted", "Valid")
 
 
 async def test_false_absence_is_corrected_by_payload_detection(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The settling time is too short for this portal, so the same bytes are sent again."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
@@ -164,12 +163,12 @@ async def test_false_absence_is_corrected_by_payload_detection(
         invoice_id = (await response.json())["data"]["id"]
     await until(sandbox.calls, lambda calls: calls["answers"]["submit"].get("422"))
     await sandbox.settings(search_lag_seconds=0)
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_duplicate_document_is_replaced_by_the_first_one(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal detects no identical bytes: the second document is Invalid and names the first."""
     hasty = {
@@ -184,53 +183,53 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
         invoice_id = (await response.json())["data"]["id"]
     await until(sandbox.ledger, lambda entries: len(entries) == 2)
     await sandbox.settings(search_lag_seconds=0)
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     first, second = sorted(await sandbox.ledger(), key=lambda entry: entry["status"], reverse=True)
     assert (first["status"], second["status"]) == ("Valid", "Invalid")
-    assert (await documents(api, invoice_id))[0]["uuid"] == first["uuid"]
+    assert (await get_documents(api, invoice_id))[0]["uuid"] == first["uuid"]
     await sandbox.cancel(first["uuid"], "By hand")  # from now on the first one is polled
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
 async def test_document_released_too_early_is_resubmitted_unchanged(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The client repeats the failed submit, and the portal detects the same bytes."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     assert len(await sandbox.ledger()) == 1
-    assert (await submitted(api, invoice_id))[0] == 400
+    assert (await submit(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
-    await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] == 200)
-    await reaches(api, invoice_id, "Valid")
+    await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
+    await wait_for_status(api, invoice_id, "Valid")
     assert (
         len(await sandbox.ledger()) == 1
-        and len({one["document_hash"] for one in await documents(api, invoice_id)}) == 1
+        and len({one["document_hash"] for one in await get_documents(api, invoice_id)}) == 1
     )
 
 
 async def test_failed_connection_keeps_the_bytes_sent_before(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     away = await start(
         company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
-    assert (await submitted(away, invoice_id))[0] == 400
-    assert (await submitted(api, invoice_id))[0] == 200
-    assert len({one["document_hash"] for one in await documents(api, invoice_id)}) == 1
+    assert (await submit(away, invoice_id))[0] == 400
+    assert (await submit(api, invoice_id))[0] == 200
+    assert len({one["document_hash"] for one in await get_documents(api, invoice_id)}) == 1
 
 
 async def test_refused_resend_is_checked_against_the_listing_first(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The first document is listed late, and the second send is refused for another reason."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
@@ -240,126 +239,122 @@ async def test_refused_resend_is_checked_against_the_listing_first(
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         invoice_id = (await response.json())["data"]["id"]
     await until(
-        lambda: record(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
+        lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
     )
     (entry,) = await sandbox.ledger()
-    (document,) = await documents(api, invoice_id)
-    assert (await record(api, invoice_id))["status"] == "Valid" and document["uuid"] == entry[
+    (document,) = await get_documents(api, invoice_id)
+    assert (await get_invoice(api, invoice_id))["status"] == "Valid" and document["uuid"] == entry[
         "uuid"
     ]
 
 
 async def test_refused_resend_is_final_if_nothing_is_listed(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         invoice_id = (await response.json())["data"]["id"]
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
-    assert (await documents(api, invoice_id))[0][
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    assert (await get_documents(api, invoice_id))[0][
         "status"
     ] == "Rejected" and not await sandbox.ledger()
 
 
-async def test_changed_invoice_is_sent_as_another_document(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     async with api.put(
         f"/api/invoices/{invoice_id}",
         json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}},
     ) as response:
         assert response.status == 200, await response.text()
-    assert (await submitted(api, invoice_id))[0] == 200
-    assert len({one["document_hash"] for one in await documents(api, invoice_id)}) == 2
+    assert (await submit(api, invoice_id))[0] == 200
+    assert len({one["document_hash"] for one in await get_documents(api, invoice_id)}) == 2
 
 
 async def test_duplicate_response_never_makes_a_document_invalid(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "duplicate", retry_after=1)
-    invoice_id = await created(api)
-    status, _ = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, _ = await submit(api, invoice_id)
     assert status == 400
-    assert (await record(api, invoice_id))["status"] in ("Submitting", "Draft")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    assert (await get_invoice(api, invoice_id))["status"] in ("Submitting", "Draft")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The response means that the same bytes were received before, so it is no rejection."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "duplicate", retry_after=1)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
     assert await owner.fetchval("select state from submissions") == "Uncertain"
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def test_intent_is_committed_before_the_portal_receives_the_bytes(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=1)
-    invoice_id = await created(api)
-    answer = asyncio.create_task(submitted(api, invoice_id))
+    invoice_id = await create_invoice(api)
+    answer = asyncio.create_task(submit(api, invoice_id))
     await until(sandbox.ledger)
     assert await owner.fetchval("select state from submissions") != "Queued"
     assert await owner.fetchval("select sends from submissions") == 1
     assert (await answer)[0] == 200
 
 
-async def test_expired_token_is_renewed_without_a_duplicate(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_expired_token_is_renewed_without_a_duplicate(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "unauthorized")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_listing_resolves_all_unknown_outcomes_of_a_company(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "accept_then_drop", times=10)
-    ids = [await created(api) for _ in range(10)]
-    await asyncio.gather(*[submitted(api, invoice_id) for invoice_id in ids])
+    ids = [await create_invoice(api) for _ in range(10)]
+    await asyncio.gather(*[submit(api, invoice_id) for invoice_id in ids])
     for invoice_id in ids:
         await until(
-            lambda invoice_id=invoice_id: record(api, invoice_id),
+            lambda invoice_id=invoice_id: get_invoice(api, invoice_id),
             lambda found: found["status"] == "Valid",
         )
     assert len(await sandbox.ledger()) == 10
 
 
 async def test_submission_not_found_after_its_receipt_is_polled_again(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(not_found_seconds=1)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
 async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_RECHECK_SECONDS="0.1")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
-    await reaches(api, invoice_id, "Valid")
-    (document,) = await documents(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    await wait_for_status(api, invoice_id, "Valid")
+    (document,) = await get_documents(api, invoice_id)
     await sandbox.reject(document["uuid"], "Never ordered")
     found = await until(
-        lambda: documents(api, invoice_id), lambda found: found[0]["rejection_requested_at"]
+        lambda: get_documents(api, invoice_id), lambda found: found[0]["rejection_requested_at"]
     )
     assert found[0]["rejection_reason"] == "Never ordered" and found[0]["status"] == "Valid"
     await sandbox.cancel(document["uuid"], "By hand")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
-    assert (await documents(api, invoice_id))[0]["cancel_reason"] == "By hand"
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    assert (await get_documents(api, invoice_id))[0]["cancel_reason"] == "By hand"

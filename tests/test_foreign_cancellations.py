@@ -1,12 +1,12 @@
 """Cancellations at the portal by others are reported once, by polls and by sweeps."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
-from kit import cancelled, documents, record, valid_invoice
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import cancel_latest, create_valid_invoice, get_documents, get_invoice
 
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
@@ -27,15 +27,15 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def cancel_elsewhere(api: TestClient, sandbox: Sandbox, invoice_id: int) -> str:
+async def cancel_elsewhere(api: Client, sandbox: Sandbox, invoice_id: int) -> str:
     """Cancel the document of an invoice at the portal, and return its uuid."""
-    (document,) = await documents(api, invoice_id)
+    (document,) = await get_documents(api, invoice_id)
     await sandbox.cancel(document["uuid"], ELSEWHERE)
     return document["uuid"]
 
 
-async def becomes_cancelled(api: TestClient, invoice_id: int) -> None:
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+async def wait_until_cancelled(api: Client, invoice_id: int) -> None:
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:
@@ -46,12 +46,12 @@ async def open_findings(config: Config) -> list[tuple[str, str, str]]:
 
 
 async def end_without_effect(
-    api: TestClient, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
+    api: Client, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
 ) -> None:
     """Request a cancellation that the portal does not carry out."""
     await sandbox.fault("state", kind, **members)
-    assert (await cancelled(api, invoice_id))[0] == 400
-    (document,) = await documents(api, invoice_id)
+    assert (await cancel_latest(api, invoice_id))[0] == 400
+    (document,) = await get_documents(api, invoice_id)
     assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
 
 
@@ -60,11 +60,15 @@ WITHOUT_EFFECT = [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"re
 
 
 async def test_poll_reports_a_foreign_cancellation_after_30_hours(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Sweeps list the documents of the last day only."""
     api = await start(company, **POLLS)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await owner.execute(
         """
             update submitted_documents
@@ -73,7 +77,7 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
             """
     )
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
-    await becomes_cancelled(api, invoice_id)
+    await wait_until_cancelled(api, invoice_id)
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
     row: Any = await owner.fetchrow(
         """
@@ -86,17 +90,23 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
     assert all(row), row
 
 
+#: finder, client and invoice id -> None
+FindCancellation = Callable[[str, Client, int], Awaitable[None]]
+
+
 @pytest.fixture
-def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) -> Any:
+def find(
+    start: StartService, company: Company, config: Config, owner: asyncpg.Connection
+) -> FindCancellation:
     """Return a function that makes a poll or a sweep find the cancellation of an invoice."""
 
-    async def find(finder: str, api: Any, invoice_id: int) -> None:
+    async def find(finder: str, api: Client, invoice_id: int) -> None:
         if finder == "sweep":
             await reconcile(config)
             return
         await owner.execute("update submissions set not_before = now()")
         await start(company, **POLLS)
-        await becomes_cancelled(api, invoice_id)
+        await wait_until_cancelled(api, invoice_id)
 
     return find
 
@@ -104,17 +114,17 @@ def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) ->
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_foreign_cancellation_after_a_failed_one_is_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
-    find: Any,
+    find: FindCancellation,
     kind: str,
     members: dict[str, Any],
     finder: str,
 ) -> None:
     api = await start(company, **NO_POLLS)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await end_without_effect(api, sandbox, invoice_id, kind, members)
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
     await find(finder, api, invoice_id)
@@ -122,11 +132,15 @@ async def test_foreign_cancellation_after_a_failed_one_is_reported(
 
 
 async def test_foreign_cancellation_is_reported_once(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """A sweep neither repeats nor resolves the findings of polls, and vice versa."""
     idle = await start(company, **NO_POLLS)
-    swept, polled = await valid_invoice(idle), await valid_invoice(idle)
+    swept, polled = await create_valid_invoice(idle), await create_valid_invoice(idle)
     for invoice_id in (swept, polled):
         await end_without_effect(idle, sandbox, invoice_id, *WITHOUT_EFFECT[0])
     first = await cancel_elsewhere(idle, sandbox, swept)
@@ -135,7 +149,7 @@ async def test_foreign_cancellation_is_reported_once(
     await owner.execute("update submissions set not_before = now()")
     api = await start(company, **POLLS)
     for invoice_id in (swept, polled):
-        await becomes_cancelled(api, invoice_id)
+        await wait_until_cancelled(api, invoice_id)
     for _ in range(2):
         await reconcile(config)
         assert {uuid for _, uuid, _ in await open_findings(config)} == {first, second}
@@ -151,36 +165,36 @@ async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None
 
 @pytest.mark.parametrize("kind", [None, "accept_then_drop"])
 async def test_own_cancellation_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
     kind: str | None,
 ) -> None:
     api = await start(company, **POLLS)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     if kind:
         await sandbox.fault("state", kind)
-    assert (await cancelled(api, invoice_id))[0] == 200
+    assert (await cancel_latest(api, invoice_id))[0] == 200
     await assert_not_reported(config, owner)
 
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_unclear_own_cancellation_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
-    find: Any,
+    find: FindCancellation,
     finder: str,
 ) -> None:
     """The portal processes the request late, and a poll or a sweep finds it."""
     api = await start(company, **NO_POLLS)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
-    assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
+    assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"
     await cancel_elsewhere(api, sandbox, invoice_id)
     await find(finder, api, invoice_id)
     await assert_not_reported(config, owner)
@@ -188,21 +202,21 @@ async def test_unclear_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
-    find: Any,
+    find: FindCancellation,
     finder: str,
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""
     api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)
-    assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
+    assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"
     await until(
-        lambda: documents(api, invoice_id),
+        lambda: get_documents(api, invoice_id),
         lambda found: found[0]["cancellation_requested_at"] is None,
     )
     await cancel_elsewhere(api, sandbox, invoice_id)

@@ -4,19 +4,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestClient
+from conftest import Client, Company, StartService
 from kit import (
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
-    a_delivery,
-    documents,
-    filled,
-    one_of_each,
-    one_of_each_integration,
+    create_delivery,
+    create_integration_records,
+    create_one_of_each,
+    fill_path,
+    get_documents,
+    list_routes,
     open_integrations,
     place_of,
-    routes,
 )
 
 #: Records are read before they are deleted.
@@ -37,7 +37,7 @@ def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
@@ -45,24 +45,24 @@ async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> T
 
 
 async def test_every_route_sends_the_headers_on_success(
-    everywhere: TestClient, environment: dict[str, str], company: Any
+    everywhere: Client, environment: dict[str, str], company: Company
 ) -> None:
     api, account_id = everywhere, await open_integrations(everywhere, environment)
     ids = {
-        **await one_of_each(api),
-        **await one_of_each_integration(api, environment, account_id, company.id),
+        **await create_one_of_each(api),
+        **await create_integration_records(api, environment, account_id, company.id),
     }
     parts = {
-        "delivery": await a_delivery(api, ids["/api/webhooks"]),
-        "document": (await documents(api, ids["/api/invoices"]))[0]["id"],
+        "delivery": await create_delivery(api, ids["/api/webhooks"]),
+        "document": (await get_documents(api, ids["/api/invoices"]))[0]["id"],
     }
     found = {}
     for method in METHODS:
-        for _, path in routes(api, method):
+        for _, path in list_routes(api, method):
             part = parts["delivery" if "{delivery_id}" in path else "document"]
             body: dict[str, Any] = {"json": {}} if method in ("POST", "PUT") else {}
             async with api.request(
-                method, filled(path, ids.get(place_of(path), 1), part), **body
+                method, fill_path(path, ids.get(place_of(path), 1), part), **body
             ) as response:
                 await response.read()
                 assert_protected(path, response)
@@ -72,16 +72,16 @@ async def test_every_route_sends_the_headers_on_success(
     assert set(found.values()) >= {200, 400, 403, 404, 422}
 
 
-async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -> None:
+async def test_every_route_sends_the_headers_on_errors(everywhere: Client) -> None:
     for method in METHODS:
-        for _, path in routes(everywhere, method):
+        for _, path in list_routes(everywhere, method):
             for headers in (
                 {"X-API-Key": "", "X-Portal-Key": ""},
                 {"X-API-Key": "x", "X-Portal-Key": "x"},
                 {},
             ):
                 async with everywhere.request(
-                    method, filled(path, 10**15), headers=headers, data=b"x"
+                    method, fill_path(path, 10**15), headers=headers, data=b"x"
                 ) as response:
                     assert_protected(path, response)
     for method, path in (
@@ -94,7 +94,7 @@ async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -
             assert_protected(path, response)
 
 
-async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
+async def test_304_response_has_the_headers(everywhere: Client) -> None:
     for path in ("/api/companies", "/api/openapi.json"):
         async with everywhere.get(path) as response:
             etag = response.headers["ETag"]
@@ -103,7 +103,7 @@ async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
             assert_protected(path, response)
 
 
-async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: TestClient) -> None:
+async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: Client) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/", "/api"):
         async with everywhere.get(path) as response:
             assert response.headers["X-Content-Type-Options"] == "nosniff", path

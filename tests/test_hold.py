@@ -1,16 +1,33 @@
 """Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, administer, renamed, until, variables
-from kit import answered, created, documents, now, reaches, record, submitted, valid_invoice
+from conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    Sandbox,
+    administer,
+    replace_database,
+    until,
+    variables,
+)
+from kit import (
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    request_json,
+    submit,
+    wait_for_status,
+)
 
 from service.app import create_app
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
@@ -18,15 +35,28 @@ from service.config import read_config
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"SWEEP_SECONDS": "0.2"}
-UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
+SETTLE_SECONDS = "60"  # longer than a test takes
+
+
+class RunService(Protocol):
+    """The type of the fixture serving."""
+
+    def __call__(
+        self, url: str, background: bool = True, **more: str
+    ) -> AbstractAsyncContextManager[Client]:
+        """Run a service on a database."""
+        ...
+
+
+CopyDatabase = Callable[[], Awaitable[str]]
 
 
 @pytest.fixture
-async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
+async def serving(aiohttp_client: ClientFactory, sandbox: Sandbox, company: Company) -> RunService:
     """Return a context manager that runs a service: `async with serving(url) as api`."""
 
     @asynccontextmanager
-    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[TestClient]:
+    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[Client]:
         app = create_app(
             read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
         )
@@ -38,7 +68,7 @@ async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
 
 
 @pytest.fixture
-async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
+async def backup(cluster: str, database: str) -> AsyncIterator[CopyDatabase]:
     """Yield a function that copies the database and returns the URL of the copy."""
     names: list[str] = []
     source = urlsplit(database).path.strip("/")
@@ -47,14 +77,14 @@ async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
         name = f"test_{secrets.token_hex(6)}"
         await administer(cluster, f"create database {name} template {source} strategy file_copy")
         names.append(name)
-        return renamed(cluster, name)
+        return replace_database(cluster, name)
 
     yield copy
     for name in names:
         await administer(cluster, f"drop database {name} with (force)")
 
 
-async def held(url: str) -> int:
+async def count_holds(url: str) -> int:
     """Return how many companies are held."""
     conn = await asyncpg.connect(url)
     try:
@@ -63,91 +93,91 @@ async def held(url: str) -> int:
         await conn.close()
 
 
-async def refusal(api: TestClient, invoice_id: int) -> str:
+async def submit_refused(api: Client, invoice_id: int) -> str:
     """Submit an invoice, which is refused. Return the error code."""
-    status, body = await submitted(api, invoice_id)
-    assert status == 400 and (await record(api, invoice_id))["status"] == "Draft", body
+    status, body = await submit(api, invoice_id)
+    assert status == 400 and (await get_invoice(api, invoice_id))["status"] == "Draft", body
     return body["errors"][0]["code"]
 
 
-async def numbers(sandbox: Sandbox) -> list[str]:
+async def list_numbers(sandbox: Sandbox) -> list[str]:
     """Return the numbers of the documents at the portal."""
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 
 async def test_restored_database_sends_no_document_of_the_portal_again(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     """Two invoices of the backup were sent after it, and a third one was created and sent."""
     await administer(database, AUTOMATIC)
     async with serving(database, background=False) as api:
-        draft = await created(api, code=500, issueDateTime=now(minutes=3))
-        waiting = await created(api, code=501, isReady=True)
+        draft = await create_invoice(api, code=500, issueDateTime=now(minutes=3))
+        waiting = await create_invoice(api, code=501, isReady=True)
     old = await backup()
     async with serving(database) as api:
-        await reaches(api, waiting, "Valid")
-        assert (await submitted(api, draft))[0] == 200
-        await valid_invoice(api, code=600, issueDateTime=now(minutes=3))
-    sent = await numbers(sandbox)
+        await wait_for_status(api, waiting, "Valid")
+        assert (await submit(api, draft))[0] == 200
+        await create_valid_invoice(api, code=600, issueDateTime=now(minutes=3))
+    sent = await list_numbers(sandbox)
     assert len(sent) == 3
     async with serving(old) as api:
-        assert await held(old) == 1
-        assert await refusal(api, draft) in ("SendingHeld", "NumberAtPortal")
-        await reaches(api, waiting, "Valid")
+        assert await count_holds(old) == 1
+        assert await submit_refused(api, draft) in ("SendingHeld", "NumberAtPortal")
+        await wait_for_status(api, waiting, "Valid")
         config = read_config(variables(old, sandbox.base))
         result = await until(lambda: attention(config), lambda found: len(found["findings"]) == 2)
         assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
-        assert await refusal(api, draft) == "NumberAtPortal"
-        assert await refusal(api, await created(api, code=600)) == "NumberAtPortal"
-        assert await refusal(api, await created(api, code=601)) == "SendingHeld"
+        assert await submit_refused(api, draft) == "NumberAtPortal"
+        assert await submit_refused(api, await create_invoice(api, code=600)) == "NumberAtPortal"
+        assert await submit_refused(api, await create_invoice(api, code=601)) == "SendingHeld"
         assert len(result["holds"]) == 1
-    assert await numbers(sandbox) == sent
+    assert await list_numbers(sandbox) == sent
 
 
 async def test_hold_ends_by_itself_if_nothing_was_lost(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     async with serving(database) as api:
-        invoice_id = await valid_invoice(api)
-        left = await created(api)
+        invoice_id = await create_valid_invoice(api)
+        left = await create_invoice(api)
     old = await backup()
     async with serving(old) as api:
-        assert await held(old) == 1
-        await until(lambda: held(old), lambda n: n == 0)
-        assert (await submitted(api, left))[0] == 200
-        await reaches(api, left, "Valid")
-        assert (await record(api, invoice_id))["status"] == "Valid"
+        assert await count_holds(old) == 1
+        await until(lambda: count_holds(old), lambda n: n == 0)
+        assert (await submit(api, left))[0] == 200
+        await wait_for_status(api, left, "Valid")
+        assert (await get_invoice(api, invoice_id))["status"] == "Valid"
     async with serving(old):
-        assert await held(old) == 0
+        assert await count_holds(old) == 0
 
 
 async def test_automatic_submissions_wait_for_the_end_of_the_hold(
-    serving: Any, database: str, sandbox: Sandbox
+    serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
     await administer(database, AUTOMATIC)
     config = read_config(variables(database, sandbox.base))
-    async with serving(database, **UNSETTLED) as api:
+    async with serving(database, PORTAL_SETTLE_SECONDS=SETTLE_SECONDS) as api:
         assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
         assert await hold_sending(config, "Again.") == {"held": 0}
-        invoice_id = await created(api)
-        _status, body = await submitted(api, invoice_id)
+        invoice_id = await create_invoice(api)
+        _status, body = await submit(api, invoice_id)
         assert (
             body["errors"][0]["code"] == "SendingHeld"
             and "put back" in body["errors"][0]["message"]
         )
-        waiting = await created(api, isReady=True)
-        at_once = await created(api, submitImmediately=True)
+        waiting = await create_invoice(api, isReady=True)
+        at_once = await create_invoice(api, submitImmediately=True)
         assert (
-            (await record(api, waiting))["status"]
-            == (await record(api, at_once))["status"]
+            (await get_invoice(api, waiting))["status"]
+            == (await get_invoice(api, at_once))["status"]
             == "Submitting"
         )
         assert await _claimed(database) == 0 and not await sandbox.ledger()
         assert (
             await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
         )["open"] == 0
-        await reaches(api, waiting, "Valid")
-        assert (await submitted(api, invoice_id))[0] == 200
+        await wait_for_status(api, waiting, "Valid")
+        assert (await submit(api, invoice_id))[0] == 200
 
 
 async def _claimed(url: str) -> int:
@@ -165,17 +195,17 @@ async def _claimed(url: str) -> int:
 
 
 async def test_queued_number_known_to_the_portal_needs_manual_review(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     old = await backup()
     async with serving(database) as api:
-        await valid_invoice(api, code=700, issueDateTime=now(minutes=3))
+        await create_valid_invoice(api, code=700, issueDateTime=now(minutes=3))
     await administer(old, "update database_identities set identity = 'another'")
     await administer(old, AUTOMATIC)
     config = read_config(variables(old, sandbox.base))
     async with serving(old, background=False) as api:
-        invoice_id = await created(api, code=700, isReady=True)
-        assert (await record(api, invoice_id))["status"] == "Submitting"
+        invoice_id = await create_invoice(api, code=700, isReady=True)
+        assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     await until(lambda: reconcile(config), lambda found: found["open"])
     result = await attention(config)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
@@ -191,18 +221,18 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
 
 
 async def test_nothing_is_sent_after_a_failover_to_another_database(
-    serving: Any, database: str, sandbox: Sandbox
+    serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
     """A failover to another database happens behind a running process."""
     async with serving(database, background=False) as api:
-        invoice_id = await created(api)
+        invoice_id = await create_invoice(api)
         await administer(
             database, "update database_identities set identity = 'the one that is gone'"
         )
-        status, _body = await submitted(api, invoice_id)
+        status, _body = await submit(api, invoice_id)
         assert status == 400 and not await sandbox.ledger()
     async with serving(database) as api:
-        await reaches(api, invoice_id, "Valid")
+        await wait_for_status(api, invoice_id, "Valid")
         assert len(await sandbox.ledger()) == 1
-        assert len(await documents(api, invoice_id)) == 1
-        assert (await answered(api, "GET", "/readyz"))[0] == 200
+        assert len(await get_documents(api, invoice_id)) == 1
+        assert (await request_json(api, "GET", "/readyz"))[0] == 200

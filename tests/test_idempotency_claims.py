@@ -5,29 +5,28 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
     GENEROUS,
     INTEGRATIONS,
-    a_delivery,
-    answered,
     buyer,
-    cancelled,
-    created,
-    filled,
+    cancel_latest,
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    create_sale,
+    create_valid_invoice,
+    fill_path,
     invoice,
     line,
+    list_routes,
     note,
     now,
-    one_of_each,
     open_integrations,
-    posted,
-    reaches,
-    routes,
-    sale,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
@@ -79,15 +78,15 @@ CREATIONS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
     return api
 
 
-async def keyed(
-    api: TestClient, path: str, body: Any = None, key: str = "order-7"
+async def post_with_key(
+    api: Client, path: str, body: Any = None, key: str = "order-7"
 ) -> tuple[int, Any, bool]:
     """Return (status, body, is replayed) of a POST with an Idempotency-Key."""
     async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
@@ -98,7 +97,7 @@ async def keyed(
         )
 
 
-async def waits_for_the_test(owner: asyncpg.Connection) -> int:
+async def wait_for_waiting_request(owner: asyncpg.Connection) -> None:
     """Wait until a request waits for the advisory lock."""
     query = """
         select count(*)
@@ -106,20 +105,20 @@ async def waits_for_the_test(owner: asyncpg.Connection) -> int:
          where locktype = 'advisory' and objid = 4711 and not granted
            and database = (select oid from pg_database where datname = current_database())
     """
-    return await until(lambda: owner.fetchval(query))
+    await until(lambda: owner.fetchval(query))
 
 
 @pytest.mark.parametrize("name", CREATIONS)
 async def test_request_with_a_lost_claim_creates_nothing(
-    everywhere: TestClient, owner: asyncpg.Connection, name: str
+    everywhere: Client, owner: asyncpg.Connection, name: str
 ) -> None:
     kind, path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
-    first = asyncio.create_task(keyed(everywhere, path, body))
-    await waits_for_the_test(owner)
+    first = asyncio.create_task(post_with_key(everywhere, path, body))
+    await wait_for_waiting_request(owner)
     await owner.execute(EXPIRE.format(KEYS[kind]))
-    second = await keyed(everywhere, path, body)
+    second = await post_with_key(everywhere, path, body)
     await owner.execute("select pg_advisory_unlock(4711)")
     late = await first
     assert await owner.fetchval(f"select count(*) from {table}") == 1
@@ -128,11 +127,11 @@ async def test_request_with_a_lost_claim_creates_nothing(
 
 
 async def test_request_whose_claim_was_taken_over_is_a_409(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE_OVER)
-    status, answer, _ = await keyed(api, "/api/einvoice-requests", body)
+    status, answer, _ = await post_with_key(api, "/api/einvoice-requests", body)
     assert (status, answer) == (
         409,
         {"message": "A request with this Idempotency-Key is still running."},
@@ -158,7 +157,7 @@ CHANGED = (
 
 
 async def test_no_post_route_has_an_effect_after_a_lost_claim(
-    everywhere: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    everywhere: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Every POST route is listed: it stores its response with its effect or holds the claim."""
     posts = await _posts(everywhere)
@@ -167,14 +166,14 @@ async def test_no_post_route_has_an_effect_after_a_lost_claim(
     api.session.headers["X-Portal-Key"] = everywhere.session.headers["X-Portal-Key"]
     reading = {
         path
-        for _, path in routes(api, "POST")
+        for _, path in list_routes(api, "POST")
         if path.endswith("/preflight") or "/validation/" in path
     }
-    assert posts.keys() | READING | reading == {path for _, path in routes(api, "POST")}
+    assert posts.keys() | READING | reading == {path for _, path in list_routes(api, "POST")}
     await owner.execute(TAKE_OVER)
     before = await _rows(owner)
     answers = await asyncio.gather(
-        *[keyed(api, path, body, key=path) for path, body in posts.values()]
+        *[post_with_key(api, path, body, key=path) for path, body in posts.values()]
     )
     assert {
         path: answer[:2] for path, answer in zip(posts, answers, strict=True) if answer[0] != 409
@@ -182,29 +181,29 @@ async def test_no_post_route_has_an_effect_after_a_lost_claim(
     assert await _rows(owner) == before
 
 
-async def _posts(api: TestClient) -> dict[str, tuple[str, dict[str, Any]]]:
+async def _posts(api: Client) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return {route: (path, body)} of a POST with an effect, for every route that has one."""
-    ids = await one_of_each(api)
-    valid, draft = await valid_invoice(api), await created(api)
+    ids = await create_one_of_each(api)
+    valid, draft = await create_valid_invoice(api), await create_invoice(api)
     path = f"/api/webhooks/{ids['/api/webhooks']}"
-    delivery = await a_delivery(api, ids["/api/webhooks"])
+    delivery = await create_delivery(api, ids["/api/webhooks"])
     lines = [
         line(classifications=["004"], taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])
     ]
     family = {"type": "CONSOLIDATED_INVOICE", "issueDateTime": now()}
-    sent = await posted(
-        api, "/api/consolidated-invoices", **family, code=901, invoiceIds=[await sale(api)]
+    sent = await create_record(
+        api, "/api/consolidated-invoices", **family, code=901, invoiceIds=[await create_sale(api)]
     )
-    assert (await submitted(api, sent["id"], "/api/consolidated-invoices"))[0] == 200
-    credit = await posted(api, f"/api/invoices/{valid}/adjustment-note", **note())
-    assert (await submitted(api, credit["id"], "/api/adjustment-notes"))[0] == 200
-    cancellable = await valid_invoice(api)
+    assert (await submit(api, sent["id"], "/api/consolidated-invoices"))[0] == 200
+    credit = await create_record(api, f"/api/invoices/{valid}/adjustment-note", **note())
+    assert (await submit(api, credit["id"], "/api/adjustment-notes"))[0] == 200
+    cancellable = await create_valid_invoice(api)
     for place, invoice_id in (
         ("/api/consolidated-invoices", sent["id"]),
         ("/api/adjustment-notes", credit["id"]),
     ):
         await until(
-            lambda: answered(api, "GET", f"{place}/{invoice_id}"),
+            lambda: request_json(api, "GET", f"{place}/{invoice_id}"),
             lambda answer: answer[1]["status"] == "Valid",
         )
     one, two, three = (
@@ -226,27 +225,27 @@ async def _posts(api: TestClient) -> dict[str, tuple[str, dict[str, Any]]]:
             {},
         ),
         f"{two}/submit-to-portal": (
-            filled(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]),
+            fill_path(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]),
             {},
         ),
         f"{two}/cancel-latest-adjustment-note-submitted": (
-            filled(f"{two}/cancel-latest-adjustment-note-submitted", credit["id"]),
+            fill_path(f"{two}/cancel-latest-adjustment-note-submitted", credit["id"]),
             {},
         ),
         "/api/consolidated-invoices": (
             "/api/consolidated-invoices",
-            {**family, "code": 902, "invoiceIds": [await sale(api)]},
+            {**family, "code": 902, "invoiceIds": [await create_sale(api)]},
         ),
         f"{three}/submit-to-portal": (
-            filled(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]),
+            fill_path(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]),
             {},
         ),
         f"{three}/cancel-latest-invoice-submitted": (
-            filled(f"{three}/cancel-latest-invoice-submitted", sent["id"]),
+            fill_path(f"{three}/cancel-latest-invoice-submitted", sent["id"]),
             {},
         ),
         f"{three}/adjustment-note": (
-            filled(f"{three}/adjustment-note", sent["id"]),
+            fill_path(f"{three}/adjustment-note", sent["id"]),
             note(targetInvoiceType="CONSOLIDATED_INVOICE", type="DEBIT_NOTE", **small),
         ),
         "/api/einvoice-requests": (
@@ -269,27 +268,27 @@ async def _rows(owner: asyncpg.Connection) -> dict[str, list[str]]:
 
 
 async def test_concurrent_submits_with_one_key_send_once(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The second request takes the key over and waits for the submission of the first one."""
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     await sandbox.fault("submit", "slow", seconds=1)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
-    first = asyncio.create_task(keyed(api, path))
+    first = asyncio.create_task(post_with_key(api, path))
     await until(sandbox.ledger, len)
     await owner.execute(EXPIRE.format("idempotency_keys"))
-    second = await keyed(api, path)
+    second = await post_with_key(api, path)
     assert second == (200, second[1], False) and (await first)[:2] == second[:2]
     assert len(await sandbox.ledger()) == 1
-    assert await keyed(api, path) == (*second[:2], True)
+    assert await post_with_key(api, path) == (*second[:2], True)
 
 
 async def test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
-    assert (await cancelled(api, invoice_id))[0] == 200
+    invoice_id = await create_valid_invoice(api)
+    assert (await cancel_latest(api, invoice_id))[0] == 200
     await owner.execute(TAKE_OVER)
-    assert (await keyed(api, f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 409
+    assert (await post_with_key(api, f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 409
     assert len(await sandbox.ledger()) == 1
-    await reaches(api, invoice_id, "Cancelled")
+    await wait_for_status(api, invoice_id, "Cancelled")

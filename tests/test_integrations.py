@@ -6,18 +6,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company, until
+from conftest import Client, ClientFactory, Company, HasKey, StartService, make_company, until
+from kit import Account, make_account
 from processes import ROOT
 
 from service.app import create_app
-from service.commands.integrations import insert_integration_key, insert_organization
+from service.commands.integrations import insert_organization
 from service.config import read_config
 from service.db.statements import QUERIES, sql
 from service.db.statements import parse as statements_in
@@ -39,29 +38,39 @@ ACCOUNT_TABLES = (
 )
 
 
-async def make_account(environment: dict[str, str], name: str) -> Any:
-    """Create an account with a key. Return its id, key and key_id."""
-    config = read_config(environment)
-    async with connected_pool(config.database_url, 2) as pool:
-        made = await insert_integration_key(config, Database(pool), name)
-    return SimpleNamespace(id=made["account_id"], key=made["key"], key_id=made["key_id"])
+class OpenPortal(Protocol):
+    """The type of the fixture open_portal."""
+
+    def __call__(self, account: HasKey, **settings: str) -> Awaitable[Client]:
+        """Start a service and return a client of it with an account's key."""
+        ...
+
+
+class Organize(Protocol):
+    """The type of the fixture organize."""
+
+    def __call__(
+        self, account: Account, name: str = "Branch", companies: Sequence[int] = ()
+    ) -> Awaitable[str]:
+        """Create an organization of an account and return its id."""
+        ...
 
 
 @pytest.fixture
-async def account(environment: dict[str, str]) -> Any:
+async def account(environment: dict[str, str]) -> Account:
     return await make_account(environment, "Penang Trading Group")
 
 
 @pytest.fixture
-async def rival(environment: dict[str, str]) -> Any:
+async def rival(environment: dict[str, str]) -> Account:
     return await make_account(environment, "Ipoh Holdings")
 
 
 @pytest.fixture
-async def open_portal(environment: dict[str, str], aiohttp_client: Any) -> Any:
+async def open_portal(environment: dict[str, str], aiohttp_client: ClientFactory) -> OpenPortal:
     """Return a function that starts a service and returns a client with an account's key."""
 
-    async def make(account: Any, **settings: str) -> TestClient:
+    async def make(account: HasKey, **settings: str) -> Client:
         defaults = {**environment, "INTEGRATION_REQUESTS_PER_MINUTE": "10000"}
         app = create_app(read_config({**defaults, **settings}), background=False)
         return await aiohttp_client(app, headers={"X-Portal-Key": account.key})
@@ -70,16 +79,16 @@ async def open_portal(environment: dict[str, str], aiohttp_client: Any) -> Any:
 
 
 @pytest.fixture
-async def portal(database: str, open_portal: Any, account: Any) -> TestClient:
+async def portal(database: str, open_portal: OpenPortal, account: Account) -> Client:
     """Return a client with the key of `account` and a large quota."""
     return await open_portal(account)
 
 
 @pytest.fixture
-def organize(environment: dict[str, str]) -> Any:
+def organize(environment: dict[str, str]) -> Organize:
     """Return a function that creates an organization of an account and returns its id."""
 
-    async def make(account: Any, name: str = "Branch", companies: Sequence[int] = ()) -> str:
+    async def make(account: Account, name: str = "Branch", companies: Sequence[int] = ()) -> str:
         async with connected_pool(environment["DATABASE_URL"], 2) as pool:
             return (await insert_organization(Database(pool), account.id, name, companies))["id"]
 
@@ -90,14 +99,14 @@ def user(**changes: Any) -> dict[str, Any]:
     return {"name": "Nurul Huda", "email": "nurul@example.com", "role": "member", **changes}
 
 
-async def ask(client: TestClient, method: str, path: str, **options: Any) -> tuple[int, Any]:
+async def ask(client: Client, method: str, path: str, **options: Any) -> tuple[int, Any]:
     """Return (status, body) of a response."""
     async with client.request(method, path, **options) as response:
         return response.status, await response.json()
 
 
-async def refused(
-    client: TestClient, method: str, path: str, status: int, **options: Any
+async def request_refused(
+    client: Client, method: str, path: str, status: int, **options: Any
 ) -> dict[str, Any]:
     """Return the details of an error response in the specified format."""
     found, body = await ask(client, method, path, **options)
@@ -108,21 +117,21 @@ async def refused(
 
 
 async def post(
-    client: TestClient, key: str, path: str = USERS, **body: Any
+    client: Client, key: str, path: str = USERS, **body: Any
 ) -> tuple[int, Any, str | None]:
     """Return (status, body, Idempotent-Replayed) of a request with an Idempotency-Key."""
     async with client.post(path, json=body, headers={"Idempotency-Key": key}) as response:
         return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
-async def made_user(client: TestClient, **changes: Any) -> str:
+async def create_user(client: Client, **changes: Any) -> str:
     """Create a user and return its id."""
     status, body = await ask(client, "POST", USERS, json=user(**changes))
     assert status == 201, body
     return body["id"]
 
 
-async def test_creating_a_user_returns_the_record(portal: TestClient) -> None:
+async def test_creating_a_user_returns_the_record(portal: Client) -> None:
     status, body = await ask(portal, "POST", USERS, json=user())
     assert status == 201 and list(body) == [
         "id",
@@ -138,9 +147,9 @@ async def test_creating_a_user_returns_the_record(portal: TestClient) -> None:
 
 
 async def test_update_changes_only_sent_members_and_returns_the_record(
-    portal: TestClient,
+    portal: Client,
 ) -> None:
-    user_id = await made_user(portal)
+    user_id = await create_user(portal)
     status, body = await ask(portal, "PUT", f"{USERS}/{user_id}", json={"name": "Nurul Aini"})
     assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "nurul@example.com")
     status, body = await ask(
@@ -167,14 +176,14 @@ async def test_update_changes_only_sent_members_and_returns_the_record(
     ],
 )
 async def test_invalid_user_is_a_400_with_the_member(
-    portal: TestClient, changes: dict[str, Any], path: str
+    portal: Client, changes: dict[str, Any], path: str
 ) -> None:
-    details = await refused(portal, "POST", USERS, 400, json=user(**changes))
+    details = await request_refused(portal, "POST", USERS, 400, json=user(**changes))
     assert path in [violation["path"] for violation in details["errors"]]
 
 
-async def test_user_without_name_email_and_role_is_rejected(portal: TestClient) -> None:
-    details = await refused(portal, "POST", USERS, 400, json={})
+async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> None:
+    details = await request_refused(portal, "POST", USERS, 400, json={})
     paths = sorted(violation["path"] for violation in details["errors"])
     assert paths == ["/email", "/name", "/role"]
     assert {violation["rule"] for violation in details["errors"]} == {"required"}
@@ -183,30 +192,30 @@ async def test_user_without_name_email_and_role_is_rejected(portal: TestClient) 
 @pytest.mark.parametrize(
     "sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40]
 )
-async def test_malformed_json_is_a_400(portal: TestClient, sent: bytes) -> None:
-    await refused(
+async def test_malformed_json_is_a_400(portal: Client, sent: bytes) -> None:
+    await request_refused(
         portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"}
     )
 
 
-async def test_body_that_is_not_an_object_is_a_400(portal: TestClient) -> None:
-    details = await refused(portal, "POST", USERS, 400, json=[])
+async def test_body_that_is_not_an_object_is_a_400(portal: Client) -> None:
+    details = await request_refused(portal, "POST", USERS, 400, json=[])
     assert details["errors"][0]["rule"] == "type"
 
 
-async def test_other_content_type_is_a_415(portal: TestClient) -> None:
-    await refused(portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"})
+async def test_other_content_type_is_a_415(portal: Client) -> None:
+    await request_refused(
+        portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"}
+    )
 
 
-async def test_body_over_the_size_limit_is_a_413(open_portal: Any, account: Any) -> None:
+async def test_body_over_the_size_limit_is_a_413(open_portal: OpenPortal, account: Account) -> None:
     portal = await open_portal(account, MAX_BODY_BYTES="1024")
-    await refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
+    await request_refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
-async def test_invalid_query_parameter_is_a_400_with_its_name(
-    portal: TestClient, path: Any
-) -> None:
+async def test_invalid_query_parameter_is_a_400_with_its_name(portal: Client, path: Any) -> None:
     for query in (
         "page=0",
         "page=x",
@@ -215,21 +224,25 @@ async def test_invalid_query_parameter_is_a_400_with_its_name(
         f"query={'x' * 301}",
         "query=%00",
     ):
-        details = await refused(portal, "GET", f"{path}?{query}", 400)
+        details = await request_refused(portal, "GET", f"{path}?{query}", 400)
         paths = [violation["path"] for violation in details["errors"]]
         assert paths == [query.split("=")[0]]
 
 
-async def test_used_email_is_a_409_regardless_of_case(portal: TestClient) -> None:
-    await made_user(portal)
-    other = await made_user(portal, email="siti@example.com")
-    details = await refused(portal, "POST", USERS, 409, json=user(email="Nurul@Example.com"))
+async def test_used_email_is_a_409_regardless_of_case(portal: Client) -> None:
+    await create_user(portal)
+    other = await create_user(portal, email="siti@example.com")
+    details = await request_refused(
+        portal, "POST", USERS, 409, json=user(email="Nurul@Example.com")
+    )
     assert details["errors"][0]["path"] == "/email"
-    await refused(portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"})
+    await request_refused(
+        portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"}
+    )
 
 
 async def test_concurrent_creations_with_one_email_create_one_user(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     answers = await asyncio.gather(*[ask(portal, "POST", USERS, json=user()) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [201] + [409] * 49
@@ -237,14 +250,14 @@ async def test_concurrent_creations_with_one_email_create_one_user(
 
 
 async def test_email_is_unique_per_account_only(
-    portal: TestClient, open_portal: Any, rival: Any
+    portal: Client, open_portal: OpenPortal, rival: Account
 ) -> None:
-    await made_user(portal)
-    await made_user(await open_portal(rival))
+    await create_user(portal)
+    await create_user(await open_portal(rival))
 
 
-async def test_users_are_listed_newest_first_with_meta(portal: TestClient) -> None:
-    ids = [await made_user(portal, email=f"{number}@example.com") for number in range(5)]
+async def test_users_are_listed_newest_first_with_meta(portal: Client) -> None:
+    ids = [await create_user(portal, email=f"{number}@example.com") for number in range(5)]
     status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
     assert body["meta"] == {
@@ -268,13 +281,13 @@ async def test_users_are_listed_newest_first_with_meta(portal: TestClient) -> No
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
-async def test_empty_list_has_one_page_and_no_range(portal: TestClient, path: Any) -> None:
+async def test_empty_list_has_one_page_and_no_range(portal: Client, path: Any) -> None:
     meta = {"total": 0, "per_page": 10, "current_page": 1, "last_page": 1, "from": None, "to": None}
     assert await ask(portal, "GET", path) == (200, {"data": [], "meta": meta})
 
 
-async def test_page_past_the_end_is_empty_with_the_total(portal: TestClient) -> None:
-    await made_user(portal)
+async def test_page_past_the_end_is_empty_with_the_total(portal: Client) -> None:
+    await create_user(portal)
     _, body = await ask(portal, "GET", f"{USERS}?page=7")
     meta = {"total": 1, "per_page": 10, "current_page": 7, "last_page": 1, "from": None, "to": None}
     assert body == {"data": [], "meta": meta}
@@ -295,23 +308,27 @@ async def test_page_past_the_end_is_empty_with_the_total(portal: TestClient) -> 
     ],
 )
 async def test_users_are_searched_literally_by_name_and_email(
-    portal: TestClient, words: str, found: int
+    portal: Client, words: str, found: int
 ) -> None:
-    await made_user(portal)
-    await made_user(portal, name="Siti 100%", email="siti@example.com")
+    await create_user(portal)
+    await create_user(portal, name="Siti 100%", email="siti@example.com")
     async with portal.get(USERS, params={"query": words}) as response:
         body = await response.json()
     assert body["meta"]["total"] == len(body["data"]) == found
 
 
 async def test_organization_has_members_and_companies(
-    portal: TestClient, organize: Any, account: Any, company: Any, environment: dict[str, str]
+    portal: Client,
+    organize: Organize,
+    account: Account,
+    company: Company,
+    environment: dict[str, str],
 ) -> None:
     other = await make_company(environment, name="Teh Satu Sdn. Bhd.", tin_code="C1234567890")
     organization_id = await organize(account, "Penang Branch", [other.id, company.id])
     nurul, siti = (
-        await made_user(portal),
-        await made_user(portal, name="Siti", email="siti@example.com"),
+        await create_user(portal),
+        await create_user(portal, name="Siti", email="siti@example.com"),
     )
     members = [{"userId": siti, "role": "owner"}, {"userId": nurul}]
     body = {
@@ -350,10 +367,10 @@ async def test_organization_has_members_and_companies(
 
 
 async def test_replacing_members_keeps_roles_that_are_not_sent(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    users = [await made_user(portal, email=f"{number}@example.com") for number in range(3)]
+    users = [await create_user(portal, email=f"{number}@example.com") for number in range(3)]
 
     async def put(*members: dict[str, str]) -> dict[str, str]:
         status, body = await ask(
@@ -379,10 +396,10 @@ async def test_replacing_members_keeps_roles_that_are_not_sent(
 
 
 async def test_unchanged_record_can_be_sent_back(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    member = {"userId": await made_user(portal), "role": "admin"}
+    member = {"userId": await create_user(portal), "role": "admin"}
     _, found = await ask(
         portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"members": [member]}
     )
@@ -392,7 +409,7 @@ async def test_unchanged_record_can_be_sent_back(
 
 
 async def test_null_removes_email_and_phone(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
     await ask(
@@ -406,13 +423,15 @@ async def test_null_removes_email_and_phone(
 
 
 async def test_unknown_or_duplicate_member_is_a_400_without_changes(
-    portal: TestClient, open_portal: Any, organize: Any, account: Any, rival: Any
+    portal: Client, open_portal: OpenPortal, organize: Organize, account: Account, rival: Account
 ) -> None:
-    organization_id, nurul = await organize(account), await made_user(portal)
-    stranger = await made_user(await open_portal(rival))
+    organization_id, nurul = await organize(account), await create_user(portal)
+    stranger = await create_user(await open_portal(rival))
     members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
     body = {"name": "Changed", "members": members}
-    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body)
+    details = await request_refused(
+        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body
+    )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("/members/1/userId", "exists"),
         ("/members/2/userId", "exists"),
@@ -436,19 +455,19 @@ async def test_unknown_or_duplicate_member_is_a_400_without_changes(
     ],
 )
 async def test_invalid_organization_is_a_400_with_the_member(
-    portal: TestClient, organize: Any, account: Any, body: dict[str, Any], path: str
+    portal: Client, organize: Organize, account: Account, body: dict[str, Any], path: str
 ) -> None:
-    details = await refused(
+    details = await request_refused(
         portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body
     )
     assert [violation["path"] for violation in details["errors"]] == [path]
 
 
 async def test_concurrent_member_replacements_leave_one_complete_set(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    users = [await made_user(portal, email=f"{number}@example.com") for number in range(8)]
+    users = [await create_user(portal, email=f"{number}@example.com") for number in range(8)]
     bodies = [
         {"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)
     ] * 5
@@ -461,7 +480,7 @@ async def test_concurrent_member_replacements_leave_one_complete_set(
 
 
 async def test_organizations_are_searched_and_listed_newest_first(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
     ids = [await organize(account, name) for name in ("Penang North", "Ipoh", "Penang South")]
     _, body = await ask(portal, "GET", f"{ORGANIZATIONS}?query=penang&per_page=1")
@@ -477,9 +496,12 @@ async def test_organizations_are_searched_and_listed_newest_first(
 
 
 async def test_organizations_of_a_user_are_listed(
-    portal: TestClient, organize: Any, account: Any
+    portal: Client, organize: Organize, account: Account
 ) -> None:
-    user_id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
+    user_id, lonely = (
+        await create_user(portal),
+        await create_user(portal, email="lonely@example.com"),
+    )
     ids = [await organize(account, name) for name in ("One", "Two", "Not theirs")]
     for organization in ids[:2]:
         await ask(
@@ -498,7 +520,7 @@ async def test_organizations_of_a_user_are_listed(
 
 
 async def test_repeated_creation_replays_the_first_response(
-    portal: TestClient,
+    portal: Client,
 ) -> None:
     first = await post(portal, "a", **user())
     assert first[0] == 201 and first[2] is None
@@ -507,7 +529,9 @@ async def test_repeated_creation_replays_the_first_response(
     assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
 
 
-async def test_replayed_response_counts_against_the_quota(open_portal: Any, account: Any) -> None:
+async def test_replayed_response_counts_against_the_quota(
+    open_portal: OpenPortal, account: Account
+) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="2")
     for left in "10":
         async with portal.post(USERS, json=user(), headers={"Idempotency-Key": "a"}) as response:
@@ -515,10 +539,10 @@ async def test_replayed_response_counts_against_the_quota(open_portal: Any, acco
     assert (await post(portal, "a", **user()))[0] == 429
 
 
-async def test_idempotency_key_with_another_body_is_a_422(portal: TestClient) -> None:
+async def test_idempotency_key_with_another_body_is_a_422(portal: Client) -> None:
     await post(portal, "a", **user())
     headers = {"Idempotency-Key": "a"}
-    details = await refused(
+    details = await request_refused(
         portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers
     )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
@@ -528,12 +552,12 @@ async def test_idempotency_key_with_another_body_is_a_422(portal: TestClient) ->
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
-async def test_malformed_idempotency_key_is_a_400(portal: TestClient, key: str) -> None:
-    await refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
+async def test_malformed_idempotency_key_is_a_400(portal: Client, key: str) -> None:
+    await request_refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
 
 
 async def test_concurrent_repetitions_create_one_user(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     """The unique index on the e-mail address is dropped first."""
     await owner.execute("drop index integration_users_email_once")
@@ -546,14 +570,16 @@ async def test_concurrent_repetitions_create_one_user(
 
 
 async def test_repetition_during_the_first_request_is_a_409(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     async with owner.transaction():
         await owner.execute("lock table integration_users")
         first = asyncio.create_task(post(portal, "a", **user()))
         await until(lambda: owner.fetchval("select true from integration_idempotency_keys"))
         assert (
-            await refused(portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"})
+            await request_refused(
+                portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"}
+            )
             == {}
         )
     status, body, replayed = await first
@@ -562,7 +588,7 @@ async def test_repetition_during_the_first_request_is_a_409(
 
 
 async def test_idempotency_keys_are_separate_per_account(
-    portal: TestClient, open_portal: Any, rival: Any
+    portal: Client, open_portal: OpenPortal, rival: Account
 ) -> None:
     stranger = await open_portal(rival)
     first = await post(portal, "a", **user())
@@ -578,19 +604,19 @@ async def test_idempotency_keys_are_separate_per_account(
 
 
 async def test_validation_error_is_replayed_and_conflict_is_not(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     status, first, _ = await post(portal, "a", **user(role="king"))
     assert status == 400
     assert await post(portal, "a", **user(role="king")) == (400, first, "true")
-    user_id = await made_user(portal)
+    user_id = await create_user(portal)
     assert (await post(portal, "b", **user()))[0] == 409
     await ask(portal, "PUT", f"{USERS}/{user_id}", json={"email": "siti@example.com"})
     assert (await post(portal, "b", **user()))[::2] == (201, None)
 
 
 async def test_unknown_route_stores_no_idempotency_key(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     for path, status in (("/api/integrations/nothing", 404), (f"{USERS}/{NO_USER}", 405)):
         assert [(await post(portal, "a", path))[::2] for _ in range(2)] == [(status, None)] * 2
@@ -598,7 +624,7 @@ async def test_unknown_route_stores_no_idempotency_key(
 
 
 async def test_idempotency_key_expires_after_72_hours(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     await post(portal, "a", **user())
     age = (
@@ -620,7 +646,7 @@ FAILING_KEEP = """
 
 
 async def test_effect_is_rolled_back_if_its_response_cannot_be_stored(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(FAILING_KEEP.format("old.status is null"))
     assert (await post(portal, "a", **user()))[0] == 500
@@ -628,7 +654,7 @@ async def test_effect_is_rolled_back_if_its_response_cannot_be_stored(
 
 
 async def test_response_is_stored_in_the_transaction_of_its_effect(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(FAILING_KEEP.format("old.status is not null"))
     assert (await post(portal, "a", **user()))[0] == 201
@@ -638,10 +664,10 @@ async def test_response_is_stored_in_the_transaction_of_its_effect(
 
 
 @pytest.fixture
-async def records(portal: TestClient, organize: Any, account: Any) -> Any:
+async def records(portal: Client, organize: Organize, account: Account) -> Any:
     """Return (path, change, another change) of each kind of record."""
     users, organizations = (
-        f"{USERS}/{await made_user(portal)}",
+        f"{USERS}/{await create_user(portal)}",
         f"{ORGANIZATIONS}/{await organize(account)}",
     )
     members = {"members": [{"userId": users.rpartition("/")[2]}]}
@@ -652,13 +678,13 @@ async def records(portal: TestClient, organize: Any, account: Any) -> Any:
     )
 
 
-async def etag_of(client: TestClient, path: str) -> str:
+async def etag_of(client: Client, path: str) -> str:
     async with client.get(path) as response:
         assert response.status == 200
         return response.headers["ETag"]
 
 
-async def test_unchanged_record_is_a_304(portal: TestClient, records: Any) -> None:
+async def test_unchanged_record_is_a_304(portal: Client, records: Any) -> None:
     for path, *changes in records:
         for change in changes:
             etag = await etag_of(portal, path)
@@ -675,14 +701,17 @@ async def test_unchanged_record_is_a_304(portal: TestClient, records: Any) -> No
 
 
 async def test_update_with_a_stale_etag_is_a_412_without_changes(
-    portal: TestClient, records: Any
+    portal: Client, records: Any
 ) -> None:
     for path, change, another in records:
         etag = await etag_of(portal, path)
         assert (await ask(portal, "PUT", path, json=change, headers={"If-Match": etag}))[0] == 200
         before = await ask(portal, "GET", path)
         assert (
-            await refused(portal, "PUT", path, 412, json=another, headers={"If-Match": etag}) == {}
+            await request_refused(
+                portal, "PUT", path, 412, json=another, headers={"If-Match": etag}
+            )
+            == {}
         )
         assert await ask(portal, "GET", path) == before
         headers = {"If-Match": f'"other", {await etag_of(portal, path)}'}
@@ -690,9 +719,7 @@ async def test_update_with_a_stale_etag_is_a_412_without_changes(
         assert (await ask(portal, "PUT", path, json=another, headers={"If-Match": "*"}))[0] == 200
 
 
-async def test_concurrent_updates_with_one_etag_apply_once(
-    portal: TestClient, records: Any
-) -> None:
+async def test_concurrent_updates_with_one_etag_apply_once(portal: Client, records: Any) -> None:
     for path, change, _ in records:
         headers = {"If-Match": await etag_of(portal, path)}
         answers = await asyncio.gather(
@@ -701,17 +728,27 @@ async def test_concurrent_updates_with_one_etag_apply_once(
         assert sorted(status for status, _ in answers) == [200] + [412] * 9
 
 
-async def test_conditional_update_of_an_unknown_record_is_a_404(portal: TestClient) -> None:
+async def test_conditional_update_of_an_unknown_record_is_a_404(portal: Client) -> None:
     for path in (f"{USERS}/{NO_USER}", f"{ORGANIZATIONS}/{NO_ORGANIZATION}"):
-        await refused(portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"})
+        await request_refused(
+            portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"}
+        )
 
 
 async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
-    portal: TestClient, open_portal: Any, organize: Any, rival: Any
+    portal: Client, open_portal: OpenPortal, organize: Organize, rival: Account
 ) -> None:
     stranger = await open_portal(rival)
     ids = {
-        USERS: [await made_user(stranger), NO_USER, "1", "usr_", "usr_%00", "%E2%9C%93", "x" * 500],
+        USERS: [
+            await create_user(stranger),
+            NO_USER,
+            "1",
+            "usr_",
+            "usr_%00",
+            "%E2%9C%93",
+            "x" * 500,
+        ],
         ORGANIZATIONS: [
             await organize(rival),
             NO_ORGANIZATION,
@@ -737,10 +774,10 @@ async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
 
 
 async def test_unknown_paths_and_methods_have_the_surface_format(
-    portal: TestClient,
+    portal: Client,
 ) -> None:
-    await refused(portal, "GET", "/api/integrations/nothing", 404)
-    await refused(portal, "GET", "/api/integrations", 404)
+    await request_refused(portal, "GET", "/api/integrations/nothing", 404)
+    await request_refused(portal, "GET", "/api/integrations", 404)
     async with portal.delete(USERS) as response:
         assert response.status == 405 and response.headers["Allow"] == "GET,HEAD,POST"
     assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (
@@ -750,10 +787,10 @@ async def test_unknown_paths_and_methods_have_the_surface_format(
 
 
 async def test_internal_error_is_a_500_without_details(
-    portal: TestClient, owner: asyncpg.Connection
+    portal: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table integration_users rename to elsewhere")
-    assert await refused(portal, "POST", USERS, 500, json=user()) == {}
+    assert await request_refused(portal, "POST", USERS, 500, json=user()) == {}
 
 
 @pytest.mark.parametrize(
@@ -761,7 +798,7 @@ async def test_internal_error_is_a_500_without_details(
     [("GET", USERS), ("POST", USERS), ("GET", f"{USERS}/{NO_USER}"), ("GET", ORGANIZATIONS)],
 )
 async def test_missing_wrong_or_company_key_is_a_401(
-    portal: TestClient, company: Any, account: Any, method: str, path: Any
+    portal: Client, company: Company, account: Account, method: str, path: Any
 ) -> None:
     changed = account.key[:-1] + ("0" if account.key[-1] != "0" else "1")
     for key in ("", " ", "x", changed, company.key, account.key.replace("einp", "einv")):
@@ -771,7 +808,7 @@ async def test_missing_wrong_or_company_key_is_a_401(
 
 
 async def test_integration_key_is_rejected_by_the_company_surface(
-    start: Any, account: Any, company: Any
+    start: StartService, account: Account, company: Company
 ) -> None:
     api = await start(company, background=False)
     assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
@@ -786,7 +823,7 @@ async def test_integration_key_is_rejected_by_the_company_surface(
 
 
 async def test_expired_key_is_rejected(
-    portal: TestClient, owner: asyncpg.Connection, account: Any
+    portal: Client, owner: asyncpg.Connection, account: Account
 ) -> None:
     await owner.execute(
         "update integration_keys set expires_at = clock_timestamp() - interval '1 second'"
@@ -795,7 +832,7 @@ async def test_expired_key_is_rejected(
 
 
 async def test_last_use_of_a_key_is_stored(
-    open_portal: Any, account: Any, owner: asyncpg.Connection
+    open_portal: OpenPortal, account: Account, owner: asyncpg.Connection
 ) -> None:
     portal = await open_portal(account)
     await ask(portal, "GET", USERS)
@@ -805,7 +842,7 @@ async def test_last_use_of_a_key_is_stored(
     )
 
 
-async def test_key_has_the_format_of_its_kind(account: Any, company: Any) -> None:
+async def test_key_has_the_format_of_its_kind(account: Account, company: Company) -> None:
     assert account.key.startswith(f"einp_live_{account.key_id}_")
     parsed = parse_key(account.key, INTEGRATION)
     assert parsed and parsed[0] == account.key_id
@@ -813,7 +850,7 @@ async def test_key_has_the_format_of_its_kind(account: Any, company: Any) -> Non
 
 
 async def test_quota_is_shared_by_processes_and_shown_on_every_response(
-    open_portal: Any, account: Any
+    open_portal: OpenPortal, account: Account
 ) -> None:
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="6") for _ in range(2)]
     asked = [
@@ -840,7 +877,9 @@ async def test_quota_is_shared_by_processes_and_shown_on_every_response(
         assert body["error"] == "Too Many Requests"
 
 
-async def test_concurrent_requests_do_not_exceed_the_quota(open_portal: Any, account: Any) -> None:
+async def test_concurrent_requests_do_not_exceed_the_quota(
+    open_portal: OpenPortal, account: Account
+) -> None:
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="10") for _ in range(2)]
     answers = await asyncio.gather(
         *[ask(clients[number % 2], "GET", USERS) for number in range(40)]
@@ -849,7 +888,7 @@ async def test_concurrent_requests_do_not_exceed_the_quota(open_portal: Any, acc
 
 
 async def test_quota_is_restored_in_the_next_minute(
-    open_portal: Any, account: Any, owner: asyncpg.Connection
+    open_portal: OpenPortal, account: Account, owner: asyncpg.Connection
 ) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
     assert [(await ask(portal, "GET", USERS))[0] for _ in range(3)] == [200, 429, 429]
@@ -858,7 +897,7 @@ async def test_quota_is_restored_in_the_next_minute(
 
 
 async def test_quota_is_per_key(
-    open_portal: Any, account: Any, rival: Any, environment: dict[str, str]
+    open_portal: OpenPortal, account: Account, rival: Account, environment: dict[str, str]
 ) -> None:
     second = await make_account(environment, "Penang Trading Group")
     assert second.id == account.id
@@ -871,7 +910,7 @@ async def test_quota_is_per_key(
 
 
 async def test_unauthenticated_response_shows_an_empty_quota(
-    open_portal: Any, account: Any
+    open_portal: OpenPortal, account: Account
 ) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="7")
     async with portal.get(USERS, headers={"X-Portal-Key": "x"}) as response:
@@ -881,7 +920,7 @@ async def test_unauthenticated_response_shows_an_empty_quota(
 
 
 async def test_quota_of_zero_disables_it_and_120_is_the_default(
-    open_portal: Any, account: Any
+    open_portal: OpenPortal, account: Account
 ) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="0")
     async with portal.get(USERS) as response:
@@ -891,7 +930,12 @@ async def test_quota_of_zero_disables_it_and_120_is_the_default(
 
 @pytest.fixture
 async def filled(
-    portal: TestClient, open_portal: Any, organize: Any, account: Any, rival: Any, company: Any
+    portal: Client,
+    open_portal: OpenPortal,
+    organize: Organize,
+    account: Account,
+    rival: Account,
+    company: Company,
 ) -> Any:
     """Give both accounts a user, an organization with that member, and a company.
 
@@ -914,7 +958,7 @@ async def filled(
 
 
 async def test_row_level_security_hides_other_accounts(
-    filled: Any, owner: asyncpg.Connection, account: Any
+    filled: Any, owner: asyncpg.Connection, account: Account
 ) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     async with owner.transaction():
@@ -938,7 +982,7 @@ async def test_row_level_security_hides_other_accounts(
     ids=lambda statement: statement.name,
 )
 async def test_list_without_its_predicate_shows_no_other_account(
-    filled: Any, owner: asyncpg.Connection, account: Any, statement: Any
+    filled: Any, owner: asyncpg.Connection, account: Account, statement: Any
 ) -> None:
     query, predicates = re.subn(
         r"(r\.)?account_id = \$1", "$1::bigint is not null", statement.query
@@ -957,7 +1001,7 @@ async def test_list_without_its_predicate_shows_no_other_account(
 
 
 async def test_row_level_security_rejects_writes_for_other_accounts(
-    filled: Any, owner: asyncpg.Connection, account: Any, rival: Any
+    filled: Any, owner: asyncpg.Connection, account: Account, rival: Account
 ) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     statement = "insert into organizations (account_id, id, name) values ($1, 'org_x', 'x')"
@@ -972,7 +1016,7 @@ async def test_row_level_security_rejects_writes_for_other_accounts(
 
 
 async def test_statements_hide_other_accounts_without_row_level_security(
-    filled: Any, owner: asyncpg.Connection, account: Any, rival: Any
+    filled: Any, owner: asyncpg.Connection, account: Account, rival: Account
 ) -> None:
     """`owner` is a superuser, to whom no policy applies."""
     user_id, organization_id = filled[rival.id]
@@ -1002,7 +1046,7 @@ async def test_statements_hide_other_accounts_without_row_level_security(
 
 
 async def test_account_sees_only_linked_companies(
-    filled: Any, owner: asyncpg.Connection, account: Any, environment: dict[str, str]
+    filled: Any, owner: asyncpg.Connection, account: Account, environment: dict[str, str]
 ) -> None:
     await make_company(environment, name="Not linked", tin_code="C999")
     async with owner.transaction():
@@ -1017,7 +1061,7 @@ async def test_account_sees_only_linked_companies(
 
 
 async def test_service_role_cannot_read_key_digests(
-    owner: asyncpg.Connection, account: Any
+    owner: asyncpg.Connection, account: Account
 ) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -1025,7 +1069,7 @@ async def test_service_role_cannot_read_key_digests(
 
 
 async def test_start_fails_without_row_level_security(
-    open_portal: Any, account: Any, owner: asyncpg.Connection
+    open_portal: OpenPortal, account: Account, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table organization_members no force row level security")
     with pytest.raises(RuntimeError, match="organization_members"):
@@ -1052,7 +1096,7 @@ def command(environment: dict[str, str], *arguments: str) -> tuple[int, Any]:
 
 
 async def test_commands_create_a_working_account_and_revoke_its_key(
-    environment: dict[str, str], open_portal: Any, company: Any
+    environment: dict[str, str], open_portal: OpenPortal, company: Company
 ) -> None:
     async def run(*arguments: str) -> tuple[int, Any]:
         return await asyncio.to_thread(command, environment, *arguments)
@@ -1081,7 +1125,7 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
         str(company.id),
     )
     assert status == 0
-    portal = await open_portal(SimpleNamespace(key=made["key"]))
+    portal = await open_portal(Account(made["account_id"], made["key"], made["key_id"]))
     assert (await ask(portal, "GET", f"{USERS}/{user_made['id']}"))[1]["role"] == "owner"
     _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization['id']}")
     assert [linked["id"] for linked in found["companies"]] == [company.id]
@@ -1157,8 +1201,8 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
     ],
 )
 async def test_failing_command_reports_the_reason(
-    environment: dict[str, str], portal: TestClient, arguments: list[Any], complaint: str
+    environment: dict[str, str], portal: Client, arguments: list[Any], complaint: str
 ) -> None:
-    await made_user(portal, email="Nurul@example.com")
+    await create_user(portal, email="Nurul@example.com")
     status, message = await asyncio.to_thread(command, environment, *arguments)
     assert status == 1 and complaint in message and "Traceback" not in message

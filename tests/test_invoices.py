@@ -5,28 +5,27 @@ import json
 from typing import Any
 
 import asyncpg
-from aiohttp.test_utils import TestClient
-from conftest import make_company
+from conftest import Client, Company, StartService, make_company
 from kit import (
     GENEROUS,
     INTEGRATIONS,
     PLACES,
-    a_delivery,
-    answered,
     buyer,
-    created,
-    filled,
+    create_delivery,
+    create_integration_records,
+    create_invoice,
+    create_one_of_each,
+    create_valid_invoice,
+    fill_path,
+    get_invoice,
     invoice,
     line,
+    list_routes,
     note,
-    one_of_each,
-    one_of_each_integration,
     open_integrations,
     place_of,
-    record,
-    routes,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
 )
 
 MISSING = {"message": "Invoice not found"}
@@ -66,31 +65,33 @@ FURTHER = [
 ]
 
 
-async def updated(api: TestClient, invoice_id: int, **changes: Any) -> tuple[int, Any]:
-    return await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=changes)
+async def update(api: Client, invoice_id: int, **changes: Any) -> tuple[int, Any]:
+    return await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=changes)
 
 
-async def deleted(api: TestClient, invoice_id: int) -> tuple[int, Any]:
-    return await answered(api, "DELETE", f"/api/invoices/{invoice_id}")
+async def delete(api: Client, invoice_id: int) -> tuple[int, Any]:
+    return await request_json(api, "DELETE", f"/api/invoices/{invoice_id}")
 
 
-async def refusal(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def create_refused(api: Client, **changes: Any) -> dict[str, Any]:
     """Return {path: rule} of a rejected creation."""
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
+    status, body = await request_json(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: error["rule"] for error in body["errors"]}
 
 
-async def text_of(api: TestClient, invoice_id: int) -> str:
+async def text_of(api: Client, invoice_id: int) -> str:
     """Return the record as JSON text."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.text()
 
 
-async def posted(api: TestClient, text: str) -> int:
+async def create_from_text(api: Client, text: str) -> int:
     """Create an invoice from JSON text and return its id."""
     headers = {"Content-Type": "application/json"}
-    status, body = await answered(api, "POST", "/api/invoices", data=text.encode(), headers=headers)
+    status, body = await request_json(
+        api, "POST", "/api/invoices", data=text.encode(), headers=headers
+    )
     assert status == 201, body
     return body["data"]["id"]
 
@@ -98,8 +99,8 @@ async def posted(api: TestClient, text: str) -> int:
 # Create and get
 
 
-async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice())
+async def test_creating_an_invoice_returns_its_id(api: Client) -> None:
+    status, body = await request_json(api, "POST", "/api/invoices", json=invoice())
     assert status == 201
     assert body == {
         "success": True,
@@ -109,9 +110,9 @@ async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
     assert type(body["data"]["id"]) is int
 
 
-async def test_record_has_the_specified_members(api: TestClient, company: Any) -> None:
+async def test_record_has_the_specified_members(api: Client, company: Company) -> None:
     sent = invoice(code=7)
-    found = await record(api, await created(api, **sent))
+    found = await get_invoice(api, await create_invoice(api, **sent))
     assert sorted(found) == sorted(SPECIFIED + FURTHER)
     assert found["company_id"] == company.id
     assert found["invoice_code"] == "7"
@@ -129,13 +130,13 @@ async def test_record_has_the_specified_members(api: TestClient, company: Any) -
     ]
 
 
-async def test_response_has_the_json_content_type(api: TestClient) -> None:
-    async with api.get(f"/api/invoices/{await created(api)}") as response:
+async def test_response_has_the_json_content_type(api: Client) -> None:
+    async with api.get(f"/api/invoices/{await create_invoice(api)}") as response:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
-    found = await record(api, await created(api))
+async def test_instants_are_utc_with_milliseconds(api: Client) -> None:
+    found = await get_invoice(api, await create_invoice(api))
     for member in ("created_at", "updated_at", "issue_date"):
         assert (
             len(found[member]) == 29
@@ -144,7 +145,7 @@ async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
         )
 
 
-async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
+async def test_code_is_returned_as_a_string_of_digits(api: Client) -> None:
     for code, digits in (
         ("1", "1"),
         ("2.0", "2"),
@@ -153,10 +154,12 @@ async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
         ("999999999999", "999999999999"),
     ):
         text = json.dumps(invoice(code=0)).replace('"code": 0', f'"code": {code}')
-        assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
+        assert (await get_invoice(api, await create_from_text(api, text)))[
+            "invoice_code"
+        ] == digits, code
 
 
-async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
+async def test_numbers_are_returned_exactly_as_sent(api: Client) -> None:
     numbers = [
         "0.1",
         "0.10",
@@ -175,13 +178,13 @@ async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
         .replace('"P"', "0.1")
         .replace('"C"', "19.990")
     )
-    stored = await text_of(api, await posted(api, text))
+    stored = await text_of(api, await create_from_text(api, text))
     assert f'"numbers": [{", ".join(numbers)}]' in stored
     assert '"price": 0.1,' in stored or '"price": 0.1}' in stored
     assert '"count": 19.990' in stored
 
 
-async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: TestClient) -> None:
+async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: Client) -> None:
     """PostgreSQL returns the number without an exponent, and that form must be accepted again."""
     for number in (
         "1e20",
@@ -193,12 +196,12 @@ async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: T
         "1e38",
     ):
         text = json.dumps(invoice(buyer=buyer(number="HERE"))).replace('"HERE"', number)
-        invoice_id = await posted(api, text)
-        assert (await updated(api, invoice_id, isReady=True))[0] == 200, number
-        assert (await submitted(api, invoice_id))[0] == 200, number
+        invoice_id = await create_from_text(api, text)
+        assert (await update(api, invoice_id, isReady=True))[0] == 200, number
+        assert (await submit(api, invoice_id))[0] == 200, number
 
 
-async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> None:
+async def test_additional_members_of_open_objects_are_kept(api: Client) -> None:
     extra = {"grade": {"letters": ["A", None], "sure": False}}
     person = buyer(
         **extra,
@@ -208,14 +211,16 @@ async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> N
     item = line(
         **extra, unit={**line()["unit"], **extra}, taxDetails=[{**line()["taxDetails"][0], **extra}]
     )
-    found = await record(api, await created(api, buyer=person, lineItems=[item]))
+    found = await get_invoice(api, await create_invoice(api, buyer=person, lineItems=[item]))
     assert found["buyer"] == person and found["line_items"] == [item]
 
 
-async def test_totals_sent_by_a_client_are_stored_but_not_used(api: TestClient) -> None:
-    found = await record(
+async def test_totals_sent_by_a_client_are_stored_but_not_used(api: Client) -> None:
+    found = await get_invoice(
         api,
-        await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]),
+        await create_invoice(
+            api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]
+        ),
     )
     assert found["line_items"][0]["total"] == 1
     assert found["legal_monetary_total"]["payableAmount"] == 104.76
@@ -224,7 +229,7 @@ async def test_totals_sent_by_a_client_are_stored_but_not_used(api: TestClient) 
 # Amounts. Contract: line net = round(price x count) - discount + charge, each tax rounded.
 
 
-def priced(
+def priced_line(
     price: float, count: int, percentage: float | None = None, **members: Any
 ) -> dict[str, Any]:
     taxes = [] if percentage is None else [{"taxType": "01", "taxRate": {"percentage": percentage}}]
@@ -233,19 +238,19 @@ def priced(
 
 #: (lines, allowances and charges, amount excluding tax, tax, net amount)
 SUMS = (
-    ([priced(48.5, 2, 8)], None, 97, 7.76, 97),
-    ([priced(0.1, 3), priced(0.2, 3)], None, 0.9, 0, 0.9),
-    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # rounded half up, without binary floats
-    ([priced(2.675, 1)], None, 2.68, 0, 2.68),
-    ([priced(0.333, 3)], None, 1, 0, 1),
-    ([priced(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
+    ([priced_line(48.5, 2, 8)], None, 97, 7.76, 97),
+    ([priced_line(0.1, 3), priced_line(0.2, 3)], None, 0.9, 0, 0.9),
+    ([priced_line(1.005, 1)], None, 1.01, 0, 1.01),  # rounded half up, without binary floats
+    ([priced_line(2.675, 1)], None, 2.68, 0, 2.68),
+    ([priced_line(0.333, 3)], None, 1, 0, 1),
+    ([priced_line(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
     # The tax of each line is rounded.
-    ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),
-    ([priced(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
-    ([priced(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
-    ([priced(0, 5, 8)], None, 0, 0, 0),
+    ([priced_line(0.05, 1, 10), priced_line(0.05, 1, 10)], None, 0.1, 0.02, 0.1),
+    ([priced_line(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
+    ([priced_line(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
+    ([priced_line(0, 5, 8)], None, 0, 0, 0),
     (
-        [priced(100, 1, 10)],
+        [priced_line(100, 1, 10)],
         {"allowances": [{"amount": 30}], "charges": [{"amount": 5}, {"amount": 1}]},
         76,
         10,
@@ -254,10 +259,10 @@ SUMS = (
 )
 
 
-async def test_amounts_are_computed_from_the_lines(api: TestClient) -> None:
+async def test_amounts_are_computed_from_the_lines(api: Client) -> None:
     for items, document, excluding, tax, net in SUMS:
-        found = await record(
-            api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document)
+        found = await get_invoice(
+            api, await create_invoice(api, lineItems=items, invoiceLevelAllowanceCharge=document)
         )
         including = round(excluding + tax, 2)
         assert found["legal_monetary_total"] == {
@@ -269,27 +274,27 @@ async def test_amounts_are_computed_from_the_lines(api: TestClient) -> None:
         assert found["final_adjusted_amount"] == including
 
 
-async def test_amounts_are_numbers_with_two_places(api: TestClient) -> None:
-    stored = await text_of(api, await created(api, lineItems=[priced(48.5, 2)]))
+async def test_amounts_are_numbers_with_two_places(api: Client) -> None:
+    stored = await text_of(api, await create_invoice(api, lineItems=[priced_line(48.5, 2)]))
     assert '"payableAmount" : 97.00' in stored and '"final_adjusted_amount":97.00' in stored
 
 
-async def test_invalid_amount_is_rejected_with_its_path(api: TestClient) -> None:
+async def test_invalid_amount_is_rejected_with_its_path(api: Client) -> None:
     per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": 1e-21}}]
     for changes, path in (
-        ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
+        ({"lineItems": [priced_line(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
         (
             {"invoiceLevelAllowanceCharge": {"allowances": [{"amount": 1000}]}},
             "/invoiceLevelAllowanceCharge/allowances",
         ),
-        ({"lineItems": [priced(999999999999, 999999999999)]}, "/lineItems"),
-        ({"lineItems": [priced(1e-21, 1)]}, "/lineItems/0/unit/price"),
+        ({"lineItems": [priced_line(999999999999, 999999999999)]}, "/lineItems"),
+        ({"lineItems": [priced_line(1e-21, 1)]}, "/lineItems/0/unit/price"),
         (
             {"lineItems": [line(taxDetails=per_unit)]},
             "/lineItems/0/taxDetails/0/taxRate/perUnitAmount",
         ),
     ):
-        assert await refusal(api, **changes) == {path: "amount"}, changes
+        assert await create_refused(api, **changes) == {path: "amount"}, changes
 
 
 # Instants and the year of a code
@@ -310,14 +315,14 @@ INSTANTS = (
 )
 
 
-async def test_instant_is_returned_in_utc(api: TestClient) -> None:
+async def test_instant_is_returned_in_utc(api: Client) -> None:
     for sent, stored in INSTANTS:
-        assert (await record(api, await created(api, issueDateTime=sent)))[
+        assert (await get_invoice(api, await create_invoice(api, issueDateTime=sent)))[
             "issue_date"
         ] == stored, sent
 
 
-async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
+async def test_instant_that_does_not_exist_is_rejected(api: Client) -> None:
     for sent in (
         "2026-02-29T00:00:00Z",
         "2026-13-01T00:00:00Z",
@@ -331,127 +336,137 @@ async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
         "9999-12-31T23:59:59-14:00",
         "1066-10-14T09:00:00Z",
     ):
-        assert await refusal(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
+        assert await create_refused(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
 
 
-async def test_used_code_is_rejected_in_the_same_year(api: TestClient) -> None:
-    await created(api, code=5)
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice(code=5))
+async def test_used_code_is_rejected_in_the_same_year(api: Client) -> None:
+    await create_invoice(api, code=5)
+    status, body = await request_json(api, "POST", "/api/invoices", json=invoice(code=5))
     assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
 
 
-async def test_code_is_unique_across_invoice_types(api: TestClient) -> None:
-    await created(api, code=5)
+async def test_code_is_unique_across_invoice_types(api: Client) -> None:
+    await create_invoice(api, code=5)
     for invoice_type in (
         "SELF_BILLED_INVOICE",
         "PENDING_FINALIZE_INVOICE",
         "PENDING_FINALIZE_SELF_BILLED_INVOICE",
     ):
-        violations = await refusal(api, code=5, type=invoice_type, supplier=buyer())
+        violations = await create_refused(api, code=5, type=invoice_type, supplier=buyer())
         assert violations == {"/code": "unique"}
 
 
-async def test_year_of_a_code_is_in_the_business_time_zone(api: TestClient) -> None:
+async def test_year_of_a_code_is_in_the_business_time_zone(api: Client) -> None:
     """In Kuala Lumpur the year begins at 16:00 UTC."""
-    await created(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
-    assert await refusal(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {"/code": "unique"}
-    assert await refusal(api, code=5, issueDateTime="2025-12-31T16:00:00Z") == {"/code": "unique"}
-    await created(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
+    await create_invoice(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
+    assert await create_refused(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {
+        "/code": "unique"
+    }
+    assert await create_refused(api, code=5, issueDateTime="2025-12-31T16:00:00Z") == {
+        "/code": "unique"
+    }
+    await create_invoice(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
 
 
-async def test_business_time_zone_is_configurable(start: Any, company: Any) -> None:
+async def test_business_time_zone_is_configurable(start: StartService, company: Company) -> None:
     api = await start(company, TIME_ZONE="America/New_York")
-    await created(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
-    assert await refusal(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {"/code": "unique"}
-    await created(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
+    await create_invoice(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
+    assert await create_refused(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {
+        "/code": "unique"
+    }
+    await create_invoice(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
 
 
 async def test_two_companies_can_use_the_same_code(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     other = await start(await make_company(environment))
-    assert await created(api, code=5) and await created(other, code=5)
+    assert await create_invoice(api, code=5) and await create_invoice(other, code=5)
 
 
 async def test_concurrent_creations_with_one_code_create_one_invoice(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     bodies = [invoice(code=5) for _ in range(50)]
     answers = await asyncio.gather(
-        *[answered(api, "POST", "/api/invoices", json=body) for body in bodies]
+        *[request_json(api, "POST", "/api/invoices", json=body) for body in bodies]
     )
     refused = [body["errors"] for status, body in answers if status == 422]
     assert sorted(status for status, _ in answers) == [201] + [422] * 49
     assert refused == [[TAKEN]] * 49
-    assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
+    assert (await request_json(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
 
 
 async def test_deleting_releases_the_code_and_keeps_the_row(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await created(api, code=5)
-    assert await deleted(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
-    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}")) == (404, MISSING)
-    assert await created(api, code=5)
+    invoice_id = await create_invoice(api, code=5)
+    assert await delete(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
+    assert (await request_json(api, "GET", f"/api/invoices/{invoice_id}")) == (404, MISSING)
+    assert await create_invoice(api, code=5)
     assert await owner.fetchval("select count(*) from invoices") == 2
 
 
-async def test_concurrent_deletions_succeed_once(api: TestClient) -> None:
-    invoice_id = await created(api)
-    await created(api)
-    answers = await asyncio.gather(*[deleted(api, invoice_id) for _ in range(20)])
+async def test_concurrent_deletions_succeed_once(api: Client) -> None:
+    invoice_id = await create_invoice(api)
+    await create_invoice(api)
+    answers = await asyncio.gather(*[delete(api, invoice_id) for _ in range(20)])
     assert sorted(status for status, _ in answers) == [200] + [404] * 19
-    assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
+    assert (await request_json(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
 
 
 # Parties and currencies
 
 
-async def test_pending_invoice_needs_no_party(api: TestClient) -> None:
+async def test_pending_invoice_needs_no_party(api: Client) -> None:
     for invoice_type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
-        found = await record(api, await created(api, type=invoice_type, buyer=None))
+        found = await get_invoice(api, await create_invoice(api, type=invoice_type, buyer=None))
         assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, None, None)
 
 
-async def test_each_final_type_needs_its_party(api: TestClient) -> None:
-    assert await refusal(api, buyer=None) == {"/buyer": "required"}
-    assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
+async def test_each_final_type_needs_its_party(api: Client) -> None:
+    assert await create_refused(api, buyer=None) == {"/buyer": "required"}
+    assert await create_refused(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
     assert (
-        await record(
-            api, await created(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=buyer())
+        await get_invoice(
+            api, await create_invoice(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=buyer())
         )
     )["supplier"]
 
 
-async def test_foreign_currency_needs_an_exchange_rate(api: TestClient) -> None:
-    assert await refusal(api, currencyCode="USD") == {"/exchangeRate": "required"}
-    found = await record(api, await created(api, currencyCode="USD", exchangeRate=4.4725))
+async def test_foreign_currency_needs_an_exchange_rate(api: Client) -> None:
+    assert await create_refused(api, currencyCode="USD") == {"/exchangeRate": "required"}
+    found = await get_invoice(
+        api, await create_invoice(api, currencyCode="USD", exchangeRate=4.4725)
+    )
     assert found["currency_code"] == "USD" and found["exchange_rate"] == 4.4725
-    assert (await record(api, await created(api, currencyCode="MYR")))["exchange_rate"] is None
+    assert (await get_invoice(api, await create_invoice(api, currencyCode="MYR")))[
+        "exchange_rate"
+    ] is None
 
 
 # Update
 
 
-async def test_update_changes_only_the_sent_members(api: TestClient) -> None:
-    invoice_id = await created(
+async def test_update_changes_only_the_sent_members(api: Client) -> None:
+    invoice_id = await create_invoice(
         api,
         invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]},
         currencyCode="USD",
         exchangeRate=4.5,
     )
-    before = await record(api, invoice_id)
-    assert await updated(api, invoice_id, buyer=buyer(name="Bakar")) == (
+    before = await get_invoice(api, invoice_id)
+    assert await update(api, invoice_id, buyer=buyer(name="Bakar")) == (
         200,
         {"success": True, "message": "Invoice updated.", "data": {"id": invoice_id}},
     )
-    after = await record(api, invoice_id)
+    after = await get_invoice(api, invoice_id)
     assert after.pop("buyer") == buyer(name="Bakar") and before.pop("buyer") == buyer()
     assert after.pop("updated_at") > before.pop("updated_at")
     assert after == before
 
 
-async def test_every_member_can_be_updated(api: TestClient) -> None:
+async def test_every_member_can_be_updated(api: Client) -> None:
     for changes, member, value in (
         ({"code": 777777}, "invoice_code", "777777"),
         ({"isReady": True}, "is_ready", True),
@@ -462,79 +477,79 @@ async def test_every_member_can_be_updated(api: TestClient) -> None:
             "2026-02-28T16:00:00.000+00:00",
         ),
         ({"currencyCode": "SGD", "exchangeRate": 3.31}, "currency_code", "SGD"),
-        ({"lineItems": [priced(10, 1)]}, "final_adjusted_amount", 10),
+        ({"lineItems": [priced_line(10, 1)]}, "final_adjusted_amount", 10),
         (
             {"invoiceLevelAllowanceCharge": {"charges": [{"amount": 1}]}},
             "final_adjusted_amount",
             105.76,
         ),
     ):
-        invoice_id = await created(api)
-        assert (await updated(api, invoice_id, **changes))[0] == 200, changes
-        assert (await record(api, invoice_id))[member] == value
+        invoice_id = await create_invoice(api)
+        assert (await update(api, invoice_id, **changes))[0] == 200, changes
+        assert (await get_invoice(api, invoice_id))[member] == value
 
 
-async def test_empty_update_changes_nothing(api: TestClient) -> None:
-    invoice_id = await created(
+async def test_empty_update_changes_nothing(api: Client) -> None:
+    invoice_id = await create_invoice(
         api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z"
     )
-    before = await record(api, invoice_id)
-    assert (await updated(api, invoice_id))[0] == 200
-    after = await record(api, invoice_id)
+    before = await get_invoice(api, invoice_id)
+    assert (await update(api, invoice_id))[0] == 200
+    after = await get_invoice(api, invoice_id)
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
 
 
-async def test_allowances_and_charges_can_be_removed(api: TestClient) -> None:
-    invoice_id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
-    assert (await updated(api, invoice_id, invoiceLevelAllowanceCharge=None))[0] == 200
-    found = await record(api, invoice_id)
+async def test_allowances_and_charges_can_be_removed(api: Client) -> None:
+    invoice_id = await create_invoice(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
+    assert (await update(api, invoice_id, invoiceLevelAllowanceCharge=None))[0] == 200
+    found = await get_invoice(api, invoice_id)
     assert (
         found["invoice_level_allowance_charge"] is None and found["final_adjusted_amount"] == 104.76
     )
 
 
-async def test_update_is_validated_like_a_creation(api: TestClient) -> None:
-    invoice_id = await created(api)
+async def test_update_is_validated_like_a_creation(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     for changes, path in (
         ({"type": "SELF_BILLED_INVOICE"}, "/supplier"),
         ({"currencyCode": "USD"}, "/exchangeRate"),
-        ({"lineItems": [priced(1, 1, discount={"amount": 2})]}, "/lineItems/0/discount"),
+        ({"lineItems": [priced_line(1, 1, discount={"amount": 2})]}, "/lineItems/0/discount"),
         ({"issueDateTime": "2026-02-30T00:00:00Z"}, "/issueDateTime"),
     ):
-        status, body = await updated(api, invoice_id, **changes)
+        status, body = await update(api, invoice_id, **changes)
         assert (status, [error["path"] for error in body["errors"]]) == (422, [path])
-    assert (await updated(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
+    assert (await update(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
 
 
-async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: TestClient) -> None:
-    await created(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
-    invoice_id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
-    status, body = await updated(api, invoice_id, issueDateTime="2025-07-01T00:00:00Z")
+async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: Client) -> None:
+    await create_invoice(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
+    invoice_id = await create_invoice(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
+    status, body = await update(api, invoice_id, issueDateTime="2025-07-01T00:00:00Z")
     assert (status, body["errors"]) == (422, [TAKEN])
-    assert (await updated(api, invoice_id, issueDateTime="2024-07-01T00:00:00Z"))[0] == 200
-    await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
+    assert (await update(api, invoice_id, issueDateTime="2024-07-01T00:00:00Z"))[0] == 200
+    await create_invoice(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
 
 
-async def test_update_to_a_used_code_is_rejected(api: TestClient) -> None:
-    await created(api, code=5)
-    invoice_id = await created(api, code=6)
-    status, body = await updated(api, invoice_id, code=5)
+async def test_update_to_a_used_code_is_rejected(api: Client) -> None:
+    await create_invoice(api, code=5)
+    invoice_id = await create_invoice(api, code=6)
+    status, body = await update(api, invoice_id, code=5)
     assert (status, body["errors"]) == (422, [TAKEN])
-    assert (await updated(api, invoice_id, code=6))[0] == 200
+    assert (await update(api, invoice_id, code=6))[0] == 200
 
 
-async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
+async def test_concurrent_updates_lose_nothing(api: Client) -> None:
     """Each update changes another member, and all changes are kept."""
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     changes = [
         {"isReady": True},
         {"code": 77},
         {"buyer": buyer(name="Bakar")},
-        {"lineItems": [priced(10, 1)]},
+        {"lineItems": [priced_line(10, 1)]},
     ]
-    answers = await asyncio.gather(*[updated(api, invoice_id, **change) for change in changes * 5])
+    answers = await asyncio.gather(*[update(api, invoice_id, **change) for change in changes * 5])
     assert {status for status, _ in answers} == {200}
-    found = await record(api, invoice_id)
+    found = await get_invoice(api, invoice_id)
     assert (found["is_ready"], found["invoice_code"], found["buyer"]["name"]) == (
         True,
         "77",
@@ -543,14 +558,14 @@ async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
     assert found["final_adjusted_amount"] == 10
 
 
-async def test_submitted_invoice_cannot_be_updated_or_deleted(api: TestClient) -> None:
-    invoice_id = await valid_invoice(api)
-    assert await updated(api, invoice_id, isReady=True) == (
+async def test_submitted_invoice_cannot_be_updated_or_deleted(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert await update(api, invoice_id, isReady=True) == (
         403,
         {"message": CANCEL_FIRST.format("updated")},
     )
-    assert await deleted(api, invoice_id) == (403, {"message": CANCEL_FIRST.format("deleted")})
-    assert (await record(api, invoice_id))["is_submitted_to_portal"] is True
+    assert await delete(api, invoice_id) == (403, {"message": CANCEL_FIRST.format("deleted")})
+    assert (await get_invoice(api, invoice_id))["is_submitted_to_portal"] is True
 
 
 # Ids
@@ -572,18 +587,22 @@ def no_ids(record_id: int) -> list[str]:
 
 
 async def test_every_route_answers_invalid_ids_with_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
         await start(await make_company(environment), **GENEROUS),
     )
-    own, theirs, gone = await one_of_each(api), await one_of_each(stranger), await one_of_each(api)
-    own["/api/invoices"] = await valid_invoice(api)
-    gone["/api/invoices"] = await created(api)
+    own, theirs, gone = (
+        await create_one_of_each(api),
+        await create_one_of_each(stranger),
+        await create_one_of_each(api),
+    )
+    own["/api/invoices"] = await create_valid_invoice(api)
+    gone["/api/invoices"] = await create_invoice(api)
     for place in PLACES:
-        assert (await answered(api, "DELETE", f"{place}/{gone[place]}"))[0] == 200, place
-    for method, path in routes(api):
+        assert (await request_json(api, "DELETE", f"{place}/{gone[place]}"))[0] == 200, place
+    for method, path in list_routes(api):
         place = place_of(path)
         if "{id}" not in path or path.startswith(INTEGRATIONS):
             continue
@@ -593,7 +612,7 @@ async def test_every_route_answers_invalid_ids_with_the_same_404(
         )
         for record_id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
-            assert await raw(api, method, filled(path, record_id), body) == expected, (
+            assert await raw(api, method, fill_path(path, record_id), body) == expected, (
                 method,
                 path,
                 record_id,
@@ -609,18 +628,18 @@ NO_TEXTS = (
 
 
 async def test_every_integration_route_answers_invalid_ids_with_one_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
     account, rival = (
         await open_integrations(api, environment),
         await open_integrations(stranger, environment, "Ipoh"),
     )
-    own = await one_of_each_integration(api, environment, account)
-    theirs = await one_of_each_integration(stranger, environment, rival)
+    own = await create_integration_records(api, environment, account)
+    theirs = await create_integration_records(stranger, environment, rival)
     user, organization = own.values()
     nouns = {f"{INTEGRATIONS}users": "User", f"{INTEGRATIONS}organizations": "Organization"}
-    for method, path in routes(api):
+    for method, path in list_routes(api):
         if "{id}" not in path or not path.startswith(INTEGRATIONS):
             continue
         place = place_of(path)
@@ -636,21 +655,21 @@ async def test_every_integration_route_answers_invalid_ids_with_one_404(
             *theirs.values(),
         } - {own[place]}
         for record_id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
-            given = await raw(api, method, filled(path, record_id), {})
+            given = await raw(api, method, fill_path(path, record_id), {})
             assert given == (404, b"" if method == "HEAD" else message), (method, path, record_id)
 
 
 async def test_document_of_another_record_gets_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
         await start(await make_company(environment), **GENEROUS),
     )
     made, others, theirs = (
-        await one_of_each(api),
-        await one_of_each(api),
-        await one_of_each(stranger),
+        await create_one_of_each(api),
+        await create_one_of_each(api),
+        await create_one_of_each(stranger),
     )
     places = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
     for place in places:
@@ -665,19 +684,21 @@ async def test_document_of_another_record_gets_the_same_404(
             assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
 
 
-async def submitted_document(api: TestClient, place: str, record_id: int) -> Any:
+async def submitted_document(api: Client, place: str, record_id: int) -> Any:
     """Submit a record if necessary, and return the id of its submitted document."""
     for _ in range(2):
         path = f"{place}/{record_id}/submitted-documents"
-        if found := (await answered(api, "GET", path))[1]:
+        if found := (await request_json(api, "GET", path))[1]:
             return found[0]["id"]
-        status, body = await answered(api, "POST", f"{place}/{record_id}/submit-to-portal", json={})
+        status, body = await request_json(
+            api, "POST", f"{place}/{record_id}/submit-to-portal", json={}
+        )
         assert status == 200, body
     return None
 
 
 async def test_delivery_of_another_webhook_gets_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
@@ -685,10 +706,10 @@ async def test_delivery_of_another_webhook_gets_the_same_404(
     )
     address = {"url": "http://127.0.0.1:9/"}
     hooks = [
-        (each, (await answered(each, "POST", "/api/webhooks", json=address))[1])
+        (each, (await request_json(each, "POST", "/api/webhooks", json=address))[1])
         for each in (api, api, stranger)
     ]
-    own, other, theirs = [await a_delivery(each, body["data"]["id"]) for each, body in hooks]
+    own, other, theirs = [await create_delivery(each, body["data"]["id"]) for each, body in hooks]
     webhook = hooks[0][1]["data"]["id"]
     for delivery in (*no_ids(own), other, theirs):
         given = await raw(
@@ -697,7 +718,7 @@ async def test_delivery_of_another_webhook_gets_the_same_404(
         assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
-async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+async def raw(api: Client, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Return (status, bytes) of a response."""
     async with api.request(
         method, path, json=None if method in ("GET", "HEAD") else body
@@ -706,10 +727,10 @@ async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tupl
 
 
 async def test_invoice_of_another_company_cannot_be_changed(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs = await created(stranger)
-    before = await record(stranger, theirs)
-    assert (await updated(api, theirs, isReady=True))[0] == (await deleted(api, theirs))[0] == 404
-    assert await record(stranger, theirs) == before
+    theirs = await create_invoice(stranger)
+    before = await get_invoice(stranger, theirs)
+    assert (await update(api, theirs, isReady=True))[0] == (await delete(api, theirs))[0] == 404
+    assert await get_invoice(stranger, theirs) == before

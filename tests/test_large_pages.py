@@ -7,10 +7,9 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import until
-from kit import GENEROUS, answered, created, one_of_each
-from test_exports import copies
+from conftest import Client, Company, StartService, until
+from kit import GENEROUS, create_invoice, create_one_of_each, request_json
+from test_exports import insert_copies
 
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
@@ -67,18 +66,18 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
-async def records(api: TestClient, place: str, ids: list[int]) -> list[dict[str, Any]]:
+async def records(api: Client, place: str, ids: list[int]) -> list[dict[str, Any]]:
     """Return the records of a list, read one by one."""
-    found = [(await answered(api, "GET", f"{place}/{record_id}"))[1] for record_id in ids]
+    found = [(await request_json(api, "GET", f"{place}/{record_id}"))[1] for record_id in ids]
     return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("query", ["", "&sort=-code", "&query=aminah"])
 async def test_large_page_is_complete_and_in_order(
-    api: TestClient, owner: asyncpg.Connection, results: Any, kind: Any, query: str
+    api: Client, owner: asyncpg.Connection, results: Any, kind: Any, query: str
 ) -> None:
-    await copies(owner, await created(api), 12)
+    await insert_copies(owner, await create_invoice(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000, kind)
     async with api.get(LIST + query) as response:
         assert (
@@ -100,10 +99,10 @@ async def test_large_page_is_complete_and_in_order(
 
 
 async def test_every_list_streams_a_large_page(
-    start: Any, company: Any, owner: asyncpg.Connection, results: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, results: Any
 ) -> None:
     api = await start(company, background=True, **GENEROUS)
-    await one_of_each(api)
+    await create_one_of_each(api)
     for place, (table, member) in PLACES.items():
         await enlarge(owner, table, member, 1_900_000)
         ids = [
@@ -115,7 +114,7 @@ async def test_every_list_streams_a_large_page(
         expected = await records(api, place, ids)
         for query in ("", "&sort=-id", "&sort=id"):
             results.clear()
-            status, page = await answered(api, "GET", f"{place}?per_page=100{query}")
+            status, page = await request_json(api, "GET", f"{place}?per_page=100{query}")
             assert status == 200 and page["data"] == (
                 expected[::-1] if query == "&sort=id" else expected
             ), (place, query)
@@ -125,20 +124,20 @@ async def test_every_list_streams_a_large_page(
 
 
 async def test_page_within_the_budget_needs_one_statement(
-    api: TestClient, owner: asyncpg.Connection, results: Any
+    api: Client, owner: asyncpg.Connection, results: Any
 ) -> None:
-    await copies(owner, await created(api), 100)
+    await insert_copies(owner, await create_invoice(api), 100)
     for query in ("", "&sort=-code"):
         results.clear()
-        status, page = await answered(api, "GET", LIST + query)
+        status, page = await request_json(api, "GET", LIST + query)
         assert status == 200 and len(page["data"]) == 100
         assert [name for name, _ in results] == ["invoice_search" if query else "invoice_page"]
 
 
 async def test_streamed_page_has_the_same_text_as_a_small_one(
-    api: TestClient, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    api: Client, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await copies(owner, await created(api), 30)
+    await insert_copies(owner, await create_invoice(api), 30)
     async with api.get(LIST) as response:
         small = await response.read()
     for budget in (1, 10_000, len(small) - 2_000):
@@ -148,21 +147,21 @@ async def test_streamed_page_has_the_same_text_as_a_small_one(
 
 
 async def test_streamed_page_is_read_in_parts(
-    api: TestClient, owner: asyncpg.Connection, results: Any
+    api: Client, owner: asyncpg.Connection, results: Any
 ) -> None:
     """Records are read in parts of limited size; here every record is a part."""
-    await copies(owner, await created(api), 20)
+    await insert_copies(owner, await create_invoice(api), 20)
     await enlarge(owner, "invoices", "buyer", PART_CHARACTERS // 2)
     results.clear()
-    status, page = await answered(api, "GET", LIST)
+    status, page = await request_json(api, "GET", LIST)
     assert status == 200 and len(page["data"]) == 20
     assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
 
 
 async def test_head_request_of_a_large_page_has_no_body(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api), 12)
+    await insert_copies(owner, await create_invoice(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000)
     async with api.head(LIST) as response:
         assert response.status == 200 and await response.read() == b""
@@ -170,23 +169,23 @@ async def test_head_request_of_a_large_page_has_no_body(
 
 
 async def test_record_deleted_during_streaming_is_omitted(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    first = await created(api)
-    await copies(owner, first, 100)
+    first = await create_invoice(api)
+    await insert_copies(owner, first, 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     async with api.get(LIST) as response:
         head = await response.content.readexactly(10_000)
-        assert (await answered(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
+        assert (await request_json(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
         page = json.loads(head + await response.read())
     assert len(page["data"]) == 99 and first not in {found["id"] for found in page["data"]}
     assert page["meta"]["total"] == 1  # the copies are not in the maintained count
 
 
 async def test_page_that_fails_midway_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api), 100)
+    await insert_copies(owner, await create_invoice(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     async with api.get(LIST) as response:
         assert response.status == 200
@@ -197,9 +196,9 @@ async def test_page_that_fails_midway_is_visibly_incomplete(
 
 
 async def test_slow_list_client_holds_no_database_connection(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api), 100)
+    await insert_copies(owner, await create_invoice(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     busy = """
         select count(*) from pg_stat_activity
@@ -212,12 +211,10 @@ async def test_slow_list_client_holds_no_database_connection(
         assert (await response.read()).endswith(b"]}")
 
 
-async def test_concurrent_large_pages_are_complete(
-    api: TestClient, owner: asyncpg.Connection
-) -> None:
-    await copies(owner, await created(api), 30)
+async def test_concurrent_large_pages_are_complete(api: Client, owner: asyncpg.Connection) -> None:
+    await insert_copies(owner, await create_invoice(api), 30)
     await enlarge(owner, "invoices", "buyer", 300_000)
-    pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
+    pages = await asyncio.gather(*[request_json(api, "GET", LIST) for _ in range(12)])
     assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
 
 
@@ -225,10 +222,10 @@ async def test_concurrent_large_pages_are_complete(
     "kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)]
 )
 async def test_export_batch_is_bounded_in_bytes(
-    api: TestClient, owner: asyncpg.Connection, results: Any, kind: str, most: int
+    api: Client, owner: asyncpg.Connection, results: Any, kind: str, most: int
 ) -> None:
     """Small records make the batches grow; the large ones after them make them small again."""
-    await copies(owner, await created(api), 640)
+    await insert_copies(owner, await create_invoice(api), 640)
     small = "create temporary table small as select id from invoices order by id desc limit 520"
     await owner.execute(f"{small}; create index on small (id)")
     text = TEXTS[kind].format(300_000)
@@ -240,6 +237,6 @@ async def test_export_batch_is_bounded_in_bytes(
             """
     )
     results.clear()
-    status, exports = await answered(api, "GET", "/api/invoices/export-all")
+    status, exports = await request_json(api, "GET", "/api/invoices/export-all")
     assert status == 200 and len({export["invoiceCode"] for export in exports}) == 640
     assert max(length for name, length in results if name == "invoice_export_batch") < most

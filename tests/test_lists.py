@@ -3,9 +3,8 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from aiohttp.test_utils import TestClient
-from conftest import make_company
-from kit import answered, buyer, created, invoice, reaches, record, submitted
+from conftest import Client, StartService, make_company
+from kit import buyer, create_invoice, get_invoice, invoice, request_json, submit, wait_for_status
 from yarl import URL
 
 META = [
@@ -21,25 +20,25 @@ META = [
 ]
 
 
-async def listed(api: TestClient, **query: Any) -> tuple[dict[str, Any], list[Any]]:
+async def get_page(api: Client, **query: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return (meta, data) of a page."""
-    status, body = await answered(api, "GET", "/api/invoices", params=query)
+    status, body = await request_json(api, "GET", "/api/invoices", params=query)
     assert status == 200, body
     assert list(body) == ["meta", "data"]
     return body["meta"], body["data"]
 
 
-async def codes(api: TestClient, **query: Any) -> list[int]:
-    return [int(found["invoice_code"]) for found in (await listed(api, **query))[1]]
+async def list_codes(api: Client, **query: Any) -> list[int]:
+    return [int(found["invoice_code"]) for found in (await get_page(api, **query))[1]]
 
 
-async def with_codes(api: TestClient, *codes: int, **changes: Any) -> list[int]:
+async def create_with_codes(api: Client, *codes: int, **changes: Any) -> list[int]:
     """Create invoices with these codes one after another, and return their ids."""
-    return [await created(api, code=code, **changes) for code in codes]
+    return [await create_invoice(api, code=code, **changes) for code in codes]
 
 
-async def test_empty_list_has_one_page(api: TestClient) -> None:
-    assert await listed(api) == (
+async def test_empty_list_has_one_page(api: Client) -> None:
+    assert await get_page(api) == (
         {
             "total": 0,
             "per_page": 10,
@@ -55,9 +54,9 @@ async def test_empty_list_has_one_page(api: TestClient) -> None:
     )
 
 
-async def test_list_is_newest_first_with_ten_per_page(api: TestClient) -> None:
-    await with_codes(api, *range(1, 13))
-    meta, data = await listed(api)
+async def test_list_is_newest_first_with_ten_per_page(api: Client) -> None:
+    await create_with_codes(api, *range(1, 13))
+    meta, data = await get_page(api)
     assert list(meta) == META
     assert [found["invoice_code"] for found in data] == [str(code) for code in range(12, 2, -1)]
     assert meta["total"] == 12 and meta["last_page"] == 2
@@ -67,14 +66,14 @@ async def test_list_is_newest_first_with_ten_per_page(api: TestClient) -> None:
     )
 
 
-async def test_list_entry_equals_the_record(api: TestClient) -> None:
-    (invoice_id,) = await with_codes(api, 1)
+async def test_list_entry_equals_the_record(api: Client) -> None:
+    (invoice_id,) = await create_with_codes(api, 1)
     for query in ({}, {"sort": "code"}):
-        assert (await listed(api, **query))[1] == [await record(api, invoice_id)]
+        assert (await get_page(api, **query))[1] == [await get_invoice(api, invoice_id)]
 
 
-async def test_following_next_pages_finds_every_invoice_once(api: TestClient) -> None:
-    await with_codes(api, *range(1, 8))
+async def test_following_next_pages_finds_every_invoice_once(api: Client) -> None:
+    await create_with_codes(api, *range(1, 8))
     for query, order in (
         ("", range(7, 0, -1)),
         ("&sort=id", range(1, 8)),
@@ -82,23 +81,23 @@ async def test_following_next_pages_finds_every_invoice_once(api: TestClient) ->
     ):
         path, seen = f"/api/invoices?per_page=3{query}", []
         while path:
-            _, body = await answered(api, "GET", path)
+            _, body = await request_json(api, "GET", path)
             seen += [int(found["invoice_code"]) for found in body["data"]]
             path = body["meta"]["next_page_url"]
         assert seen == list(order), query
 
 
-async def test_middle_page_has_previous_and_next_urls(api: TestClient) -> None:
-    await with_codes(api, *range(1, 8))
-    meta, data = await listed(api, page=2, per_page=3)
+async def test_middle_page_has_previous_and_next_urls(api: Client) -> None:
+    await create_with_codes(api, *range(1, 8))
+    meta, data = await get_page(api, page=2, per_page=3)
     assert [found["invoice_code"] for found in data] == ["4", "3", "2"]
     assert meta["current_page"] == 2 and meta["last_page"] == 3 and meta["per_page"] == 3
     assert meta["previous_page_url"] == "/api/invoices?page=1&per_page=3"
     assert meta["next_page_url"] == meta["last_page_url"] == "/api/invoices?page=3&per_page=3"
 
 
-async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -> None:
-    await with_codes(api, 1, 2, 3)
+async def test_page_past_the_end_is_empty_with_a_previous_url(api: Client) -> None:
+    await create_with_codes(api, 1, 2, 3)
     for page, query in (
         (2, {}),
         (999, {}),
@@ -106,7 +105,7 @@ async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -
         (2, {"sort": "code"}),
         (10**9, {"sort": "code"}),
     ):
-        meta, data = await listed(api, page=page, **query)
+        meta, data = await get_page(api, page=page, **query)
         assert (
             data == []
             and meta["total"] == 3
@@ -117,14 +116,14 @@ async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -
         assert parse_qs(urlsplit(meta["previous_page_url"]).query)["page"] == ["1"]
 
 
-async def test_page_urls_keep_only_known_parameters(api: TestClient) -> None:
+async def test_page_urls_keep_only_known_parameters(api: Client) -> None:
     query = {
         "query": "a&b=ü +1",
         "status": "Draft",
         "issued_from": "2026-01-01T00:00:00+08:00",
         "sort": "-code",
     }
-    meta, _ = await listed(api, page=2, per_page=5, nothing="1", **query)
+    meta, _ = await get_page(api, page=2, per_page=5, nothing="1", **query)
     for name in ("first_page_url", "last_page_url", "previous_page_url"):
         path, _, given = meta[name].partition("?")
         assert path == "/api/invoices"
@@ -135,14 +134,14 @@ async def test_page_urls_keep_only_known_parameters(api: TestClient) -> None:
         }
 
 
-async def test_page_holds_up_to_a_hundred_records(api: TestClient) -> None:
-    await with_codes(api, *range(1, 103))
+async def test_page_holds_up_to_a_hundred_records(api: Client) -> None:
+    await create_with_codes(api, *range(1, 103))
     for query in ({}, {"sort": "-id"}):
-        meta, data = await listed(api, per_page=100, **query)
+        meta, data = await get_page(api, per_page=100, **query)
         assert len(data) == 100 and meta["last_page"] == 2
 
 
-async def test_invalid_page_parameters_are_rejected(api: TestClient) -> None:
+async def test_invalid_page_parameters_are_rejected(api: Client) -> None:
     texts = (
         "0",
         "-1",
@@ -163,11 +162,11 @@ async def test_invalid_page_parameters_are_rejected(api: TestClient) -> None:
         *(("per_page", text) for text in texts),
         ("per_page", "101"),
     ]:
-        status, body = await answered(api, "GET", "/api/invoices", params={name: value})
+        status, body = await request_json(api, "GET", "/api/invoices", params={name: value})
         assert (status, [error["path"] for error in body["errors"]]) == (422, [name]), (name, value)
 
 
-async def test_all_invalid_parameters_are_reported_together(api: TestClient) -> None:
+async def test_all_invalid_parameters_are_reported_together(api: Client) -> None:
     wrong = {
         "page": "x",
         "per_page": "0",
@@ -178,13 +177,13 @@ async def test_all_invalid_parameters_are_reported_together(api: TestClient) -> 
         "issued_to": "tomorrow",
         "query": "x" * 301,
     }
-    status, body = await answered(api, "GET", "/api/invoices", params=wrong)
+    status, body = await request_json(api, "GET", "/api/invoices", params=wrong)
     assert status == 422 and set(body) == {"message", "errors"}
     assert sorted(error["path"] for error in body["errors"]) == sorted(wrong)
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
 
 
-async def test_duplicate_or_malformed_parameter_is_rejected(api: TestClient) -> None:
+async def test_duplicate_or_malformed_parameter_is_rejected(api: Client) -> None:
     for query, path, rule in (
         ("page=1&page=2", "page", "unique"),
         ("sort=id&sort=id", "sort", "unique"),
@@ -192,19 +191,19 @@ async def test_duplicate_or_malformed_parameter_is_rejected(api: TestClient) -> 
         ("query=%ED%A0%80", "query", "text"),
         ("query=a%00b", "query", "text"),
     ):
-        status, body = await answered(api, "GET", URL(f"/api/invoices?{query}", encoded=True))
+        status, body = await request_json(api, "GET", URL(f"/api/invoices?{query}", encoded=True))
         assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
             (path, rule)
         ], query
     assert (
-        await answered(
+        await request_json(
             api, "GET", URL("/api/invoices?other=%FF&other=1&query=%EF%BF%BD", encoded=True)
         )
     )[0] == 200
 
 
-async def test_hostile_filter_texts_find_nothing(api: TestClient) -> None:
-    await created(api)
+async def test_hostile_filter_texts_find_nothing(api: Client) -> None:
+    await create_invoice(api)
     for text in (
         "'",
         '"; drop table invoices; --',
@@ -218,68 +217,68 @@ async def test_hostile_filter_texts_find_nothing(api: TestClient) -> None:
         "1e400",
         ":status",
     ):
-        assert await codes(api, query=text) == [], text
+        assert await list_codes(api, query=text) == [], text
     for path in ("/api/invoices?query=%00", "/api/invoices?query=a%00b"):
-        assert (await answered(api, "GET", path))[0] == 422
+        assert (await request_json(api, "GET", path))[0] == 422
     for text in ("0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00"):
-        status, body = await answered(api, "GET", f"/api/invoices?issued_from={text}")
+        status, body = await request_json(api, "GET", f"/api/invoices?issued_from={text}")
         assert (status, body["errors"][0]["path"]) == (422, "issued_from")
     for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"):
-        assert (await answered(api, "GET", f"/api/invoices?issued_from={text}&issued_to={text}"))[
-            0
-        ] == 200
+        assert (
+            await request_json(api, "GET", f"/api/invoices?issued_from={text}&issued_to={text}")
+        )[0] == 200
 
 
 # Filters
 
 
-async def test_list_is_filtered_by_status(api: TestClient) -> None:
-    _draft, sent = await with_codes(api, 1, 2)
-    await submitted(api, sent)
-    await reaches(api, sent, "Valid")
-    assert await codes(api, status="Draft") == [1]
-    assert await codes(api, status="Valid") == [2]
-    assert await codes(api, status="Cancelled") == []
+async def test_list_is_filtered_by_status(api: Client) -> None:
+    _draft, sent = await create_with_codes(api, 1, 2)
+    await submit(api, sent)
+    await wait_for_status(api, sent, "Valid")
+    assert await list_codes(api, status="Draft") == [1]
+    assert await list_codes(api, status="Valid") == [2]
+    assert await list_codes(api, status="Cancelled") == []
 
 
-async def test_list_is_filtered_by_type(api: TestClient) -> None:
-    await created(api, code=1)
-    await created(api, code=2, type="SELF_BILLED_INVOICE", supplier=buyer())
-    await created(api, code=3, type="PENDING_FINALIZE_INVOICE", buyer=None)
+async def test_list_is_filtered_by_type(api: Client) -> None:
+    await create_invoice(api, code=1)
+    await create_invoice(api, code=2, type="SELF_BILLED_INVOICE", supplier=buyer())
+    await create_invoice(api, code=3, type="PENDING_FINALIZE_INVOICE", buyer=None)
     types = ("INVOICE", "SELF_BILLED_INVOICE", "PENDING_FINALIZE_INVOICE")
     for code, invoice_type in enumerate(types, start=1):
-        assert await codes(api, type=invoice_type) == [code]
+        assert await list_codes(api, type=invoice_type) == [code]
 
 
-async def test_list_is_filtered_by_inclusive_issue_dates(api: TestClient) -> None:
+async def test_list_is_filtered_by_inclusive_issue_dates(api: Client) -> None:
     for code, hour in enumerate(("09", "10", "11"), start=1):
-        await created(api, code=code, issueDateTime=f"2026-01-31T{hour}:00:00Z")
-    assert await codes(api, issued_from="2026-01-31T10:00:00Z") == [3, 2]
-    assert await codes(api, issued_to="2026-01-31T18:00:00+08:00") == [2, 1]
-    assert await codes(
+        await create_invoice(api, code=code, issueDateTime=f"2026-01-31T{hour}:00:00Z")
+    assert await list_codes(api, issued_from="2026-01-31T10:00:00Z") == [3, 2]
+    assert await list_codes(api, issued_to="2026-01-31T18:00:00+08:00") == [2, 1]
+    assert await list_codes(
         api, issued_from="2026-01-31T09:00:01Z", issued_to="2026-01-31T10:59:59Z"
     ) == [2]
 
 
-async def test_query_finds_code_full_code_and_buyer_name(api: TestClient) -> None:
-    await with_codes(api, 17, 70, 77)
-    await created(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
-    await created(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
+async def test_query_finds_code_full_code_and_buyer_name(api: Client) -> None:
+    await create_with_codes(api, 17, 70, 77)
+    await create_invoice(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
+    await create_invoice(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
     for query in ("7", "INV-00007", "inv-00007", "Rosmah", "rosmah binti", "ROSMAH"):
-        assert await codes(api, query=query) == [7], query
+        assert await list_codes(api, query=query) == [7], query
 
 
-async def test_query_uses_the_prefix_of_self_billed_invoices(api: TestClient) -> None:
-    await created(api, code=7)
-    await created(api, code=8, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", buyer=None)
-    assert await codes(api, query="SB-00008") == [8]
-    assert await codes(api, query="INV-00008") == []
+async def test_query_uses_the_prefix_of_self_billed_invoices(api: Client) -> None:
+    await create_invoice(api, code=7)
+    await create_invoice(api, code=8, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", buyer=None)
+    assert await list_codes(api, query="SB-00008") == [8]
+    assert await list_codes(api, query="INV-00008") == []
 
 
-async def test_filters_are_combined_and_affect_the_total(api: TestClient) -> None:
-    await with_codes(api, 1, 2, 3, issueDateTime="2026-01-31T09:30:00Z")
-    await with_codes(api, 4, issueDateTime="2026-02-01T00:00:00Z")
-    await created(
+async def test_filters_are_combined_and_affect_the_total(api: Client) -> None:
+    await create_with_codes(api, 1, 2, 3, issueDateTime="2026-01-31T09:30:00Z")
+    await create_with_codes(api, 4, issueDateTime="2026-02-01T00:00:00Z")
+    await create_invoice(
         api,
         code=5,
         issueDateTime="2026-01-31T09:30:00Z",
@@ -292,20 +291,20 @@ async def test_filters_are_combined_and_affect_the_total(api: TestClient) -> Non
         "issued_to": "2026-01-31T23:59:59Z",
         "query": "aminah",
     }
-    meta, data = await listed(api, per_page=2, sort="code", **narrow)
+    meta, data = await get_page(api, per_page=2, sort="code", **narrow)
     assert meta["total"] == 3 and meta["last_page"] == 2
     assert [found["invoice_code"] for found in data] == ["1", "2"]
 
 
-async def test_empty_filter_is_ignored(api: TestClient) -> None:
-    await with_codes(api, 1, 2)
-    assert await codes(api, status="", type="", query="", issued_from="") == [2, 1]
+async def test_empty_filter_is_ignored(api: Client) -> None:
+    await create_with_codes(api, 1, 2)
+    assert await list_codes(api, status="", type="", query="", issued_from="") == [2, 1]
 
 
-async def test_list_is_sorted_in_every_order(api: TestClient) -> None:
+async def test_list_is_sorted_in_every_order(api: Client) -> None:
     """20 and 11 have the same issue date; they are ordered by id, in the same direction."""
     for code, day in ((30, 2), (10, 1), (20, 3), (11, 3)):
-        await created(api, code=code, issueDateTime=f"2026-01-0{day}T00:00:00Z")
+        await create_invoice(api, code=code, issueDateTime=f"2026-01-0{day}T00:00:00Z")
     for sort, order in (
         ("id", [30, 10, 20, 11]),
         ("-id", [11, 20, 10, 30]),
@@ -314,33 +313,33 @@ async def test_list_is_sorted_in_every_order(api: TestClient) -> None:
         ("issue_date", [10, 30, 20, 11]),
         ("-issue_date", [11, 20, 30, 10]),
     ):
-        assert await codes(api, sort=sort) == order, sort
-        assert await codes(api, sort=sort, per_page=2, page=2) == order[2:], sort
+        assert await list_codes(api, sort=sort) == order, sort
+        assert await list_codes(api, sort=sort, per_page=2, page=2) == order[2:], sort
 
 
 # Invoices that are not listed
 
 
-async def test_deleted_invoices_are_not_listed_or_counted(api: TestClient) -> None:
-    ids = await with_codes(api, 1, 2, 3)
-    assert (await answered(api, "DELETE", f"/api/invoices/{ids[1]}"))[0] == 200
+async def test_deleted_invoices_are_not_listed_or_counted(api: Client) -> None:
+    ids = await create_with_codes(api, 1, 2, 3)
+    assert (await request_json(api, "DELETE", f"/api/invoices/{ids[1]}"))[0] == 200
     for query in ({}, {"sort": "-id"}, {"query": "aminah"}):
-        meta, data = await listed(api, **query)
+        meta, data = await get_page(api, **query)
         assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
 
 
-async def test_rejected_creation_is_not_counted(api: TestClient) -> None:
-    await with_codes(api, 1)
-    assert (await answered(api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
-    assert (await listed(api))[0]["total"] == 1
+async def test_rejected_creation_is_not_counted(api: Client) -> None:
+    await create_with_codes(api, 1)
+    assert (await request_json(api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
+    assert (await get_page(api))[0]["total"] == 1
 
 
 async def test_invoices_of_another_company_are_not_listed(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    await with_codes(api, 1, 2)
-    await with_codes(stranger, 3)
+    await create_with_codes(api, 1, 2)
+    await create_with_codes(stranger, 3)
     for query in ({}, {"sort": "code"}, {"query": "aminah"}):
-        assert await codes(stranger, **query) == [3]
-        assert (await listed(stranger, **query))[0]["total"] == 1
+        assert await list_codes(stranger, **query) == [3]
+        assert (await get_page(stranger, **query))[0]["total"] == 1

@@ -6,25 +6,24 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
 import pytest
 from certificates import issued, key_text
-from conftest import Sandbox, until
+from conftest import Company, Sandbox, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
-    answered,
     buyer,
-    cancelled,
-    created,
-    integration_key,
+    cancel_latest,
+    create_invoice,
     invoice,
-    submitted,
+    make_account,
+    request_json,
+    submit,
 )
 from processes import Service
 from test_edge import BROKEN
@@ -51,12 +50,12 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 async def test_logs_hold_no_secrets_bodies_or_personal_data(
     service: Service,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
-    integration = (await integration_key(environment))["key"]
+    integration = (await make_account(environment)).key
     headers = {"X-API-Key": company.key, "X-Portal-Key": integration}
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
         secrets = [
@@ -83,23 +82,23 @@ async def test_logs_hold_no_secrets_bodies_or_personal_data(
 async def _succeed(api: aiohttp.ClientSession) -> list[str]:
     """Send successful requests and return their secrets."""
     webhook = (
-        await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
+        await request_json(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
     )[1]["data"]
     rotated = (
-        await answered(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
+        await request_json(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
     )[1]["data"]
-    invoice_id = await created(api, buyer=buyer(**PERSON))
-    assert (await submitted(api, invoice_id))[0] == 200
-    assert (await cancelled(api, invoice_id, reason=SAID))[0] == 200
+    invoice_id = await create_invoice(api, buyer=buyer(**PERSON))
+    assert (await submit(api, invoice_id))[0] == 200
+    assert (await cancel_latest(api, invoice_id, reason=SAID))[0] == 200
     signer = issued()
     pair = {
         "certificate": signer.certificate_pem,
         "key": key_text(signer.key, PASSWORD),
         "password": PASSWORD,
     }
-    assert (await answered(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
     person = {"name": PERSON["name"], "email": PERSON["email"], "role": "member"}
-    assert (await answered(api, "POST", f"{INTEGRATIONS}users", json=person))[0] == 201
+    assert (await request_json(api, "POST", f"{INTEGRATIONS}users", json=person))[0] == 201
     for path in (
         "/api/invoices?query=Zarina",
         "/api/invoices/export-all",
@@ -110,7 +109,7 @@ async def _succeed(api: aiohttp.ClientSession) -> list[str]:
             assert response.status == 200
     path = f"/api/webhooks/{webhook['id']}/deliveries"
     await until(
-        lambda: answered(api, "GET", path),
+        lambda: request_json(api, "GET", path),
         lambda answer: any(one["attempts"] for one in answer[1]["data"]),
     )
     return [
@@ -130,8 +129,8 @@ async def _fail(
         invoice(buyer=buyer(**PERSON), code=777777),
         invoice(code=8, buyer=buyer(**PERSON), nothing=SAID),
     ):
-        await answered(api, "POST", "/api/invoices", json=body)
-    await answered(
+        await request_json(api, "POST", "/api/invoices", json=body)
+    await request_json(
         api, "POST", "/api/invoices", json=invoice(code=1, buyer={**buyer(**PERSON), "state": SAID})
     )
     for raw in (
@@ -141,25 +140,25 @@ async def _fail(
     ):
         for content_type in ("application/json", "text/plain"):
             headers = {"Content-Type": content_type}
-            await answered(api, "POST", "/api/invoices", data=raw, headers=headers)
+            await request_json(api, "POST", "/api/invoices", data=raw, headers=headers)
     wrong = f"einv_live_{'A' * 12}_{SAID * 5}{SAID[:3]}000000"
     for key in (wrong, SAID, wrong, wrong, wrong):
-        await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
+        await request_json(api, "GET", "/api/invoices", headers={"X-API-Key": key})
     for path in (
         f"/api/invoices?api_key={wrong}",
         f"/api/{SAID}",
         f"/api/invoices/{SAID}",
         f"/api/invoices?status={SAID}",
     ):
-        await answered(api, "GET", path)
-    await answered(api, "GET", f"/api/invoices?query={SAID}%00")
+        await request_json(api, "GET", path)
+    await request_json(api, "GET", f"/api/invoices?query={SAID}%00")
     for name in ("X-Request-Id", "If-None-Match", "Idempotency-Key", "Cookie", "Authorization"):
-        await answered(
+        await request_json(
             api, "POST", "/api/invoices", json={"a": 1}, headers={name: f"{SAID} \u00fc"}
         )
     for kind in ("error_before", "html", "truncate", "accept_then_drop"):
         await sandbox.fault("submit", kind)
-        await submitted(api, await created(api, buyer=buyer(**PERSON)))
+        await submit(api, await create_invoice(api, buyer=buyer(**PERSON)))
     return [wrong]
 
 

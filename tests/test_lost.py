@@ -1,16 +1,21 @@
 """Accepted submissions that the portal no longer knows: searched, then reviewed, never resent."""
 
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, record, submitted
+from conftest import Company, Sandbox, StartService, until
+from kit import create_invoice, get_invoice, submit
 from world import LOST, TIMES, World
 
 from service.submission import state_machine
-from service.submission.types import FindByNumber, StatesUnavailable, Submission, SubmittedDocument
+from service.submission.types import (
+    FindByNumber,
+    StatesUnavailable,
+    Submission,
+    SubmittedDocument,
+    Write,
+)
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
@@ -39,29 +44,29 @@ def test_unknown_submission_is_searched_hourly_then_reviewed(
         submission, StatesUnavailable(LOST, unknown=True, searched=True), TIMES
     )
     assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
-    assert written.error
+    assert isinstance(written, Write) and written.error
     assert written.error["since"] == NOW.isoformat()
 
 
 async def test_unknown_submission_is_found_by_its_number(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.3")
     await sandbox.settings(not_found_seconds=3600)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_submission_found_nowhere_needs_manual_review(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.1")
     await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
-    assert (await record(api, invoice_id))["status"] == "Submitted" and len(
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitted" and len(
         await sandbox.ledger()
     ) == 1

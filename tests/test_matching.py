@@ -1,4 +1,4 @@
-"""Which document of the portal is adopted: only the one that the submission itself sent."""
+"""A lost submission adopts only the document that it sent itself."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -6,8 +6,29 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
-from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
+from conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    Sandbox,
+    StartService,
+    Templates,
+    administer,
+    make_company,
+    replace_database,
+    until,
+    variables,
+)
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
 
 from service.app import create_app
 from service.config import read_config
@@ -15,16 +36,25 @@ from service.config import read_config
 SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}
 
 
+#: Makes all documents older than the time in which the portal detects duplicates.
+AGE = """
+update submitted_documents
+   set validated_at = now() - interval '3 hours',
+       submitted_at = now() - interval '3 hours',
+       created_at = now() - interval '3 hours'
+"""
+
+
 @pytest.fixture
-async def elsewhere(
-    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
-) -> AsyncIterator[Any]:
-    """A client of another installation for the same taxpayer."""
+async def other_installation(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
+) -> AsyncIterator[Client]:
+    """Yield a client of another installation for the same taxpayer."""
     name = f"test_{secrets.token_hex(6)}"
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
     )
-    environment = variables(renamed(cluster, name), sandbox.base)
+    environment = variables(replace_database(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
     yield client
@@ -32,43 +62,39 @@ async def elsewhere(
     await administer(cluster, f"drop database {name} with (force)")
 
 
-async def outcome(owner: asyncpg.Connection) -> str:
-    """The state in which the latest submission settles."""
-    return await until(
-        lambda: owner.fetchval("select state from submissions order by id desc limit 1"),
-        SETTLED.__contains__,
-    )
+async def wait_for_outcome(owner: asyncpg.Connection) -> str:
+    """Return the state in which the latest submission settles."""
+    query = "select state from submissions order by id desc limit 1"
+    state: Any = await until(lambda: owner.fetchval(query), SETTLED.__contains__)
+    return state
 
 
-async def test_a_document_of_the_same_number_and_another_issue_time_is_not_adopted(
-    api: Any, elsewhere: Any, owner: asyncpg.Connection, sandbox: Sandbox
+async def test_a_document_with_another_issue_time_is_not_adopted(
+    api: Client, other_installation: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=30))
+    await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=30))
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api, code=77)
-    assert (await submitted(api, invoice_id))[0] == 400
-    assert await outcome(owner) == "NotReceived"
-    assert (await documents(api, invoice_id))[0]["uuid"] is None
+    invoice_id = await create_invoice(api, code=77)
+    assert (await submit(api, invoice_id))[0] == 400
+    assert await wait_for_outcome(owner) == "NotReceived"
+    assert (await get_documents(api, invoice_id))[0]["uuid"] is None
 
 
 async def test_a_document_of_another_submission_is_not_adopted(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    """An invoice takes over the code and the issue time of one that was cancelled and deleted."""
+    """A new invoice has the code and the issue time of a cancelled and deleted one."""
     api = await start(company, PORTAL_LEASE_SECONDS="0.5")
     facts = {"code": 77, "issueDateTime": now(minutes=30)}
-    former = await valid_invoice(api, **facts)
-    assert (await cancelled(api, former))[0] == 200
+    former = await create_valid_invoice(api, **facts)
+    assert (await cancel_latest(api, former))[0] == 200
     async with api.delete(f"/api/invoices/{former}") as response:
         assert response.status == 200, await response.text()
-    long_ago = "now() - interval '3 hours'"  # the portal no longer takes the two for duplicates
-    await owner.execute(
-        f"update submitted_documents set validated_at = {long_ago}, submitted_at = {long_ago}, created_at = {long_ago}"
-    )
+    await owner.execute(AGE)
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api, **facts)
-    assert (await submitted(api, invoice_id))[0] == 400
-    assert await outcome(owner) == "NotReceived"
-    await reaches(api, invoice_id, "Draft")
-    assert (await documents(api, invoice_id))[0]["uuid"] is None
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    invoice_id = await create_invoice(api, **facts)
+    assert (await submit(api, invoice_id))[0] == 400
+    assert await wait_for_outcome(owner) == "NotReceived"
+    await wait_for_status(api, invoice_id, "Draft")
+    assert (await get_documents(api, invoice_id))[0]["uuid"] is None
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"

@@ -1,5 +1,6 @@
 """The mutant runner: each mutant applies to the current code, and outcomes are distinguished."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mutants.runner import (
     copy_tree,
 )
 
+ROOT = Path(__file__).resolve().parent.parent
 CODE = "def add(a, b):\n    return a + b\n"
 TESTS = """
 import math
@@ -50,6 +52,16 @@ def runner(tmp_path: Path) -> Runner:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_applies_to_the_code(mutant: Mutant) -> None:
     check(mutant)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_test_of_a_mutant_exists(mutant: Mutant) -> None:
+    for test in mutant.tests:
+        file, *parts = test.partition("[")[0].split("::")
+        scope = ast.parse((ROOT / file).read_text()).body
+        for part in parts:
+            [found] = [node for node in scope if getattr(node, "name", None) == part]
+            scope = found.body if isinstance(found, ast.ClassDef) else []
 
 
 def test_mutant_names_are_unique() -> None:

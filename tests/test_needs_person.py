@@ -2,13 +2,13 @@
 
 import base64
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company
-from kit import created, documents, reaches, record, submitted
+from conftest import Client, Company, Sandbox, StartService, make_company
+from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from test_submission import STRANGER
 
 from service.commands.companies import CommandError
@@ -26,19 +26,29 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
+class MakeStuck(Protocol):
+    """The type of the fixture stuck."""
+
+    def __call__(self, kind: str, **changes: Any) -> Awaitable[tuple[Client, int, int]]:
+        """Return (client, invoice id, submission id)."""
+        ...
+
+
 @pytest.fixture
-async def stuck(start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection) -> Any:
+async def stuck(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+) -> MakeStuck:
     """Return a function that makes an invoice whose submission needs a person.
 
     `api, invoice_id, submission_id = await stuck(kind of fault)`.
     """
     api = await start(company, background=False)
 
-    async def make(kind: str, **changes: Any) -> tuple[Any, int, Any]:
+    async def make(kind: str, **changes: Any) -> tuple[Client, int, int]:
         await sandbox.fault("submit", kind)
-        invoice_id = await created(api, **changes)
-        assert (await submitted(api, invoice_id))[0] == 400
-        submission = await owner.fetchval("select max(id) from submissions")
+        invoice_id = await create_invoice(api, **changes)
+        assert (await submit(api, invoice_id))[0] == 400
+        submission: Any = await owner.fetchval("select max(id) from submissions")
         await owner.execute(STUCK, submission)
         return api, invoice_id, submission
 
@@ -46,10 +56,10 @@ async def stuck(start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Conne
 
 
 async def test_a_named_document_is_adopted_if_the_portal_shows_it(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
@@ -58,7 +68,7 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     assert (listed["id"], listed["last_error"]["code"]) == (submission, "Unclear")
     assert len(listed["body_sha256"]) == 64
     (entry,) = await sandbox.ledger()
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     with pytest.raises(CommandError, match=entry["uuid"]):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
     with pytest.raises(CommandError, match="does not show"):
@@ -67,8 +77,8 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
-    await reaches(api, invoice_id, "Valid")
-    assert (await documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
+    await wait_for_status(api, invoice_id, "Valid")
+    assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
     assert (await attention(config))["submissions"] == []
     (row,) = await owner.fetch("select outcome, uuids, note from settlements")
     assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
@@ -77,32 +87,32 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
 
 
 async def test_a_submission_the_portal_never_received_is_released(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await settle_submission(
         config, company.id, submission, None, "Confirmed by the portal's support."
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
-    (refused,) = await documents(api, invoice_id)
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
+    (refused,) = await get_documents(api, invoice_id)
     (error,) = refused["errors"]
     assert error["code"] == "NotReceived" and "portal's support" in error["message"]
-    assert (await submitted(api, invoice_id))[0] == 200 and len(await sandbox.ledger()) == 1
+    assert (await submit(api, invoice_id))[0] == 200 and len(await sandbox.ledger()) == 1
 
 
 async def test_the_uuid_of_another_document_is_refused(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
-    await submitted(api, await created(api))
+    await submit(api, await create_invoice(api))
     (other,) = await sandbox.ledger()
     with pytest.raises(CommandError, match="None of the uuids"):
         await settle_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def test_a_document_with_another_issue_time_is_refused(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
@@ -111,17 +121,17 @@ async def test_a_document_with_another_issue_time_is_refused(
     )
     with pytest.raises(CommandError, match="another type or issue"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def test_an_unreachable_portal_prevents_manual_resolution(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
     with pytest.raises(CommandError, match="The portal request failed"):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def change_document(
@@ -139,25 +149,25 @@ async def change_document(
 
 
 async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await change_document(owner, submission, lambda text: text.replace("104.76", "105.00"))
     with pytest.raises(CommandError, match=r"payable amount: 104.76 there, 105.00 sent"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     await settle_submission(
         config, company.id, submission, None, "The portal has another document of this number."
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
 
 async def test_a_uuid_of_another_company_is_refused_without_naming_it(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     environment: dict[str, str],
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -168,21 +178,21 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
     theirs = await start(other, background=False)
-    assert (await submitted(theirs, await created(theirs)))[0] == 200
+    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2", entry["uuid"], other.id
     )
     with pytest.raises(CommandError) as refusal:
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
@@ -197,14 +207,14 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
-    await reaches(api, invoice_id, "Invalid")
+    await wait_for_status(api, invoice_id, "Invalid")
 
 
 @pytest.mark.parametrize(
     "members", [{"internalId": 7}, {"typeName": "e-Invoice"}, {"dateTimeIssued": "soon"}]
 )
 async def test_not_received_is_refused_for_an_odd_row(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, members: dict[str, Any]
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, members: dict[str, Any]
 ) -> None:
     """The portal shows the document with an unreadable or unknown member."""
     api, invoice_id, submission = await stuck("accept_then_drop")
@@ -212,26 +222,26 @@ async def test_not_received_is_refused_for_an_odd_row(
     await sandbox.show_oddly(entry["number"], **members)
     with pytest.raises(CommandError, match=entry["uuid"]):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
-    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     assert (await attention(config))["oddities"]
 
 
 async def test_not_received_ignores_the_odd_row_of_another_document(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal never had the document. The odd row belongs to another submission."""
     api, invoice_id, submission = await stuck("drop")
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     (other,) = await sandbox.ledger()
     await sandbox.show_oddly(other["number"], internalId=7, dateTimeIssued=None)
     await settle_submission(
         config, company.id, submission, None, "Confirmed by the portal's support."
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
 
 async def test_received_adopts_a_document_of_an_unknown_type(
-    stuck: Any, start: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, start: StartService, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
@@ -240,12 +250,12 @@ async def test_received_adopts_a_document_of_an_unknown_type(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
-    await reaches(api, invoice_id, "Valid")
-    assert (await documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
+    await wait_for_status(api, invoice_id, "Valid")
+    assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
 async def test_an_adopted_submission_is_polled_for_its_outcome(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Polls for an outcome come before polls for later changes."""
     _, _, submission = await stuck("accept_then_drop")

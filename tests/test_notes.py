@@ -5,8 +5,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import line, note, record, valid_invoice
+from conftest import Client, Sandbox, until
+from kit import create_valid_invoice, get_invoice, line, note
 
 ONE = [
     line(
@@ -28,7 +28,7 @@ SELLER = {
 }
 
 
-async def noted(api: Any, invoice: int, **changes: Any) -> int:
+async def create_note(api: Client, invoice: int, **changes: Any) -> int:
     """Create a note against an invoice, and return the id of the note."""
     async with api.post(
         f"/api/invoices/{invoice}/adjustment-note", json=note(lineItems=ONE, **changes)
@@ -38,29 +38,29 @@ async def noted(api: Any, invoice: int, **changes: Any) -> int:
         return body["data"]["id"]
 
 
-async def note_record(api: Any, note_id: int) -> dict[str, Any]:
+async def get_note(api: Client, note_id: int) -> dict[str, Any]:
     async with api.get(f"/api/adjustment-notes/{note_id}") as response:
         return await response.json()
 
 
-async def send(api: Any, note_id: int) -> tuple[int, Any]:
+async def send(api: Client, note_id: int) -> tuple[int, Any]:
     async with api.post(f"/api/adjustment-notes/{note_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api: Any, note_id: int) -> tuple[int, Any]:
+async def cancel(api: Client, note_id: int) -> tuple[int, Any]:
     async with api.post(
         f"/api/adjustment-notes/{note_id}/cancel-latest-adjustment-note-submitted"
     ) as response:
         return response.status, await response.json()
 
 
-async def valid_note(api: Any, invoice: int, **changes: Any) -> int:
+async def create_valid_note(api: Client, invoice: int, **changes: Any) -> int:
     """Create a note against an invoice, submit it, and return its id once it is Valid."""
-    note_id = await noted(api, invoice, **changes)
+    note_id = await create_note(api, invoice, **changes)
     assert (await send(api, note_id))[0] == 200
     found = await until(
-        lambda: note_record(api, note_id), lambda found: found["status"] in ("Valid", "Invalid")
+        lambda: get_note(api, note_id), lambda found: found["status"] in ("Valid", "Invalid")
     )
     assert found["status"] == "Valid"
     return note_id
@@ -70,36 +70,36 @@ async def valid_note(api: Any, invoice: int, **changes: Any) -> int:
     "note_type, adjusted", [("CREDIT_NOTE", 150), ("DEBIT_NOTE", 250), ("REFUND_NOTE", 150)]
 )
 async def test_a_valid_note_adjusts_its_invoice_until_it_is_cancelled(
-    api: Any, note_type: str, adjusted: int
+    api: Client, note_type: str, adjusted: int
 ) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await valid_note(api, invoice, type=note_type)
-    assert (await record(api, invoice))["final_adjusted_amount"] == adjusted
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_valid_note(api, invoice, type=note_type)
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == adjusted
     assert await cancel(api, note_id) == (
         200,
         {"success": True, "message": "The submitted document has been cancelled."},
     )
-    assert (await record(api, invoice))["final_adjusted_amount"] == 200
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 200
 
 
 @pytest.mark.parametrize(
     "note_type, code", [("CREDIT_NOTE", "12"), ("DEBIT_NOTE", "13"), ("REFUND_NOTE", "14")]
 )
 async def test_a_note_against_a_self_billed_invoice_is_self_billed(
-    api: Any, sandbox: Sandbox, note_type: str, code: str
+    api: Client, sandbox: Sandbox, note_type: str, code: str
 ) -> None:
-    invoice = await valid_invoice(
+    invoice = await create_valid_invoice(
         api, type="SELF_BILLED_INVOICE", buyer=None, supplier=SELLER, lineItems=FOUR
     )
-    await valid_note(api, invoice, type=note_type, targetInvoiceType="SELF_BILLED_INVOICE")
+    await create_valid_note(api, invoice, type=note_type, targetInvoiceType="SELF_BILLED_INVOICE")
     assert [entry["type"] for entry in await sandbox.ledger()] == ["11", code]
 
 
 async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await noted(api, invoice)
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_note(api, invoice)
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
     expected = {
@@ -108,9 +108,9 @@ async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
     assert await send(api, note_id) == (400, expected)
 
 
-async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Any) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await valid_note(api, invoice)
+async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Client) -> None:
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_valid_note(api, invoice)
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert (
             response.status == 400
@@ -122,11 +122,11 @@ async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Any) -> No
 
 
 async def test_submitting_a_note_and_cancelling_its_invoice_are_exclusive(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     for _ in range(5):
-        invoice = await valid_invoice(api, lineItems=FOUR)
-        note_id = await noted(api, invoice)
+        invoice = await create_valid_invoice(api, lineItems=FOUR)
+        note_id = await create_note(api, invoice)
 
         async def cancel_invoice(invoice: int = invoice) -> tuple[int, Any]:
             async with api.post(
@@ -139,23 +139,23 @@ async def test_submitting_a_note_and_cancelling_its_invoice_are_exclusive(
 
 
 async def test_concurrent_credit_notes_cannot_exceed_the_invoice_amount(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice = await valid_invoice(api, lineItems=ONE)
-    first, second = await noted(api, invoice), await noted(api, invoice)
+    invoice = await create_valid_invoice(api, lineItems=ONE)
+    first, second = await create_note(api, invoice), await create_note(api, invoice)
     answers = await asyncio.gather(send(api, first), send(api, second))
     assert sorted(status for status, _ in answers) == [200, 400]
 
 
 async def test_a_note_is_cancelled_only_once_and_within_72_hours(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await noted(api, invoice)
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_note(api, invoice)
     none = "The latest submitted document of the adjustment note not found."
     assert await cancel(api, note_id) == (403, {"message": none})
     await send(api, note_id)
-    await until(lambda: note_record(api, note_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_note(api, note_id), lambda found: found["status"] == "Valid")
     await owner.execute(
         "update submitted_documents set submitted_at = submitted_at - interval '73 hours'"
     )
@@ -172,8 +172,8 @@ async def test_a_note_is_cancelled_only_once_and_within_72_hours(
     assert await cancel(api, note_id) == (403, {"message": closed})
 
 
-async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Any) -> None:
-    note_id = await valid_note(api, await valid_invoice(api, lineItems=FOUR))
+async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Client) -> None:
+    note_id = await create_valid_note(api, await create_valid_invoice(api, lineItems=FOUR))
     tail = (
         "please cancel first and try again. "
         "A submitted document can only be cancelled within 72 hours after submission"
@@ -190,14 +190,14 @@ async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Any) -> None
         }
 
 
-async def test_a_draft_note_is_updated_and_deleted(api: Any) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await noted(api, invoice)
+async def test_a_draft_note_is_updated_and_deleted(api: Client) -> None:
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_note(api, invoice)
     async with api.put(
         f"/api/adjustment-notes/{note_id}", json={"type": "DEBIT_NOTE", "lineItems": FOUR}
     ) as response:
         assert response.status == 200, await response.text()
-    found = await note_record(api, note_id)
+    found = await get_note(api, note_id)
     assert found["type"] == "DEBIT_NOTE" and found["legal_monetary_total"]["payableAmount"] == 200
     async with api.put(
         f"/api/adjustment-notes/{note_id}", json={"type": "CREDIT_NOTE", "adjustmentNoteCode": 0}
@@ -213,10 +213,10 @@ async def test_a_draft_note_is_updated_and_deleted(api: Any) -> None:
         }
 
 
-async def test_the_record_and_the_export_have_the_specified_members(api: Any) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    note_id = await noted(api, invoice, adjustmentNoteCode=7)
-    found = await note_record(api, note_id)
+async def test_the_record_and_the_export_have_the_specified_members(api: Client) -> None:
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    note_id = await create_note(api, invoice, adjustmentNoteCode=7)
+    found = await get_note(api, note_id)
     specified = (
         "id company_id invoice_id consolidated_invoice_id code type line_items issue_date status "
         "legal_monetary_total created_at updated_at"
@@ -231,15 +231,15 @@ async def test_the_record_and_the_export_have_the_specified_members(api: Any) ->
         export = await response.json()
         assert response.headers["Content-Disposition"].startswith("attachment")
     assert export["invoiceCodeWithPrefixAndDigits"] == "CN-00007" and export["code"] == 7
-    assert export["targetInvoiceCode"] == (await record(api, invoice))["invoice_code"]
+    assert export["targetInvoiceCode"] == (await get_invoice(api, invoice))["invoice_code"]
     assert export["targetConsolidatedInvoiceCode"] is None
     async with api.get("/api/adjustment-notes/export-all") as response:
         assert await response.json() == [export]
 
 
-async def test_notes_are_listed_newest_first_with_their_count(api: Any) -> None:
-    invoice = await valid_invoice(api, lineItems=FOUR)
-    ids = [await noted(api, invoice) for _ in range(3)]
+async def test_notes_are_listed_newest_first_with_their_count(api: Client) -> None:
+    invoice = await create_valid_invoice(api, lineItems=FOUR)
+    ids = [await create_note(api, invoice) for _ in range(3)]
     async with api.get("/api/adjustment-notes?per_page=2") as response:
         body = await response.json()
     assert [found["id"] for found in body["data"]] == ids[:0:-1] and body["meta"]["total"] == 3

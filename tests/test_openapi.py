@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conftest import Client
 from jsonschema import Draft202012Validator
-from kit import created, invoice, note, one_of_each_integration, open_integrations, valid_invoice
+from kit import (
+    create_integration_records,
+    create_invoice,
+    create_valid_invoice,
+    invoice,
+    note,
+    open_integrations,
+)
 
 from service import schema
 from service.api import pagination
@@ -31,19 +39,19 @@ def routes() -> set[tuple[str, str]]:
     }
 
 
-def described() -> set[tuple[str, str]]:
+def described_operations() -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in API["paths"].items() for method in methods}
 
 
-def every(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def iterate_objects(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (path, value) of every object within a description."""
     if isinstance(part, dict):
         yield path, part
         for name, member in part.items():
-            yield from every(member, f"{path}/{name}")
+            yield from iterate_objects(member, f"{path}/{name}")
     elif isinstance(part, list):
         for index, member in enumerate(part):
-            yield from every(member, f"{path}/{index}")
+            yield from iterate_objects(member, f"{path}/{index}")
 
 
 def resolve_reference(reference: str) -> Any:
@@ -53,7 +61,7 @@ def resolve_reference(reference: str) -> Any:
     return part
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolve(part: dict[str, Any]) -> dict[str, Any]:
     return resolve_reference(part["$ref"]) if "$ref" in part else part
 
 
@@ -68,11 +76,11 @@ def operations() -> list[dict[str, Any]]:
 
 
 def test_every_route_is_described() -> None:
-    assert routes() - described() == set()
+    assert routes() - described_operations() == set()
 
 
 def test_everything_described_is_a_route() -> None:
-    assert described() - routes() == set()
+    assert described_operations() - routes() == set()
 
 
 def test_every_body_has_its_schema_and_an_example() -> None:
@@ -89,7 +97,9 @@ def test_operations_are_unique() -> None:
 
 
 def test_every_reference_resolves() -> None:
-    references = {part["$ref"] for _, part in every(API) if isinstance(part.get("$ref"), str)}
+    references = {
+        part["$ref"] for _, part in iterate_objects(API) if isinstance(part.get("$ref"), str)
+    }
     assert references
     for reference in references:
         assert reference.startswith("#/"), reference
@@ -106,13 +116,13 @@ def test_every_operation_is_well_formed() -> None:
     for path, methods in API["paths"].items():
         named = set(re.findall(r"{(\w+)}", path))
         for _method, operation in methods.items():
-            parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+            parameters = [resolve(parameter) for parameter in operation.get("parameters", [])]
             assert {each["name"] for each in parameters if each["in"] == "path"} == named, path
             assert len({(each["name"], each["in"]) for each in parameters}) == len(parameters), path
             assert operation["summary"] and operation["tags"], path
             assert any(status.startswith("2") for status in operation["responses"]), path
             assert all(
-                resolved(response)["description"] for response in operation["responses"].values()
+                resolve(response)["description"] for response in operation["responses"].values()
             ), path
             schemes = {name for names in operation["security"] for name in names}
             assert schemes <= API["components"]["securitySchemes"].keys()
@@ -121,7 +131,7 @@ def test_every_operation_is_well_formed() -> None:
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation["operationId"])
 def test_examples_pass_their_schemas(operation: dict[str, Any]) -> None:
-    contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
+    contents = [operation.get("requestBody", {}), *map(resolve, operation["responses"].values())]
     for content in contents:
         for media in content.get("content", {}).values():
             examples = [example["value"] for example in media.get("examples", {}).values()]
@@ -144,13 +154,15 @@ def test_pages_have_the_described_limits(parameter: QueryParameter) -> None:
         assert (found == []) == is_valid, number
 
 
-async def call(api: Any, method: str, path: str, template: str, **request: Any) -> tuple[int, Any]:
+async def call(
+    api: Client, method: str, path: str, template: str, **request: Any
+) -> tuple[int, Any]:
     """Send a request, check the response against its description and return (status, body)."""
     async with api.request(method, path, **request) as response:
         status, text = response.status, await response.read()
         operation = API["paths"][template][method.lower()]
         assert str(status) in operation["responses"], (status, text)
-        declared = resolved(operation["responses"][str(status)])
+        declared = resolve(operation["responses"][str(status)])
         ours = API["components"]["headers"].keys() & response.headers.keys()
         assert ours <= declared["headers"].keys()
         if "content" not in declared:
@@ -163,7 +175,9 @@ async def call(api: Any, method: str, path: str, template: str, **request: Any) 
         return status, body
 
 
-async def test_lists_accept_the_described_parameters(api: Any, environment: dict[str, str]) -> None:
+async def test_lists_accept_the_described_parameters(
+    api: Client, environment: dict[str, str]
+) -> None:
     await open_integrations(api, environment)
     for operation in OPERATIONS:
         if pagination.PER_PAGE not in operation.query or "{" in operation.path:
@@ -171,7 +185,7 @@ async def test_lists_accept_the_described_parameters(api: Any, environment: dict
         parameters = {parameter.name: parameter for parameter in operation.query}
         assert parameters.keys() >= {"page", "per_page"}, operation.path
         for name, parameter in parameters.items():
-            accepted = resolved(parameter.schema)
+            accepted = resolve(parameter.schema)
             for value in accepted.get("enum", ["1" if name.endswith("page") else ""]):
                 path = f"{operation.path}?{name}={value}"
                 assert (await call(api, "GET", path, operation.path))[0] == 200, path
@@ -183,12 +197,12 @@ async def test_lists_accept_the_described_parameters(api: Any, environment: dict
                 assert body["message"] == message, path
 
 
-def closed(body: dict[str, Any], name: str) -> None:
+def assert_closed(body: dict[str, Any], name: str) -> None:
     """Assert that the schema names every member of a body."""
     assert set(body) <= set(API["components"]["schemas"][name]["properties"]), name
 
 
-async def test_responses_match_the_description(api: Any) -> None:
+async def test_responses_match_the_description(api: Client) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     status, answer = await call(api, "POST", invoices, invoices, json=invoice())
     assert status == 201
@@ -199,9 +213,9 @@ async def test_responses_match_the_description(api: Any) -> None:
     too_old = invoice(submitImmediately=True, issueDateTime="2024-01-01T00:00Z")
     assert (await call(api, "POST", invoices, invoices, json=too_old))[0] == 201
     status, page = await call(api, "GET", f"{invoices}?status=Draft&per_page=1&sort=code", invoices)
-    closed(page["meta"], "ListMeta")
+    assert_closed(page["meta"], "ListMeta")
     status, answer = await call(api, "GET", f"{invoices}/{invoice_id}", one)
-    closed(answer, "Invoice")
+    assert_closed(answer, "Invoice")
     assert (await call(api, "PUT", f"{invoices}/{invoice_id}", one, json={"isReady": True}))[
         0
     ] == 200
@@ -217,22 +231,24 @@ async def test_responses_match_the_description(api: Any) -> None:
     status, found = await call(
         api, "GET", f"{invoices}/{invoice_id}/submitted-documents", f"{one}/submitted-documents"
     )
-    closed(found[0], "SubmittedDocument")
+    assert_closed(found[0], "SubmittedDocument")
     status, export = await call(api, "GET", f"{invoices}/{invoice_id}/export", f"{one}/export")
-    closed(export, "InvoiceExport")
+    assert_closed(export, "InvoiceExport")
     assert (await call(api, "GET", f"{invoices}/export-all", f"{invoices}/export-all"))[0] == 200
 
 
-async def test_responses_on_notes_match_the_description(api: Any) -> None:
-    invoice_id = await valid_invoice(api)
+async def test_responses_on_notes_match_the_description(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
     place, one = f"/api/invoices/{invoice_id}/adjustment-note", "/api/adjustment-notes/{id}"
     status, answer = await call(
         api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note()
     )
     assert status == 201
     path = f"/api/adjustment-notes/{answer['data']['id']}"
-    closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
-    closed((await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport")
+    assert_closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
+    assert_closed(
+        (await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport"
+    )
     assert (await call(api, "GET", "/api/adjustment-notes", "/api/adjustment-notes"))[0] == 200
     assert (await call(api, "POST", f"{path}/submit-to-portal", f"{one}/submit-to-portal"))[
         0
@@ -240,10 +256,10 @@ async def test_responses_on_notes_match_the_description(api: Any) -> None:
     assert (await call(api, "DELETE", path, one))[0] == 403
 
 
-async def test_refusals_match_the_description(api: Any) -> None:
+async def test_refusals_match_the_description(api: Client) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
-    invoice_id = await created(api, **taken)
+    invoice_id = await create_invoice(api, **taken)
     cases = (
         (
             400,
@@ -291,8 +307,8 @@ async def test_refusals_match_the_description(api: Any) -> None:
         assert (await call(api, method, path, template, **request))[0] == status, (method, path)
 
 
-async def test_a_conditional_get_returns_304_as_described(api: Any) -> None:
-    path = f"/api/invoices/{await created(api)}"
+async def test_a_conditional_get_returns_304_as_described(api: Client) -> None:
+    path = f"/api/invoices/{await create_invoice(api)}"
     async with api.get(path) as response:
         etag = response.headers["ETag"]
     assert await call(api, "GET", path, "/api/invoices/{id}", headers={"If-None-Match": etag}) == (
@@ -302,10 +318,10 @@ async def test_a_conditional_get_returns_304_as_described(api: Any) -> None:
 
 
 async def test_integration_responses_match_the_description(
-    api: Any, environment: dict[str, str]
+    api: Client, environment: dict[str, str]
 ) -> None:
     account = await open_integrations(api, environment)
-    ids = await one_of_each_integration(api, environment, account)
+    ids = await create_integration_records(api, environment, account)
     for place, invoice_id in ids.items():
         path, one = f"{place}/{invoice_id}", f"{place}/{{id}}"
         async with api.get(path) as response:
@@ -325,14 +341,14 @@ async def test_integration_responses_match_the_description(
     assert (await call(api, "POST", users, users, headers={"Idempotency-Key": "x" * 256}))[0] == 400
 
 
-async def test_the_description_is_public_and_complete(api: Any) -> None:
+async def test_the_description_is_public_and_complete(api: Client) -> None:
     async with api.get("/api/openapi.json", headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == "application/json"
         assert await response.json() == API
 
 
-async def test_the_documentation_page_loads_nothing_external(api: Any) -> None:
+async def test_the_documentation_page_loads_nothing_external(api: Client) -> None:
     page = await _text(api, "/api/docs", "text/html")
     program = await _text(api, "/api/docs/docs.js", "text/javascript")
     looks = await _text(api, "/api/docs/docs.css", "text/css")
@@ -346,7 +362,7 @@ async def test_the_documentation_page_loads_nothing_external(api: Any) -> None:
     )
 
 
-async def test_the_documentation_page_forbids_inline_scripts(api: Any) -> None:
+async def test_the_documentation_page_forbids_inline_scripts(api: Client) -> None:
     async with api.get("/api/docs") as response:
         policy = dict(
             part.strip().split(" ", 1)
@@ -369,7 +385,7 @@ def test_two_schemas_with_one_name_are_refused() -> None:
         describe((), {**schema.ALL, "invoice": {"type": "object"}}, {})
 
 
-async def _text(api: Any, path: str, content_type: str) -> str:
+async def _text(api: Client, path: str, content_type: str) -> str:
     async with api.get(path, headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == content_type

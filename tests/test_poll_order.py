@@ -1,11 +1,11 @@
-"""Which polls come first: outcomes before later changes, and each company in turn."""
+"""The order of polls: outcomes before later changes, and every company in each round."""
 
 from typing import Any
 
 import asyncpg
 import pytest
-from conftest import until
-from kit import valid_invoice
+from conftest import Client, Company, until
+from kit import create_valid_invoice
 
 from service.commands.companies import insert_company
 from service.commands.serve import DEMO_COMPANY
@@ -13,17 +13,19 @@ from service.config import read_config
 from service.db.transactions import Database, connected_pool
 
 ADD = """
-insert into submissions (company_id, attempt_key, tin, body, on_absence, fence, state, has_outcome, first_sent_at, last_sent_at,
-       not_before)
-select $1, gen_random_uuid(), 'C', '', 'retry', 1, 'Accepted', $2, now(), now(), now() - $3 * interval '1 second' - n * interval '1 ms'
+insert into submissions
+       (company_id, attempt_key, tin, body, on_absence, fence, state, has_outcome, first_sent_at,
+        last_sent_at, not_before)
+select $1, gen_random_uuid(), 'C', '', 'retry', 1, 'Accepted', $2, now(),
+       now(), now() - $3 * interval '1 second' - n * interval '1 ms'
   from generate_series(1, $4::int) n
 """
 CLAIM = "select company_id, id, state from claim_submissions(interval '1 minute', $1)"
 
 
 @pytest.fixture
-async def companies(environment: dict[str, str], company: Any) -> list[int]:
-    """The ids of twelve companies."""
+async def companies(environment: dict[str, str], company: Company) -> list[int]:
+    """Return the ids of twelve companies."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         more = [
@@ -35,7 +37,7 @@ async def companies(environment: dict[str, str], company: Any) -> list[int]:
     return [company.id, *more]
 
 
-async def add(
+async def add_submissions(
     owner: asyncpg.Connection, company_id: int, count: int, seconds: int, has_outcome: bool = False
 ) -> None:
     """Add submissions of a company whose polls have been due for so many seconds."""
@@ -46,22 +48,22 @@ async def test_each_company_is_polled_before_one_is_polled_twice(
     owner: asyncpg.Connection, companies: list[int]
 ) -> None:
     busy, *others = companies
-    await add(owner, busy, 300, seconds=3600)
+    await add_submissions(owner, busy, 300, seconds=3600)
     for company_id in others[:7]:
-        await add(owner, company_id, 1, seconds=1)
+        await add_submissions(owner, company_id, 1, seconds=1)
     first = [row["company_id"] for row in await owner.fetch(CLAIM, 8)]
     assert sorted(first) == sorted([busy, *others[:7]])
     assert [row["company_id"] for row in await owner.fetch(CLAIM, 8)] == [busy] * 8
 
 
-async def test_a_new_poll_waits_for_no_backlog_of_many_companies(
+async def test_a_new_poll_does_not_wait_for_older_backlogs(
     owner: asyncpg.Connection, companies: list[int]
 ) -> None:
-    """More companies than places have a backlog that is older: each round is drawn among all companies."""
+    """More companies have a backlog than are polled in one round."""
     *busy, late = companies
     for company_id in busy:
-        await add(owner, company_id, 100, seconds=3600)
-    await add(owner, late, 1, seconds=1)
+        await add_submissions(owner, company_id, 100, seconds=3600)
+    await add_submissions(owner, late, 1, seconds=1)
     for _ in range(60):
         if late in [row["company_id"] for row in await owner.fetch(CLAIM, 8)]:
             return
@@ -71,27 +73,30 @@ async def test_a_new_poll_waits_for_no_backlog_of_many_companies(
 async def test_polls_for_an_outcome_come_before_polls_for_later_changes(
     owner: asyncpg.Connection, companies: list[int]
 ) -> None:
-    await add(owner, companies[0], 20, seconds=3600, has_outcome=True)
-    await add(owner, companies[1], 2, seconds=1)
+    await add_submissions(owner, companies[0], 20, seconds=3600, has_outcome=True)
+    await add_submissions(owner, companies[1], 2, seconds=1)
     assert [row["company_id"] for row in await owner.fetch(CLAIM, 2)] == [companies[1]] * 2
     assert [row["company_id"] for row in await owner.fetch(CLAIM, 50)] == [companies[0]] * 20
 
 
-async def test_a_submission_has_an_outcome_once_its_documents_do(
-    api: Any, owner: asyncpg.Connection
+async def test_a_submission_has_an_outcome_once_all_its_documents_have_one(
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     await until(lambda: owner.fetchval("select has_outcome from submissions"))
 
 
-async def test_the_next_poll_is_known_before_it_is_due(
+async def test_next_due_returns_the_seconds_until_the_next_poll(
     owner: asyncpg.Connection, companies: list[int]
 ) -> None:
-    seconds = "select extract(epoch from next_due())"
-    assert await owner.fetchval(seconds) is None
-    await add(owner, companies[0], 1, seconds=-600, has_outcome=True)
-    assert 0 < await owner.fetchval(seconds) <= 600
-    await add(owner, companies[1], 1, seconds=-60)
-    assert 0 < await owner.fetchval(seconds) <= 60
+
+    async def next_due() -> Any:
+        return await owner.fetchval("select extract(epoch from next_due())")
+
+    assert await next_due() is None
+    await add_submissions(owner, companies[0], 1, seconds=-600, has_outcome=True)
+    assert 0 < await next_due() <= 600
+    await add_submissions(owner, companies[1], 1, seconds=-60)
+    assert 0 < await next_due() <= 60
     await owner.execute("update submissions set lease_until = now() + interval '2 minutes'")
-    assert 60 < await owner.fetchval(seconds) <= 120
+    assert 60 < await next_due() <= 120

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from conftest import until
+from pytest_aiohttp.plugin import AiohttpServer
 from slow_tls import make_authority
 
 from service.config import Config, read_config
@@ -245,7 +246,7 @@ PROBLEM = {
 }
 
 
-def chunked(*chunks: bytes, **headers: Any) -> bytes:
+def respond_in_chunks(*chunks: bytes, **headers: Any) -> bytes:
     """Return a chunked 202 response without its last chunk."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     return http(202, body, Content_Length=None, Transfer_Encoding="chunked", **headers)
@@ -254,7 +255,7 @@ def chunked(*chunks: bytes, **headers: Any) -> bytes:
 def damaged_gzip() -> bytes:
     """Return a response whose first chunk unpacks to the receipt and whose second is invalid."""
     packer = zlib.compressobj(wbits=31)
-    return chunked(
+    return respond_in_chunks(
         packer.compress(RAW) + packer.flush(zlib.Z_SYNC_FLUSH),
         b"\xff" * 99,
         Content_Encoding="gzip",
@@ -294,8 +295,8 @@ SUBMITS = {
     "202 as text": (http(202, RECEIPT, "text/plain"), Unclear),
     "202 cut": (http(202, RECEIPT, length=9999), Unclear),
     "202 with a length too short": (http(202, RECEIPT, length=20), Unclear),
-    "202 in broken chunks": (chunked(RAW) + b"zz\r\n", Unclear),
-    "202 in chunks without an end": (chunked(RAW), Unclear),
+    "202 in broken chunks": (respond_in_chunks(RAW) + b"zz\r\n", Unclear),
+    "202 in chunks without an end": (respond_in_chunks(RAW), Unclear),
     "202 not gzip": (http(202, RECEIPT, Content_Encoding="gzip"), Unclear),
     "202 not JSON": (http(202, b"{nothing}"), Unclear),
     "202 not UTF-8": (http(202, b'{"submissionUid": "\xff"}'), Unclear),
@@ -534,7 +535,7 @@ class TlsPortal:
 
 
 @asynccontextmanager
-async def opened_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, TlsPortal]]:
+async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, TlsPortal]]:
     """Yield an open submission and its server. The login went to another server."""
     authority, server, identity = (
         make_authority(tmp_path),
@@ -560,13 +561,13 @@ async def test_an_open_submission_is_connected_and_writes_on_send(
     tmp_path: Path,
 ) -> None:
     checked = []
-    async with opened_over_tls(tmp_path) as (opened, server):
+    async with open_over_tls(tmp_path) as (opened, server):
         receipt = await opened.send(lambda: checked.append(server.received))
     assert receipt.uid == UID and checked == [b""] and server.received.startswith(b"POST ")
 
 
 async def test_an_abandoned_open_submission_writes_nothing(tmp_path: Path) -> None:
-    async with opened_over_tls(tmp_path) as (_, server):
+    async with open_over_tls(tmp_path) as (_, server):
         pass
     assert server.received == b""
 
@@ -575,7 +576,7 @@ async def test_an_open_submission_whose_check_raises_writes_nothing(tmp_path: Pa
     def refuse() -> None:
         raise NotSent("The process was held up.")
 
-    async with opened_over_tls(tmp_path) as (opened, server):
+    async with open_over_tls(tmp_path) as (opened, server):
         with pytest.raises(NotSent):
             await opened.send(refuse)
     assert server.received == b""
@@ -894,7 +895,7 @@ async def test_a_submission_can_be_rejected_as_a_whole() -> None:
         (http(200, RAW), [("INV-1", UUID)]),
         (http(202, receipt(submissionUid=7)), [("INV-1", UUID)]),
         (http(202, RAW + b" " * 1024 * 1024), [("INV-1", UUID)]),
-        (chunked(RAW), [("INV-1", UUID)]),
+        (respond_in_chunks(RAW), [("INV-1", UUID)]),
         (damaged_gzip(), [("INV-1", UUID)]),
         (http(500, RAW), []),
     ],
@@ -1013,11 +1014,11 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
-def upper(value: Any) -> Any:
+def convert_to_upper_case(value: Any) -> Any:
     """Return the same JSON with member names in upper case."""
     if isinstance(value, dict):
-        return {name.upper(): upper(member) for name, member in value.items()}
-    return [upper(item) for item in value] if isinstance(value, list) else value
+        return {name.upper(): convert_to_upper_case(member) for name, member in value.items()}
+    return [convert_to_upper_case(item) for item in value] if isinstance(value, list) else value
 
 
 async def read(operation: str, answer: dict[str, Any], *arguments: Any) -> Any:
@@ -1044,14 +1045,17 @@ async def test_member_names_of_a_document_are_case_insensitive() -> None:
         reason=None,
     )
     assert await read("details", whole, UUID) == expected
-    assert await read("details", upper(whole), UUID) == expected
+    assert await read("details", convert_to_upper_case(whole), UUID) == expected
 
 
 async def test_member_names_of_other_responses_are_case_insensitive() -> None:
-    async with portal_to(http(202, upper(RECEIPT))) as (portal, _):
+    async with portal_to(http(202, convert_to_upper_case(RECEIPT))) as (portal, _):
         assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
-    assert len((await read("submission", upper(state([document()])), UID)).documents) == 1
-    assert len(await read("search", upper(listing([document()])), NOW, NOW)) == 1
+    assert (
+        len((await read("submission", convert_to_upper_case(state([document()])), UID)).documents)
+        == 1
+    )
+    assert len(await read("search", convert_to_upper_case(listing([document()])), NOW, NOW)) == 1
     assert (
         await read("details", {"submissionUID": None, **document()}, UUID)
     ).submission_uid == UID
@@ -1155,7 +1159,7 @@ async def test_errors_of_invalid_steps_are_flattened_to_the_innermost() -> None:
 # Listings
 
 
-def numbered(number: int, **changes: Any) -> dict[str, Any]:
+def numbered_document(number: int, **changes: Any) -> dict[str, Any]:
     moment = (NOW + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
     return document(
         **{
@@ -1185,17 +1189,17 @@ def state(rows: list[Any], count: int | None = None, **changes: Any) -> dict[str
     }
 
 
-def paged(*answers: dict[str, Any]) -> Callable[[Request], bytes]:
+def respond_by_page(*answers: dict[str, Any]) -> Callable[[Request], bytes]:
     """Return a response function with one answer per page."""
     return lambda request: http(200, answers[int(request.query["pageNo"]) - 1], close=False)
 
 
-HUNDREDS = [[numbered(100 * page + row) for row in range(100)] for page in range(3)]
+HUNDREDS = [[numbered_document(100 * page + row) for row in range(100)] for page in range(3)]
 
 
 @pytest.mark.parametrize("operation", ["search", "recent"])
 async def test_a_listing_returns_all_pages_newest_first(operation: str) -> None:
-    act = paged(*(listing(rows, 3, 300) for rows in HUNDREDS))
+    act = respond_by_page(*(listing(rows, 3, 300) for rows in HUNDREDS))
     async with portal_to(act) as (portal, server):
         rows = await getattr(portal, operation)(TIN, NOW, NOW + timedelta(milliseconds=1500))
     assert [row.number for row in rows] == [f"INV-{number}" for number in reversed(range(300))]
@@ -1220,7 +1224,9 @@ async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
         whole = request.query["submissionDateTo"] == "2026-09-14T03:36:00Z"
         if whole and request.query["submissionDateFrom"] == "2026-09-14T03:26:00Z":
             return http(200, listing(HUNDREDS[0], 100, 10_000), close=False)
-        return http(200, listing([numbered(2 if whole else 1), numbered(3)]), close=False)
+        return http(
+            200, listing([numbered_document(2 if whole else 1), numbered_document(3)]), close=False
+        )
 
     async with portal_to(act, options={"rate_limiter": gate}) as (portal, _):
         rows = await portal.search(TIN, NOW, NOW + timedelta(minutes=10))
@@ -1274,7 +1280,7 @@ INCOMPLETE = {
 
 @pytest.mark.parametrize("given", INCOMPLETE.values(), ids=INCOMPLETE)
 async def test_a_listing_that_may_be_incomplete_is_unclear(given: list[dict[str, Any]]) -> None:
-    async with portal_to(paged(*given)) as (portal, _):
+    async with portal_to(respond_by_page(*given)) as (portal, _):
         with pytest.raises(Unclear):
             await portal.search(TIN, NOW, NOW + timedelta(1))
 
@@ -1310,14 +1316,14 @@ GROWN = [row for rows in HUNDREDS for row in rows]
 async def test_a_listing_that_grew_while_read_is_complete(
     given: list[dict[str, Any]], numbers: range
 ) -> None:
-    async with portal_to(paged(*given)) as (portal, _):
+    async with portal_to(respond_by_page(*given)) as (portal, _):
         rows = await portal.search(TIN, NOW, NOW + timedelta(1))
     assert {row.number for row in rows} == {f"INV-{number}" for number in numbers}
 
 
 @pytest.mark.parametrize("status", ["Archived", "", None, 7])
 async def test_an_unknown_status_does_not_affect_other_rows(status: str | int | None) -> None:
-    rows = [numbered(1), numbered(2, status=status), numbered(3)]
+    rows = [numbered_document(1), numbered_document(2, status=status), numbered_document(3)]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     assert [(row.number, row.status) for row in found] == [
         ("INV-3", "Submitted"),
@@ -1344,7 +1350,7 @@ async def test_an_unknown_status_does_not_affect_other_rows(status: str | int | 
     ],
 )
 async def test_an_unreadable_row_is_skipped_and_reported(changes: dict[str, Any]) -> None:
-    rows = [numbered(1), numbered(2, **changes)]
+    rows = [numbered_document(1), numbered_document(2, **changes)]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     (odd,) = found.odd
     assert [row.number for row in found] == ["INV-1"]
@@ -1370,21 +1376,23 @@ async def test_an_unreadable_row_is_skipped_and_reported(changes: dict[str, Any]
 async def test_an_invalid_optional_member_of_a_row_is_omitted(
     changes: dict[str, Any],
 ) -> None:
-    (row,) = await read("search", listing([numbered(1, **changes)]), NOW, NOW + timedelta(1))
+    (row,) = await read(
+        "search", listing([numbered_document(1, **changes)]), NOW, NOW + timedelta(1)
+    )
     assert row.number == "INV-1" and row.odd.uuid == row.uuid
     assert row.long_id is None if "longId" in changes else True
 
 
 async def test_unknown_members_of_a_row_are_ignored() -> None:
     (row,) = found = await read(
-        "search", listing([numbered(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1)
+        "search", listing([numbered_document(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1)
     )
     assert row.odd is None and found.odd == []
 
 
 @pytest.mark.parametrize("row", [None, 5, "INV-1", []])
 async def test_a_row_that_is_not_an_object_is_skipped(row: Any) -> None:
-    found = await read("search", listing([numbered(1), row]), NOW, NOW + timedelta(1))
+    found = await read("search", listing([numbered_document(1), row]), NOW, NOW + timedelta(1))
     assert len(found) == 1 and found.odd[0].number is None
 
 
@@ -1435,7 +1443,7 @@ async def test_a_search_without_a_time_zone_is_refused() -> None:
 
 async def test_a_submission_returns_the_documents_of_all_pages() -> None:
     pages = state(HUNDREDS[0], 120), state(HUNDREDS[1][:20], 120, overallStatus="Partially Valid")
-    async with portal_to(paged(*pages)) as (portal, server):
+    async with portal_to(respond_by_page(*pages)) as (portal, server):
         found = await portal.submission(TIN, UID)
     assert (found.uid, found.overall, len(found.documents)) == (UID, "partiallyvalid", 120)
     assert found.received_at == datetime(2026, 9, 14, 3, 26, 2, tzinfo=UTC)
@@ -1452,7 +1460,7 @@ async def test_a_submission_returns_the_documents_of_all_pages() -> None:
     ],
 )
 async def test_an_incomplete_submission_is_unclear(pages: list[dict[str, Any]]) -> None:
-    async with portal_to(paged(*pages)) as (portal, _):
+    async with portal_to(respond_by_page(*pages)) as (portal, _):
         with pytest.raises(Unclear):
             await portal.submission(TIN, UID)
 
@@ -1543,7 +1551,9 @@ def test_sightings_in_hostile_bytes_take_linear_time() -> None:
 # The sandbox
 
 
-async def test_a_document_passes_through_the_sandbox(tmp_path: Path, aiohttp_server: Any) -> None:
+async def test_a_document_passes_through_the_sandbox(
+    tmp_path: Path, aiohttp_server: AiohttpServer
+) -> None:
     sandbox = pytest.importorskip("service.sandbox.app")
     settings = pytest.importorskip("service.sandbox.settings").Settings(
         state=str(tmp_path / "state"),
@@ -1562,6 +1572,7 @@ async def test_a_document_passes_through_the_sandbox(tmp_path: Path, aiohttp_ser
         sent = await portal.submit(TIN, fresh_submission("INV-7"))
         assert sent.accepted.keys() == {"INV-7"} and not sent.rejected
         uuid = sent.accepted["INV-7"]
+        assert sent.uid
         found = await portal.submission(TIN, sent.uid)
         assert (found.overall, found.documents[0].status) == ("valid", "Valid")
         assert (await portal.details(TIN, uuid)).long_id == found.documents[0].long_id

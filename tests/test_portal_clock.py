@@ -4,11 +4,10 @@ import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from conftest import Sandbox, until
-from kit import created, reaches, record, submitted
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import create_invoice, get_invoice, submit, wait_for_status
 
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
@@ -24,31 +23,31 @@ DIFFERENCE = (
 @pytest.mark.parametrize("seconds", [-75, 75])
 @pytest.mark.parametrize("operation", ["login", "submission"])
 async def test_a_single_wrong_date_does_not_stop_sending(
-    api: Any, sandbox: Sandbox, operation: str, seconds: int
+    api: Client, sandbox: Sandbox, operation: str, seconds: int
 ) -> None:
     await sandbox.fault(operation, "wrong_date", seconds=seconds)
     for _ in range(2):
-        invoice_id = await created(api)
-        assert (await submitted(api, invoice_id))[0] == 200
-        await reaches(api, invoice_id, "Valid")
+        invoice_id = await create_invoice(api)
+        assert (await submit(api, invoice_id))[0] == 200
+        await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_a_wrong_portal_clock_stops_sending_until_corrected(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False)  # nothing else calls the portal
     portal = api.app[SUBMISSION_CONTEXT].portal
     await sandbox.move_clock(75)
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     (error,) = body["errors"]
     assert status == 400 and error["code"] == "ClocksApart"
     (seconds,) = re.findall(DIFFERENCE, error["message"])
     assert 70 <= int(seconds) <= 80
-    assert (await record(api, invoice_id))["status"] == "Draft" and not await sandbox.ledger()
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft" and not await sandbox.ledger()
     assert portal.clocks_apart_since is not None
     await sandbox.move_clock(-75)
-    await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] == 200)
+    await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
     assert (await sandbox.calls())["calls"] == {"login": 1, "submit": 1}
     assert portal.clocks_apart_since is None
 

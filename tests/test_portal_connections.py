@@ -6,8 +6,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Sandbox, make_company, until
-from kit import created, record, submitted
+from conftest import Company, Sandbox, StartService, make_company, until
+from kit import create_invoice, get_invoice, submit
 from test_portal_client import TIN, http, portal_to, silent
 
 from service.portal.connections import FairConnections, NoConnectionFree
@@ -144,7 +144,7 @@ async def test_clients_of_one_session_share_the_connections() -> None:
 
 
 async def test_hanging_requests_of_one_company_do_not_block_another(
-    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     """40 requests of one company hang. Another company submits meanwhile."""
     bounds = {
@@ -154,16 +154,16 @@ async def test_hanging_requests_of_one_company_do_not_block_another(
     }
     api = await start(company, background=False, **bounds)
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
-    hanging = [await created(api) for _ in range(40)]
+    hanging = [await create_invoice(api) for _ in range(40)]
     for invoice_id in hanging:
-        number = f"INV-{int((await record(api, invoice_id))['invoice_code']):05}"
+        number = f"INV-{int((await get_invoice(api, invoice_id))['invoice_code']):05}"
         await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
-    tasks = [asyncio.create_task(submitted(api, invoice_id)) for invoice_id in hanging]
+    tasks = [asyncio.create_task(submit(api, invoice_id)) for invoice_id in hanging]
     await until(lambda: _sent(sandbox), lambda count: count >= 21)
     async with aiohttp.ClientSession(
         api.make_url(""), headers={"X-API-Key": other.key}
     ) as neighbour:
-        assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+        assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
     assert sum(not task.done() for task in tasks) >= 21
     assert {status for status, _ in await asyncio.gather(*tasks)} == {400}
 

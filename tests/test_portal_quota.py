@@ -7,15 +7,20 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import answered, created, record, submitted
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import create_invoice, get_invoice, request_json, submit
 from processes import Service
-from test_batches import AUTOMATIC, once_each, reach, ready, sent
+from test_batches import (
+    AUTOMATIC,
+    count_submits,
+    create_ready,
+    is_sent_once_each,
+    wait_for_statuses,
+)
 from test_validations import TIN
 
 from service.config import read_config
@@ -36,7 +41,9 @@ LATER = """update portal_buckets
 
 
 @pytest.fixture
-async def limited_api(database: str, sandbox: Sandbox, start: Any, company: Any) -> Any:
+async def limited_api(
+    database: str, sandbox: Sandbox, start: StartService, company: Company
+) -> Client:
     """A service without background work that is limited to half of the portal's rates."""
     await sandbox.settings(rate_scale=0.5)
     return await start(company, background=False, PORTAL_RATE_SCALE="0.5")
@@ -310,7 +317,7 @@ def test_a_scaled_quota_is_at_least_one_request() -> None:
 
 
 async def test_two_processes_share_one_token_bucket(
-    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     await sandbox.settings(rate_scale=1)
     pair = [
@@ -329,7 +336,8 @@ async def test_two_processes_share_one_token_bucket(
                     for number in range(45)
                 ]
                 asked = [
-                    answered(client, "POST", "/api/validation/tin", json=body) for body in bodies
+                    request_json(client, "POST", "/api/validation/tin", json=body)
+                    for body in bodies
                 ]
                 answers += await asyncio.gather(*asked)
     finally:
@@ -341,59 +349,67 @@ async def test_two_processes_share_one_token_bucket(
 
 
 async def test_an_interactive_submit_may_exceed_the_background_share(
-    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    limited_api: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     await owner.execute(AUTOMATIC)
-    (waiting,) = await ready(limited_api, 1)
-    alone = [await created(limited_api) for _ in range(6)]
+    (waiting,) = await create_ready(limited_api, 1)
+    alone = [await create_invoice(limited_api) for _ in range(6)]
     await spend(owner, "submit", 45)
     await start(company, PORTAL_RATE_SCALE="0.5")
     for invoice_id in alone[:5]:
-        assert (await submitted(limited_api, invoice_id))[0] == 200
-    status, body = await submitted(limited_api, alone[5])
+        assert (await submit(limited_api, invoice_id))[0] == 200
+    status, body = await submit(limited_api, alone[5])
     assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
-    assert (await record(limited_api, alone[5]))["status"] == "Draft"
-    assert (await record(limited_api, waiting))["status"] == "Submitting"
-    assert await sent(sandbox) == 5
+    assert (await get_invoice(limited_api, alone[5]))["status"] == "Draft"
+    assert (await get_invoice(limited_api, waiting))["status"] == "Submitting"
+    assert await count_submits(sandbox) == 5
     claims = await owner.fetchval("select max(claims) from submissions where state = 'Queued'")
     assert claims is not None and claims <= 1
     await owner.execute(LATER, timedelta(seconds=66))
     await start(company, PORTAL_RATE_SCALE="0.5")
-    assert await reach(owner, [waiting], "Valid") == {"Valid": 1}
+    assert await wait_for_statuses(owner, [waiting], "Valid") == {"Valid": 1}
 
 
 async def test_an_interactive_submit_waits_briefly_for_a_token(
-    limited_api: Any, owner: asyncpg.Connection
+    limited_api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await created(limited_api)
+    invoice_id = await create_invoice(limited_api)
     await spend(owner, "submit", 50, ago=64)
-    assert (await submitted(limited_api, invoice_id))[0] == 200
+    assert (await submit(limited_api, invoice_id))[0] == 200
 
 
 async def test_the_retry_after_of_the_portal_is_respected(
-    limited_api: Any, sandbox: Sandbox
+    limited_api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "throttle", retry_after=600)
-    ids = [await created(limited_api) for _ in range(3)]
+    ids = [await create_invoice(limited_api) for _ in range(3)]
     for invoice_id in ids:
-        status, body = await submitted(limited_api, invoice_id)
+        status, body = await submit(limited_api, invoice_id)
         assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
-    assert await sent(sandbox) == 1
+    assert await count_submits(sandbox) == 1
 
 
 async def test_a_listing_of_several_pages_stays_within_the_quota(
-    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    limited_api: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     """The absence of lost documents is confirmed over two pages, with the portal's pause."""
     await owner.execute(AUTOMATIC)
-    ids = await ready(limited_api, 130)
+    ids = await create_ready(limited_api, 130)
     await sandbox.settings(rate_scale=10)
     await start(company, PORTAL_RATE_SCALE="10")
-    await reach(owner, ids, "Valid")
+    await wait_for_statuses(owner, ids, "Valid")
     await sandbox.fault("submit", "drop")
-    lost = await ready(limited_api, 2)
-    await reach(owner, lost, "Valid")
-    assert await once_each(sandbox, ids + lost)
+    lost = await create_ready(limited_api, 2)
+    await wait_for_statuses(owner, lost, "Valid")
+    assert await is_sent_once_each(sandbox, ids + lost)
     assert "429" not in str((await sandbox.calls())["answers"])
 
 
@@ -414,8 +430,10 @@ async def test_two_token_buckets_are_waited_for_together(
     assert times[1] - times[0] > 0.3  # 1.5 seconds, but shorter on a busy machine
 
 
-async def test_a_rate_scale_of_zero_disables_the_quota(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_rate_scale_of_zero_disables_the_quota(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     assert api.app[app_keys.CONFIG].portal_rate_scale == 0
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
     assert await owner.fetchval("select count(*) from portal_buckets") == 0

@@ -13,24 +13,24 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_sandbox import Portal, element, put
 from kit import (
     GENEROUS,
-    answered,
     buyer,
-    cancelled,
-    created,
-    documents,
+    cancel_latest,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    create_valid_invoice,
+    get_documents,
     invoice,
     line,
     note,
     now,
-    one_of_each,
-    posted,
-    reaches,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
 from sources import GOLDEN, ISSUER, ISSUERS
 
@@ -64,7 +64,7 @@ def without(member: str, **changes: Any) -> dict[str, Any]:
     return party
 
 
-def located(**changes: Any) -> dict[str, Any]:
+def buyer_at(**changes: Any) -> dict[str, Any]:
     return buyer(address={**buyer()["address"], **changes})
 
 
@@ -179,7 +179,7 @@ ROWS = (
         "/lineItems/0/taxDetails/0/taxType",
         store=store_json("line_items", "0,taxDetails,0,taxType", "09"),
     ),
-    Row("CV317", "/buyer/address/state", {"buyer": located(state="17")}),
+    Row("CV317", "/buyer/address/state", {"buyer": buyer_at(state="17")}),
     Row("CV317", "/company/state", store="update companies set state = '17'"),
     Row(
         "ERR206",
@@ -226,9 +226,9 @@ ROWS = (
         refused=UNCODED,
     ),
     Row(
-        "Format", "/buyer/address/zipCode", {"buyer": located(zipCode="MY-40150")}, refused=UNCODED
+        "Format", "/buyer/address/zipCode", {"buyer": buyer_at(zipCode="MY-40150")}, refused=UNCODED
     ),
-    Row("Format", "/buyer/address/zipCode", {"buyer": located(zipCode="401500")}, refused=UNCODED),
+    Row("Format", "/buyer/address/zipCode", {"buyer": buyer_at(zipCode="401500")}, refused=UNCODED),
     Row(
         "Format",
         "/company/zip_code",
@@ -289,10 +289,10 @@ def row_name(row: Row) -> str:
 
 
 async def check(
-    api: Any, record_id: int, place: str = "/api/invoices", **body: Any
+    api: Client, record_id: int, place: str = "/api/invoices", **body: Any
 ) -> dict[str, Any]:
     """Return the preflight report of a record."""
-    status, report = await answered(api, "POST", f"{place}/{record_id}/preflight", json=body)
+    status, report = await request_json(api, "POST", f"{place}/{record_id}/preflight", json=body)
     assert status == 200, report
     assert report["ready"] is (report["errors"] == [])
     return report
@@ -304,7 +304,7 @@ def places(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def portal(sandbox: Sandbox, company: Any) -> Portal:
+async def portal(sandbox: Sandbox, company: Company) -> Portal:
     """A client of the sandbox that is logged in as the company."""
     return await Portal(sandbox.client).login(taxpayer="C20880050010")
 
@@ -320,7 +320,7 @@ async def refusals(portal: Portal, root: dict[str, Any]) -> set[str | None]:
 
 
 async def build(
-    environment: dict[str, str], company: Any, invoice_id: int, row: Row
+    environment: dict[str, str], company: Company, invoice_id: int, row: Row
 ) -> dict[str, Any]:
     """Build the document of a record without checks, and apply the change of the row."""
     async with (
@@ -353,15 +353,15 @@ async def build(
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
 async def test_preflight_names_every_violation_that_the_portal_refuses(
-    api: Any,
+    api: Client,
     owner: asyncpg.Connection,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     portal: Portal,
     row: Row,
 ) -> None:
     body = json.loads(json.dumps(invoice(**row.body)))
-    invoice_id = await created(api, **body)
+    invoice_id = await create_invoice(api, **body)
     if row.store:
         await owner.execute(row.store)
     report = await check(api, invoice_id)
@@ -369,7 +369,7 @@ async def test_preflight_names_every_violation_that_the_portal_refuses(
     assert await refusals(portal, await build(environment, company, invoice_id, row)) == (
         row.refused or {row.code}
     )
-    status, answer = await submitted(api, invoice_id)
+    status, answer = await submit(api, invoice_id)
     assert status == 400 and places(answer) == places(report)
     if patch := report["errors"][0].get("patch"):
         await apply_patch(api, invoice_id, body, patch)
@@ -377,10 +377,10 @@ async def test_preflight_names_every_violation_that_the_portal_refuses(
 
 
 async def apply_patch(
-    api: Any, invoice_id: int, body: dict[str, Any], patch: list[dict[str, Any]]
+    api: Client, invoice_id: int, body: dict[str, Any], patch: list[dict[str, Any]]
 ) -> None:
     """Apply a patch to the invoice or the company, and send the result."""
-    whole = patched(
+    whole = apply_json_patch(
         {
             **body,
             "company": {
@@ -399,17 +399,17 @@ async def apply_patch(
         if any(f"/{name}" in each["path"] for each in patch)
     }
     if patch[0]["path"].startswith("/company/"):
-        status, answer = await answered(api, "PUT", "/api/companies", json=changes)
+        status, answer = await request_json(api, "PUT", "/api/companies", json=changes)
     else:
-        status, answer = await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=whole)
+        status, answer = await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=whole)
     assert status == 200, answer
 
 
-async def company_of(api: Any) -> dict[str, Any]:
-    return (await answered(api, "GET", "/api/companies"))[1]["data"]
+async def company_of(api: Client) -> dict[str, Any]:
+    return (await request_json(api, "GET", "/api/companies"))[1]["data"]
 
 
-def patched(whole: Any, patch: list[dict[str, Any]]) -> Any:
+def apply_json_patch(whole: Any, patch: list[dict[str, Any]]) -> Any:
     """Return a copy of a value with a JSON Patch applied (RFC 6902: add, replace and remove)."""
     whole = copy.deepcopy(whole)
     for step in patch:
@@ -431,9 +431,9 @@ def patched(whole: Any, patch: list[dict[str, Any]]) -> Any:
 
 @pytest.mark.parametrize("row", NEVER, ids=row_name)
 async def test_the_portal_refuses_violations_that_no_request_can_cause(
-    api: Any, environment: dict[str, str], company: Any, portal: Portal, row: Row
+    api: Client, environment: dict[str, str], company: Company, portal: Portal, row: Row
 ) -> None:
-    invoice_id = await created(api, **row.body)
+    invoice_id = await create_invoice(api, **row.body)
     assert places(await check(api, invoice_id)) == []
     assert await refusals(portal, await build(environment, company, invoice_id, row)) == (
         row.refused or {row.code}
@@ -441,49 +441,53 @@ async def test_the_portal_refuses_violations_that_no_request_can_cause(
 
 
 @pytest.mark.parametrize("code", ["022", "004"])
-async def test_a_sale_to_the_general_public_needs_classification_004(api: Any, code: str) -> None:
-    invoice_id = await created(
+async def test_a_sale_to_the_general_public_needs_classification_004(
+    api: Client, code: str
+) -> None:
+    invoice_id = await create_invoice(
         api, buyer={"type": "GENERAL_PUBLIC"}, lineItems=[line(classifications=[code])]
     )
     report = await check(api, invoice_id)
     assert report["ready"] is (code == "004")
-    assert (await submitted(api, invoice_id))[0] == (200 if report["ready"] else 400)
+    assert (await submit(api, invoice_id))[0] == (200 if report["ready"] else 400)
 
 
 # Rules that depend on other records
 
 
-async def test_a_document_with_the_same_identity_is_a_duplicate(api: Any, portal: Portal) -> None:
+async def test_a_document_with_the_same_identity_is_a_duplicate(
+    api: Client, portal: Portal
+) -> None:
     at = now(minutes=5)
-    invoice_id = await valid_invoice(api, code=77, issueDateTime=at)
-    sent = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
-    assert (await cancelled(api, invoice_id))[0] == 200
-    assert (await answered(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
-    again = await created(
+    invoice_id = await create_valid_invoice(api, code=77, issueDateTime=at)
+    sent = (await request_json(api, "GET", f"/api/invoices/{invoice_id}"))[1]
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    assert (await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+    again = await create_invoice(
         api, code=77, issueDateTime=at, lineItems=[line(description="Coffee beans, 2 kg")]
     )
     report = await check(api, again)
     assert places(report) == [("DV302", "/issueDateTime")] and sent["status"] == "Valid"
     root = json.loads(json.dumps(report["document"]))
     assert await refusals(portal, root) == {"DV302"}
-    status, answer = await answered(
+    status, answer = await request_json(
         api,
         "PUT",
         f"/api/invoices/{again}",
-        json=patched({"issueDateTime": at}, report["errors"][0]["patch"]),
+        json=apply_json_patch({"issueDateTime": at}, report["errors"][0]["patch"]),
     )
     assert status == 200, answer
     assert places(await check(api, again)) == []
-    assert (await submitted(api, again))[0] == 200
-    await reaches(api, again, "Valid")
+    assert (await submit(api, again))[0] == 200
+    await wait_for_status(api, again, "Valid")
 
 
-async def test_duplicates_are_refused_for_two_hours(api: Any, owner: asyncpg.Connection) -> None:
+async def test_duplicates_are_refused_for_two_hours(api: Client, owner: asyncpg.Connection) -> None:
     at = now(minutes=5)
-    invoice_id = await valid_invoice(api, code=78, issueDateTime=at)
-    await cancelled(api, invoice_id)
-    await answered(api, "DELETE", f"/api/invoices/{invoice_id}")
-    again = await created(api, code=78, issueDateTime=at)
+    invoice_id = await create_valid_invoice(api, code=78, issueDateTime=at)
+    await cancel_latest(api, invoice_id)
+    await request_json(api, "DELETE", f"/api/invoices/{invoice_id}")
+    again = await create_invoice(api, code=78, issueDateTime=at)
     ago = "update submitted_documents set validated_at = clock_timestamp() - interval '{}'"
     await owner.execute(ago.format("1 hour 59 minutes"))
     assert places(await check(api, again)) == [("DV302", "/issueDateTime")]
@@ -491,11 +495,11 @@ async def test_duplicates_are_refused_for_two_hours(api: Any, owner: asyncpg.Con
     assert places(await check(api, again)) == []
 
 
-async def a_note(api: Any, **changes: Any) -> tuple[int, int]:
+async def create_note(api: Client, **changes: Any) -> tuple[int, int]:
     """Create a Valid invoice and a note against it, and return both ids."""
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     return invoice_id, (
-        await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**changes))
+        await create_record(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**changes))
     )["id"]
 
 
@@ -503,19 +507,19 @@ NOTES = "/api/adjustment-notes"
 
 
 async def test_a_note_needs_a_valid_target(
-    api: Any, environment: dict[str, str], company: Any, portal: Portal
+    api: Client, environment: dict[str, str], company: Company, portal: Portal
 ) -> None:
-    invoice_id, noted = await a_note(api)
+    invoice_id, noted = await create_note(api)
     ready = await check(api, noted, NOTES)
     assert ready["ready"] and ready["document"]["Invoice"][0]["InvoiceTypeCode"][0]["_"] == "02"
-    assert (await cancelled(api, invoice_id))[0] == 200
+    assert (await cancel_latest(api, invoice_id))[0] == 200
     report = await check(api, noted, NOTES)
     assert places(report) == [("DR303", "/targetInvoiceType")] and report["document"] is None
     assert await refusals(portal, json.loads(json.dumps(ready["document"]))) == {"DR303"}
 
 
-async def test_the_portal_refuses_a_note_with_another_buyer(api: Any, portal: Portal) -> None:
-    _, noted = await a_note(api)
+async def test_the_portal_refuses_a_note_with_another_buyer(api: Client, portal: Portal) -> None:
+    _, noted = await create_note(api)
     report = await check(api, noted, NOTES)
     assert report["ready"]
     other = put(
@@ -528,10 +532,10 @@ async def test_the_portal_refuses_a_note_with_another_buyer(api: Any, portal: Po
 
 
 async def test_a_note_needs_the_issuer_of_its_target(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    _, noted = await a_note(api)
-    assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
+    _, noted = await create_note(api)
+    assert (await request_json(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
         0
     ] == 200
     await owner.execute("update companies set tin_verified_at = now()")
@@ -541,8 +545,8 @@ async def test_a_note_needs_the_issuer_of_its_target(
     assert await refusals(portal, report["document"]) == {"Error06"}
 
 
-async def test_the_issue_time_of_a_note_has_its_own_path(api: Any) -> None:
-    _, noted = await a_note(api, adjustmentNoteIssueDate=now(hours=73))
+async def test_the_issue_time_of_a_note_has_its_own_path(api: Client) -> None:
+    _, noted = await create_note(api, adjustmentNoteIssueDate=now(hours=73))
     (error,) = (await check(api, noted, NOTES))["errors"]
     assert (error["code"], error["path"]) == ("CF321", "/adjustmentNoteIssueDate")
     assert [(each["op"], each["path"]) for each in error["patch"]] == [
@@ -550,11 +554,15 @@ async def test_the_issue_time_of_a_note_has_its_own_path(api: Any) -> None:
     ]
 
 
-async def test_a_note_above_the_remaining_amount_is_an_error(api: Any) -> None:
-    invoice_id, former = await a_note(api, lineItems=[line()])
-    noted = (await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note()))["id"]
+async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> None:
+    invoice_id, former = await create_note(api, lineItems=[line()])
+    noted = (await create_record(api, f"/api/invoices/{invoice_id}/adjustment-note", **note()))[
+        "id"
+    ]
     assert places(await check(api, noted, NOTES)) == []
-    assert (await answered(api, "POST", f"{NOTES}/{former}/submit-to-portal", json={}))[0] == 200
+    assert (await request_json(api, "POST", f"{NOTES}/{former}/submit-to-portal", json={}))[
+        0
+    ] == 200
     assert places(await check(api, noted, NOTES)) == [("Amount", "/lineItems")]
 
 
@@ -573,24 +581,26 @@ WAITING = {
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
-async def test_a_good_body_is_ready_and_becomes_valid(api: Any, name: str) -> None:
+async def test_a_good_body_is_ready_and_becomes_valid(api: Client, name: str) -> None:
     """Members that a creation may omit are filled in."""
     body = json.loads(GOOD[name].read_text())
     for who in {"buyer", "supplier"} & body.keys():
         body[who] = {**buyer(), **body[who]}
     body["lineItems"] = [{**line(), **each} for each in body["lineItems"]]
     fresh = {"issueDateTime": now(), "submitImmediately": False, "isReady": False}
-    agreed = await posted(api, "/api/invoices", **{**body, **fresh})
+    agreed = await create_record(api, "/api/invoices", **{**body, **fresh})
     await assert_preflight_agrees(api, agreed["id"], WAITING.get(name, set()))
 
 
-async def assert_preflight_agrees(api: Any, invoice_id: int, codes: Set[str] = frozenset()) -> None:
+async def assert_preflight_agrees(
+    api: Client, invoice_id: int, codes: Set[str] = frozenset()
+) -> None:
     """Assert the codes of preflight and, without any, that the portal finds the document Valid."""
     report = await check(api, invoice_id)
     assert {each["code"] for each in report["errors"]} == codes, report["errors"]
     if not codes:
-        assert (await submitted(api, invoice_id))[0] == 200
-        await reaches(api, invoice_id, "Valid")
+        assert (await submit(api, invoice_id))[0] == 200
+        await wait_for_status(api, invoice_id, "Valid")
 
 
 INVOICES = [
@@ -600,20 +610,22 @@ INVOICES = [
 
 @pytest.mark.parametrize("name", INVOICES)
 async def test_a_golden_document_is_ready_and_becomes_valid(
-    environment: dict[str, str], start: Any, name: str
+    environment: dict[str, str], start: StartService, name: str
 ) -> None:
     api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
     body = json.loads(json_codec.dumps(GOLDEN[name]))
-    invoice_id = (await posted(api, "/api/invoices", code=1, issueDateTime=now(), **body))["id"]
+    invoice_id = (await create_record(api, "/api/invoices", code=1, issueDateTime=now(), **body))[
+        "id"
+    ]
     await assert_preflight_agrees(api, invoice_id)
 
 
 async def test_the_document_of_a_preflight_is_the_one_that_is_sent(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     report = await check(api, invoice_id)
-    await submitted(api, invoice_id)
+    await submit(api, invoice_id)
     (listed,) = await sandbox.ledger()
     body = json.loads(await sandbox_source(sandbox, listed["uuid"]))
     assert body == report["document"]
@@ -629,19 +641,21 @@ async def sandbox_source(sandbox: Sandbox, uuid: str) -> str:
 
 
 async def test_preflight_changes_and_sends_nothing(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api, buyer=without("contactNumber"))
-    before = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
+    invoice_id = await create_invoice(api, buyer=without("contactNumber"))
+    before = (await request_json(api, "GET", f"/api/invoices/{invoice_id}"))[1]
     counts = await owner.fetch("select count(*) from events")
     await check(api, invoice_id)
-    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1] == before
+    assert (await request_json(api, "GET", f"/api/invoices/{invoice_id}"))[1] == before
     assert await owner.fetch("select count(*) from events") == counts
-    assert await documents(api, invoice_id) == [] and await sandbox.ledger() == []
+    assert await get_documents(api, invoice_id) == [] and await sandbox.ledger() == []
 
 
-async def test_a_document_is_checked_as_of_a_date(api: Any) -> None:
-    invoice_id = await created(api, issueDateTime="2026-04-29T12:00:00Z", buyer=located(state="17"))
+async def test_a_document_is_checked_as_of_a_date(api: Client) -> None:
+    invoice_id = await create_invoice(
+        api, issueDateTime="2026-04-29T12:00:00Z", buyer=buyer_at(state="17")
+    )
     assert places(await check(api, invoice_id, at="2026-04-29T12:30:00Z")) == []
     assert places(await check(api, invoice_id, at="2026-04-30T12:30:00+08:00")) == [
         ("CV317", "/buyer/address/state")
@@ -650,29 +664,29 @@ async def test_a_document_is_checked_as_of_a_date(api: Any) -> None:
     assert set(places(late)) == {("CV317", "/buyer/address/state"), ("CF321", "/issueDateTime")}
 
 
-async def test_an_invalid_calendar_date_is_refused(api: Any) -> None:
-    invoice_id = await created(api)
-    status, body = await answered(
+async def test_an_invalid_calendar_date_is_refused(api: Client) -> None:
+    invoice_id = await create_invoice(api)
+    status, body = await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
     )
     assert status == 422 and [each["path"] for each in body["errors"]] == ["/at"]
 
 
-async def test_a_submitted_record_is_an_error_of_its_own(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submitted_record_is_an_error_of_its_own(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     report = await check(api, invoice_id)
     assert places(report) == [("AlreadySubmitted", "")] and report["document"]
 
 
 async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
-    start: Any, company: Any
+    start: StartService, company: Company
 ) -> None:
     api = await start(company, **GENEROUS)
-    family = await one_of_each(api)
+    family = await create_one_of_each(api)
     consolidated = family["/api/consolidated-invoices"]
-    record = (await answered(api, "GET", f"/api/consolidated-invoices/{consolidated}"))[1]
+    record = (await request_json(api, "GET", f"/api/consolidated-invoices/{consolidated}"))[1]
     (member,) = record["invoice_ids"]
     assert ("Consolidated", "") in places(await check(api, member))
     report = await check(api, consolidated, "/api/consolidated-invoices")
@@ -684,12 +698,12 @@ async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
 
 
 @pytest.mark.parametrize("place", ["/api/invoices", NOTES, "/api/consolidated-invoices"])
-async def test_an_unknown_record_is_not_found(api: Any, place: str) -> None:
-    assert (await answered(api, "POST", f"{place}/99/preflight", json={}))[0] == 404
+async def test_an_unknown_record_is_not_found(api: Client, place: str) -> None:
+    assert (await request_json(api, "POST", f"{place}/99/preflight", json={}))[0] == 404
 
 
-async def test_a_warning_does_not_prevent_submission(api: Any) -> None:
-    invoice_id = await created(
+async def test_a_warning_does_not_prevent_submission(api: Client) -> None:
+    invoice_id = await create_invoice(
         api, issueDateTime=now(hours=61), lineItems=[line(classifications=["004"]), line(id="2")]
     )
     report = await check(api, invoice_id)
@@ -699,4 +713,4 @@ async def test_a_warning_does_not_prevent_submission(api: Any) -> None:
         "Classification",
         "ListNotLoaded",
     }
-    assert (await submitted(api, invoice_id))[0] == 200
+    assert (await submit(api, invoice_id))[0] == 200

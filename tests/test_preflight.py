@@ -16,24 +16,24 @@ from service.documents.checks.rule import Circumstances, Finding
 NOW = ISSUED_AT + timedelta(hours=1)
 
 
-def found(
+def find_violations(
     source: dict[str, Any], issuer: dict[str, Any] = ISSUER, at: datetime = NOW, **facts: Any
 ) -> list[Finding]:
     facts = {"issued_at": at - timedelta(hours=1), "number": "INV-1", **facts}
     return preflight.check_document(source, issuer, Circumstances(at=at, **facts))
 
 
-def missing(source: dict[str, Any], issuer: dict[str, Any] = ISSUER) -> list[tuple[str, str]]:
-    return [(each.code, each.path) for each in found(source, issuer) if each.stops]
+def list_missing(source: dict[str, Any], issuer: dict[str, Any] = ISSUER) -> list[tuple[str, str]]:
+    return [(each.code, each.path) for each in find_violations(source, issuer) if each.stops]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_golden_document_violates_no_rule(name: str) -> None:
-    assert preflight.list_errors(found(GOLDEN[name])) == []
+    assert preflight.list_errors(find_violations(GOLDEN[name])) == []
 
 
 def test_an_empty_issuer_lacks_all_required_columns() -> None:
-    assert missing(EXAMPLE, {}) == [
+    assert list_missing(EXAMPLE, {}) == [
         ("CF334", "/company/name"),
         ("Required", "/company/tin_code"),
         ("Required", "/company/registration_number"),
@@ -48,7 +48,7 @@ def test_an_empty_issuer_lacks_all_required_columns() -> None:
 
 
 def test_a_missing_buyer_lacks_all_required_members() -> None:
-    assert missing({**EXAMPLE, "buyer": None}) == [
+    assert list_missing({**EXAMPLE, "buyer": None}) == [
         ("CF333", "/buyer/name"),
         ("CF358", "/buyer/tin"),
         ("CF349", "/buyer/contactNumber"),
@@ -61,12 +61,12 @@ def test_a_missing_buyer_lacks_all_required_members() -> None:
 
 def test_a_buying_issuer_needs_no_business_activity() -> None:
     issuer = {**ISSUER, "msic_code": "", "business_activity_description": None}
-    assert missing(GOLDEN["self_billed_invoice"], issuer) == []
+    assert list_missing(GOLDEN["self_billed_invoice"], issuer) == []
 
 
 def test_a_blank_member_is_reported_as_missing() -> None:
     source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
-    (lack,) = preflight.list_errors(found(source))
+    (lack,) = preflight.list_errors(find_violations(source))
     assert lack == {
         "code": "CF340",
         "path": "/buyer/address/city",
@@ -103,19 +103,19 @@ def test_required_members_of_a_buyer_depend_on_its_type(
     party: dict[str, Any], paths: list[Any]
 ) -> None:
     source = {**EXAMPLE, "buyer": {**RESTAURANT, **party}}
-    assert [path for _, path in missing(source)] == paths
+    assert [path for _, path in list_missing(source)] == paths
 
 
 def test_a_local_seller_needs_a_business_activity() -> None:
     source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
-    assert [path for _, path in missing(source)] == [
+    assert [path for _, path in list_missing(source)] == [
         "/supplier/msic",
         "/supplier/businessActivityDescription",
     ]
 
 
 def test_an_empty_line_lacks_all_required_members() -> None:
-    assert missing({**EXAMPLE, "lineItems": [line(), {}]}) == [
+    assert list_missing({**EXAMPLE, "lineItems": [line(), {}]}) == [
         ("Required", "/lineItems/1/description"),
         ("CF364", "/lineItems/1/classifications"),
         ("Required", "/lineItems/1/unit/price"),
@@ -126,7 +126,7 @@ def test_an_empty_line_lacks_all_required_members() -> None:
 
 def test_a_tax_needs_type_and_rate_or_exemption_reason() -> None:
     items = [line(taxDetails=[{}, {"taxType": "01"}, {"taxType": "06"}, {"taxType": "E"}])]
-    assert [path for _, path in missing({**EXAMPLE, "lineItems": items})] == [
+    assert [path for _, path in list_missing({**EXAMPLE, "lineItems": items})] == [
         "/lineItems/0/taxExemptionReason",
         "/lineItems/0/taxDetails/0/taxType",
         "/lineItems/0/taxDetails/1/taxRate",
@@ -135,7 +135,7 @@ def test_a_tax_needs_type_and_rate_or_exemption_reason() -> None:
 
 def test_a_document_needs_lines_exchange_rate_and_original() -> None:
     source = {"type": "CREDIT_NOTE", "buyer": RESTAURANT, "currencyCode": "USD", "lineItems": []}
-    assert [path for _, path in missing(source)] == [
+    assert [path for _, path in list_missing(source)] == [
         "/lineItems",
         "/targetInvoiceType",
         "/exchangeRate",
@@ -194,7 +194,7 @@ def test_a_rule_applies_from_its_effective_date(
     source: dict[str, Any], code: str, path: str, since: str
 ) -> None:
     def violates(at: datetime) -> bool:
-        return (code, path) in {(each.code, each.path) for each in found(source, at=at)}
+        return (code, path) in {(each.code, each.path) for each in find_violations(source, at=at)}
 
     assert violates(day(since)) and not violates(day(since) - timedelta(days=1))
 
@@ -204,7 +204,7 @@ def test_a_rule_applies_from_its_effective_date(
     [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)],
 )
 def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bool) -> None:
-    errors = preflight.list_errors(found(EXAMPLE, at=day(at), version="1.2"))
+    errors = preflight.list_errors(find_violations(EXAMPLE, at=day(at), version="1.2"))
     assert [each["code"] for each in errors] == ["Version"] * refused
 
 
@@ -212,7 +212,7 @@ def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bo
 
 
 def codes_for(**facts: Any) -> set[str]:
-    return {each.code for each in found(EXAMPLE, **facts)} - {"ListNotLoaded"}
+    return {each.code for each in find_violations(EXAMPLE, **facts)} - {"ListNotLoaded"}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_number_has_at_most_fifty_characters() -> None:
     assert codes_for(number="x" * 50) == set()
     assert [
         (each.code, each.path)
-        for each in found(EXAMPLE, number="x" * 51)
+        for each in find_violations(EXAMPLE, number="x" * 51)
         if each.severity == "error"
     ] == [("Format", "/code")]
 
@@ -344,7 +344,9 @@ def test_a_member_with_invalid_length_or_format_is_an_error(
 ) -> None:
     others = {"ListNotLoaded"}
     assert [
-        (each.code, each.path) for each in found({**EXAMPLE, **changes}) if each.code not in others
+        (each.code, each.path)
+        for each in find_violations({**EXAMPLE, **changes})
+        if each.code not in others
     ] == [(code, path)]
 
 
@@ -352,18 +354,20 @@ def test_an_invalid_company_column_is_an_error() -> None:
     issuer = {**ISSUER, "exporter_certified_number": "MY/1", "bank_account": "1" * 151}
     paths = [
         each.path
-        for each in found({**EXAMPLE, "payment": {"mode": "03"}}, issuer)
+        for each in find_violations({**EXAMPLE, "payment": {"mode": "03"}}, issuer)
         if each.severity == "error"
     ]
     assert paths == ["/company/exporter_certified_number", "/company/bank_account"]
-    assert preflight.list_errors(found(GOLDEN["self_billed_invoice"], issuer)) == []
+    assert preflight.list_errors(find_violations(GOLDEN["self_billed_invoice"], issuer)) == []
 
 
 def test_an_import_of_goods_needs_a_customs_form() -> None:
     source = GOLDEN["self_billed_invoice"]
     form = [{"type": "CUSTOMS_FORM", "id": "K1-2209"}]
-    assert "CustomsForm" in {each.code for each in found(source)}
-    assert "CustomsForm" not in {each.code for each in found({**source, "references": form})}
+    assert "CustomsForm" in {each.code for each in find_violations(source)}
+    assert "CustomsForm" not in {
+        each.code for each in find_violations({**source, "references": form})
+    }
 
 
 @pytest.fixture
@@ -383,15 +387,20 @@ def test_a_code_effective_after_the_issue_day_is_refused(
     known, new = datetime(2026, 1, 1).date(), ISSUED_AT.date()
     load_list("units", {"H87": "piece", "XYZ": "box of new"}, {"H87": known, "XYZ": new})
     source = {**EXAMPLE, "lineItems": [line(unit={"code": "XYZ", "price": 1, "count": 1})]}
-    (error,) = preflight.list_errors(found(source, issued_at=ISSUED_AT - timedelta(days=1)))
+    (error,) = preflight.list_errors(
+        find_violations(source, issued_at=ISSUED_AT - timedelta(days=1))
+    )
     assert (error["code"], error["path"]) == ("CF320", "/lineItems/0/unit/code")
-    assert preflight.list_errors(found(source, issued_at=ISSUED_AT)) == []
-    assert preflight.list_errors(found(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=1))) == []
+    assert preflight.list_errors(find_violations(source, issued_at=ISSUED_AT)) == []
+    assert (
+        preflight.list_errors(find_violations(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=1)))
+        == []
+    )
 
 
 def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -> None:
     load_list("units", {"H87": "piece"})
-    assert [each.path for each in found(EXAMPLE) if each.code == "ListNotLoaded"] == [""]
+    assert [each.path for each in find_violations(EXAMPLE) if each.code == "ListNotLoaded"] == [""]
 
 
 # Patches
@@ -416,28 +425,28 @@ def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -
 def test_an_error_with_an_unambiguous_correction_has_a_patch(
     changes: dict[str, Any], patched: str | None
 ) -> None:
-    (error,) = preflight.list_errors(found(buying(**changes)))
+    (error,) = preflight.list_errors(find_violations(buying(**changes)))
     assert error.get("patch") == (
         patched and [{"op": "replace", "path": error["path"], "value": patched}]
     )
 
 
 def test_an_invalid_email_address_is_removed_by_a_patch() -> None:
-    (error,) = preflight.list_errors(found(buying(email="none")))
+    (error,) = preflight.list_errors(find_violations(buying(email="none")))
     assert error["patch"] == [{"op": "remove", "path": "/buyer/email"}]
-    (error,) = preflight.list_errors(found(EXAMPLE, {**ISSUER, "email": "none"}))
+    (error,) = preflight.list_errors(find_violations(EXAMPLE, {**ISSUER, "email": "none"}))
     assert error["patch"] == [{"op": "replace", "path": "/company/email", "value": ""}]
 
 
 def test_an_error_in_the_party_of_a_notes_invoice_has_no_patch() -> None:
     source = {**GOLDEN["credit_note"], "buyer": {**RESTAURANT, "contactNumber": "12/345678"}}
-    (error,) = preflight.list_errors(found(source))
+    (error,) = preflight.list_errors(find_violations(source))
     assert error["path"] == "/buyer/contactNumber" and "patch" not in error
 
 
 def test_errors_and_warnings_are_limited_to_100_each() -> None:
     items = [line(classifications=["034"], description="") for _ in range(300)]
-    findings = found({**EXAMPLE, "lineItems": items})
+    findings = find_violations({**EXAMPLE, "lineItems": items})
     assert (len(preflight.list_errors(findings)), len(preflight.list_warnings(findings))) == (
         100,
         100,

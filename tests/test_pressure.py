@@ -5,15 +5,23 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, patience, until
-from kit import answered, created, documents, invoice, line, reaches, record, submitted
+from conftest import Client, Company, Sandbox, StartService, make_company, patience, until
+from kit import (
+    create_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    line,
+    request_json,
+    submit,
+    wait_for_status,
+)
 from network import Network
-from test_exports import copies
+from test_exports import insert_copies
 
 from service import json_codec
 from service.api.exports import MAX_EXPORTS, Exports
@@ -57,7 +65,7 @@ async def network(database: str) -> AsyncIterator[Network]:
 
 
 @pytest.fixture
-async def far_api(network: Network, start: Any, company: Any) -> Any:
+async def far_api(network: Network, start: StartService, company: Company) -> Client:
     """A service that reaches its database over the network, with timeouts of seconds."""
     return await start(
         company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
@@ -70,37 +78,35 @@ def is_unavailable(response: aiohttp.ClientResponse) -> bool:
 
 
 async def test_requests_without_a_free_connection_are_a_503(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     async with owner.transaction():
         await owner.execute("lock table invoices in access exclusive mode")
         answers = await asyncio.gather(*[api.get(f"/api/invoices/{invoice_id}") for _ in range(6)])
         assert all(map(is_unavailable, answers))
-    assert (await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] != 503))[
-        0
-    ] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await until(lambda: submit(api, invoice_id), lambda answer: answer[0] != 503))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_exhausted_request_connections_do_not_block_the_worker(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api, stop = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
 
     async def hold() -> None:
         while not stop.is_set():
-            assert (await answered(api, "get", "/api/einvoice-requests"))[0] == 503
+            assert (await request_json(api, "get", "/api/einvoice-requests"))[0] == 503
 
     async with owner.transaction():
         await owner.execute("lock table einvoice_requests in access exclusive mode")
         holding = [asyncio.create_task(hold()) for _ in range(8)]
         await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
-        assert (await answered(api, "get", "/readyz"))[0] == 200
+        assert (await request_json(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)
         await until(
             lambda: owner.fetchval("select status from invoices where id = $1", invoice_id),
@@ -135,26 +141,24 @@ async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
 
 
 async def test_the_service_recovers_after_all_connections_were_terminated(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     await owner.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where pid <> pg_backend_pid() and datname = current_database()"
     )
-    await until(lambda: answered(api, "get", "/readyz"), lambda answer: answer[0] == 200)
-    assert (await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] != 503))[
-        0
-    ] == 200
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: request_json(api, "get", "/readyz"), lambda answer: answer[0] == 200)
+    assert (await until(lambda: submit(api, invoice_id), lambda answer: answer[0] != 503))[0] == 200
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("way", ["refuse", "reset"])
 async def test_refused_or_reset_connections_are_a_503_until_recovery(
-    far_api: Any, network: Network, way: str
+    far_api: Client, network: Network, way: str
 ) -> None:
-    invoice_id = await created(far_api)
+    invoice_id = await create_invoice(far_api)
     await getattr(network, way)()
     answers = await asyncio.gather(
         *[far_api.get(f"/api/invoices/{invoice_id}") for _ in range(20)],
@@ -162,14 +166,14 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
     )
     assert all(map(is_unavailable, answers))
     await network.heal()
-    assert (await submitted(far_api, invoice_id))[0] == 200
-    await reaches(far_api, invoice_id, "Valid")
+    assert (await submit(far_api, invoice_id))[0] == 200
+    await wait_for_status(far_api, invoice_id, "Valid")
 
 
 async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
-    far_api: Any, network: Network
+    far_api: Client, network: Network
 ) -> None:
-    invoice_id = await created(far_api)
+    invoice_id = await create_invoice(far_api)
     network.swallow()
     async with patience():
         answers = await asyncio.gather(
@@ -177,13 +181,13 @@ async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
             far_api.post("/api/invoices", json=invoice()),
         )
     assert all(map(is_unavailable, answers))
-    assert (await answered(far_api, "get", "/readyz"))[0] == 503
+    assert (await request_json(far_api, "get", "/readyz"))[0] == 503
     await network.heal()
     for path in (f"/api/invoices/{invoice_id}", "/readyz"):
         await until(lambda path=path: _statuses(far_api, path), lambda statuses: statuses == {200})
 
 
-async def _statuses(api: Any, path: str) -> set[int]:
+async def _statuses(api: Client, path: str) -> set[int]:
     """Return the statuses of 8 concurrent requests."""
     return {
         response.status for response in await asyncio.gather(*[api.get(path) for _ in range(8)])
@@ -191,20 +195,20 @@ async def _statuses(api: Any, path: str) -> set[int]:
 
 
 async def test_silently_dead_connections_fail_no_request(
-    network: Network, start: Any, company: Any
+    network: Network, start: StartService, company: Company
 ) -> None:
     # The timeout applies to new connections too.
     bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "10"}
     api = await start(company, DATABASE_URL=network.url, **bounds)
-    invoice_id = await created(api)
-    await asyncio.gather(*[record(api, invoice_id) for _ in range(8)])
+    invoice_id = await create_invoice(api)
+    await asyncio.gather(*[get_invoice(api, invoice_id) for _ in range(8)])
     network.forget()
     assert await _statuses(api, f"/api/invoices/{invoice_id}") == {200}
     await network.refuse()
 
 
 async def test_a_runaway_statement_is_cancelled_and_rolled_back(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
         """
@@ -219,41 +223,41 @@ async def test_a_runaway_statement_is_cancelled_and_rolled_back(
     async with patience(30):
         assert is_unavailable(await api.post("/api/invoices", json=invoice(code=77)))
     await owner.execute("drop trigger dawdling on invoices")
-    assert await created(api, code=77)
+    assert await create_invoice(api, code=77)
 
 
 @pytest.mark.parametrize("state", ["40P01", "40001"])
 async def test_a_transaction_after_a_deadlock_is_retried(
-    api: Any, owner: asyncpg.Connection, state: str
+    api: Client, owner: asyncpg.Connection, state: str
 ) -> None:
     await fails(owner, "invoices", state, times=2)
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     assert await owner.fetchval("select array_agg(id) from invoices") == [invoice_id]
 
 
 async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     await fails(owner, "submissions", "40P01", times=2)
     await works_again(owner, "submissions")
     accepted = "before update on submissions for each row when (new.state = 'Accepted')"
     await owner.execute(f"create trigger failing {accepted} execute function fail()")
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_a_transaction_that_fails_three_times_is_a_503(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await fails(owner, "invoices", "40P01", times=3)
     assert is_unavailable(await api.post("/api/invoices", json=invoice(code=8)))
-    assert await created(api, code=8)
+    assert await create_invoice(api, code=8)
 
 
 async def test_committed_work_is_not_repeated_after_a_deadlock(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """A failure after the invoice was stored does not repeat the creation."""
     await fails(owner, "portal_sightings", "40P01")
@@ -265,23 +269,23 @@ async def test_committed_work_is_not_repeated_after_a_deadlock(
 
 @pytest.mark.parametrize("state", ["53100", "53200", "58030"])
 async def test_a_full_disk_refuses_writes_and_serves_reads(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, state: str
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     for table in ("invoices", "submissions"):
         await fails(owner, table, state)
     assert is_unavailable(await api.post("/api/invoices", json=invoice()))
     assert is_unavailable(await api.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={}))
-    assert (await record(api, invoice_id))["status"] == "Draft"
-    assert not await sandbox.ledger() and not await documents(api, invoice_id)
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
+    assert not await sandbox.ledger() and not await get_documents(api, invoice_id)
     for table in ("invoices", "submissions"):
         await works_again(owner, table)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_an_idempotency_key_is_released_after_a_failed_request(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for table in ("invoices", "idempotency_keys"):
         await fails(owner, table, "53100")
@@ -291,15 +295,15 @@ async def test_an_idempotency_key_is_released_after_a_failed_request(
         "create trigger failing before delete on idempotency_keys"
         " for each row execute function fail()"
     )
-    assert (await answered(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
+    assert (await request_json(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
     for table in ("invoices", "idempotency_keys"):
         await works_again(owner, table)
-    repeat = partial(answered, api, "post", "/api/invoices", json=body, headers=headers)
+    repeat = partial(request_json, api, "post", "/api/invoices", json=body, headers=headers)
     assert (await until(repeat, lambda answer: answer[0] != 409))[0] == 201
 
 
 async def test_a_response_is_sent_even_if_it_cannot_be_stored(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await fails(owner, "idempotency_keys", "53100")
     await works_again(owner, "idempotency_keys")
@@ -307,15 +311,15 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(
         "create trigger failing before update on idempotency_keys"
         " for each row execute function fail()"
     )
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     headers = {"Idempotency-Key": "send-1"}
-    status, body = await answered(
+    status, body = await request_json(
         api, "post", f"/api/invoices/{invoice_id}/submit-to-portal", json={}, headers=headers
     )
     assert status == 200
     await works_again(owner, "idempotency_keys")
     repeat = partial(
-        answered,
+        request_json,
         api,
         "post",
         f"/api/invoices/{invoice_id}/submit-to-portal",
@@ -326,9 +330,9 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(
 
 
 async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
-    api: Any, owner: asyncpg.Connection, database: str, tmp_path: Path
+    api: Client, owner: asyncpg.Connection, database: str, tmp_path: Path
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
     async with owner.transaction():
         await owner.fetchval("select count(*) from invoices")
@@ -337,10 +341,10 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
         statuses = [(await api.get(f"/api/invoices/{invoice_id}")).status for _ in range(20)]
         assert set(statuses) == {200} and not migrating.done()
     assert await migrating == ["9999_more.sql"]
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
 
-async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> None:
+async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Client) -> None:
     """Each request announces two megabytes, and sends only its beginning meanwhile."""
     fitting = MAX_UPLOAD_BYTES // 2**21
     more = asyncio.Event()
@@ -358,13 +362,13 @@ async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> No
     await until(lambda: _taken(api), lambda taken: taken == MAX_UPLOAD_BYTES)
     assert is_unavailable(await api.post("/api/invoices", data=slowly(), headers=headers))
     assert not any(task.done() for task in waiting)
-    assert (await answered(api, "get", "/api/invoices"))[0] == 200
+    assert (await request_json(api, "get", "/api/invoices"))[0] == 200
     more.set()
     assert {(await task).status for task in waiting} == {400}
-    assert await created(api)
+    assert await create_invoice(api)
 
 
-async def _taken(api: Any) -> int:
+async def _taken(api: Client) -> int:
     return api.app[app_keys.UPLOAD_BUDGET].taken
 
 
@@ -387,9 +391,9 @@ def test_the_rate_limiter_keeps_a_limited_number_of_keys() -> None:
 
 
 async def test_a_company_has_one_export_at_a_time(
-    api: Any, owner: asyncpg.Connection, environment: dict[str, str]
+    api: Client, owner: asyncpg.Connection, environment: dict[str, str]
 ) -> None:
-    await copies(owner, await created(api), 603, remark="x" * 40_000)
+    await insert_copies(owner, await create_invoice(api), 603, remark="x" * 40_000)
     path, other = "/api/invoices/export-all", {"X-API-Key": (await make_company(environment)).key}
     async with api.get(path) as one:
         await one.content.readexactly(10_000)
@@ -397,9 +401,9 @@ async def test_a_company_has_one_export_at_a_time(
             assert response.status == 429 and int(response.headers["Retry-After"]) >= 1
         async with api.head(path) as response:
             assert response.status == 200
-        assert await answered(api, "get", path, headers=other) == (200, [])
+        assert await request_json(api, "get", path, headers=other) == (200, [])
         assert (await one.read()).endswith(b"]")
-    assert len((await answered(api, "get", path))[1]) == 603
+    assert len((await request_json(api, "get", path))[1]) == 603
 
 
 def test_concurrent_exports_of_a_process_are_limited() -> None:
@@ -413,12 +417,12 @@ def test_concurrent_exports_of_a_process_are_limited() -> None:
         pass
 
 
-async def test_a_large_document_blocks_no_other_request(api: Any) -> None:
+async def test_a_large_document_blocks_no_other_request(api: Client) -> None:
     """Other requests are answered while the document is checked in a thread."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
     stored = json_codec.measure_stored_bytes(invoice(lineItems=lines))
     assert 280_000 < stored <= json_codec.MOST_STORED_BYTES
-    invoice_id = await created(api, lineItems=lines)
+    invoice_id = await create_invoice(api, lineItems=lines)
     checked = asyncio.create_task(api.post(f"/api/invoices/{invoice_id}/preflight", json={}))
     answers = 0
     while not checked.done():

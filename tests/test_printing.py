@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
-from test_document import DOCUMENTS, built
+from test_document import DOCUMENTS, build_document
 
 from service.documents import printing
 from service.documents.codes import TABLES
@@ -49,7 +49,7 @@ def test_parties_of_a_sent_document_print_like_its_draft(name: str) -> None:
 def test_a_per_unit_tax_prints_like_in_its_draft() -> None:
     tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00"), "unitCount": 3}}
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "taxDetails": [tourism]}]}
-    read = reader.read(document.encode(built(source)))
+    read = reader.read(document.encode(build_document(source)))
     assert read.sums == printing.make_draft_printout(source, ISSUER).sums
     assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00\u00a0×\u00a03"
 
@@ -58,7 +58,7 @@ def test_numbers_longer_than_in_a_request_are_read() -> None:
     """The rate of a discount becomes a factor with two more decimal places."""
     rate = Decimal("0." + "1" * 20)
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "discount": {"rate": rate}}]}
-    read = reader.read(document.encode(built(source)))
+    read = reader.read(document.encode(build_document(source)))
     discount = read.sums.lines[0].discount
     assert discount and discount.factor == rate.scaleb(-2)
 
@@ -110,7 +110,7 @@ def test_a_quantity_is_printed_as_given() -> None:
     [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
 )
 def test_a_factor_is_printed_as_a_percentage(factor: str | None, written: str) -> None:
-    assert printing.share(factor and Decimal(factor)) == written
+    assert printing.share(None if factor is None else Decimal(factor)) == written
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,25 @@ import re
 import struct
 import zlib
 from html.parser import HTMLParser
-from typing import Any
 
 import asyncpg
 import pytest
 import segno
-from conftest import Sandbox
+from conftest import Client, Company, Sandbox, StartService
 from kit import (
-    answered,
     buyer,
-    cancelled,
-    created,
-    documents,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
     line,
-    reaches,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
-from test_consolidated_invoices import consolidated, sale
-from test_consolidated_invoices import valid as send_consolidated
-from test_notes import SELLER, noted, valid_note
+from test_consolidated_invoices import create_consolidated, sale
+from test_consolidated_invoices import submit_until_valid as send_consolidated
+from test_notes import SELLER, create_note, create_valid_note
 from test_submission import STRANGER
 
 #: Elements that have no end tag.
@@ -110,7 +109,7 @@ class Page(HTMLParser):
 PORTALS = ("Unique identifier", "Validated", "Validation link")
 
 
-async def printed(api: Any, path: str) -> Page:
+async def get_page(api: Client, path: str) -> Page:
     async with api.get(f"{path}/print") as response:
         html = await response.text()
         assert response.status == 200, html
@@ -118,15 +117,15 @@ async def printed(api: Any, path: str) -> Page:
         return Page(html)
 
 
-async def printed_invoice(api: Any, invoice_id: int) -> Page:
-    return await printed(api, f"/api/invoices/{invoice_id}")
+async def get_invoice_page(api: Client, invoice_id: int) -> Page:
+    return await get_page(api, f"/api/invoices/{invoice_id}")
 
 
 # The status of the document
 
 
-async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Any) -> None:
-    page = await printed_invoice(api, await created(api, code=7))
+async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Client) -> None:
+    page = await get_invoice_page(api, await create_invoice(api, code=7))
     assert page.text.startswith("DRAFT DRAFT It has not been submitted")
     assert ("div", {"class": "across", "aria-hidden": "true"}) in page.tags
     assert page.fact("Number") == "INV-00007"
@@ -135,54 +134,54 @@ async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Any) -> N
 
 
 async def test_a_valid_invoice_shows_portal_identifiers_and_a_qr_code(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
-    (sent,) = await documents(api, invoice_id)
-    page = await printed_invoice(api, invoice_id)
+    invoice_id = await create_valid_invoice(api)
+    (sent,) = await get_documents(api, invoice_id)
+    page = await get_invoice_page(api, invoice_id)
     assert sent["validation_link"] == f"{sandbox.base}/{sent['uuid']}/share/{sent['long_id']}"
     assert page.fact("Unique identifier") == sent["uuid"]
     assert page.fact("Validation link") == sent["validation_link"]
     assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [
         sent["validation_link"]
     ] * 2
-    assert drawn(re.findall("<svg.*</svg>", page.html, re.DOTALL)[0]) == code(
+    assert read_modules(re.findall("<svg.*</svg>", page.html, re.DOTALL)[0]) == code(
         sent["validation_link"]
     )
     assert page.text.startswith("Invoice Invois Number")
     assert page.text.endswith("This document is a visual presentation of the e-Invoice.")
 
 
-async def test_a_document_before_validation_is_marked(api: Any, sandbox: Sandbox) -> None:
+async def test_a_document_before_validation_is_marked(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(processing_seconds=60)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    page = await printed_invoice(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith(
         "NOT VALIDATED NOT VALIDATED The tax authority's portal has received it, but"
     )
     assert page.text.endswith("This document is not a validated e-Invoice.")
 
 
-async def test_an_invalid_document_is_printed_as_stored(api: Any) -> None:
-    invoice_id = await created(api, buyer=STRANGER)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Invalid")
+async def test_an_invalid_document_is_printed_as_stored(api: Client) -> None:
+    invoice_id = await create_invoice(api, buyer=STRANGER)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Invalid")
     changed = [line(description="Tea leaves")]
-    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": changed}))[
-        0
-    ] == 200
-    page = await printed_invoice(api, invoice_id)
+    assert (
+        await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": changed})
+    )[0] == 200
+    page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith("NOT VALIDATED") and "Tea leaves" in page.text
 
 
-async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Any) -> None:
-    invoice_id = await valid_invoice(api)
-    before = await printed_invoice(api, invoice_id)
-    assert (await cancelled(api, invoice_id, reason="Wrong buyer"))[0] == 200
+async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    before = await get_invoice_page(api, invoice_id)
+    assert (await cancel_latest(api, invoice_id, reason="Wrong buyer"))[0] == 200
     changes = {"lineItems": [line(description="Tea leaves")], "code": 4711}
-    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=changes))[0] == 200
-    page = await printed_invoice(api, invoice_id)
+    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=changes))[0] == 200
+    page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith(
         "CANCELLED CANCELLED The e-Invoice has been cancelled and is void. Cancelled on"
     )
@@ -192,28 +191,28 @@ async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Any)
     assert "svg" not in dict(page.tags) and page.fact("Validation link") is None
 
 
-async def test_a_sent_document_keeps_the_companys_former_address(api: Any) -> None:
-    sent, draft = await valid_invoice(api), await created(api)
-    before = await printed_invoice(api, sent)
+async def test_a_sent_document_keeps_the_companys_former_address(api: Client) -> None:
+    sent, draft = await create_valid_invoice(api), await create_invoice(api)
+    before = await get_invoice_page(api, sent)
     moves = {
         "address": "1 Lebuh Baru",
         "name": "Kopi Empat Sdn. Bhd.",
         "setting": {"INVOICE_PREFIX": "K-"},
     }
-    _status, answer = await answered(api, "GET", "/api/companies")
+    _status, answer = await request_json(api, "GET", "/api/companies")
     moves["setting"] = {**answer["data"]["setting"], **moves["setting"]}
-    assert (await answered(api, "PUT", "/api/companies", json=moves))[0] == 200
-    assert (await printed_invoice(api, sent)).html == before.html
-    moved = await printed_invoice(api, draft)
+    assert (await request_json(api, "PUT", "/api/companies", json=moves))[0] == 200
+    assert (await get_invoice_page(api, sent)).html == before.html
+    moved = await get_invoice_page(api, draft)
     assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text
     assert (moved.fact("Number") or "").startswith("K-")
 
 
 async def test_a_document_is_found_among_others_of_its_submission(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await valid_invoice(api)
-    before = await printed_invoice(api, invoice_id)
+    invoice_id = await create_valid_invoice(api)
+    before = await get_invoice_page(api, invoice_id)
     await owner.execute(
         """
         update submissions
@@ -224,29 +223,29 @@ async def test_a_document_is_found_among_others_of_its_submission(
                  'UTF8')
         """
     )
-    assert (await printed_invoice(api, invoice_id)).html == before.html
+    assert (await get_invoice_page(api, invoice_id)).html == before.html
 
 
 # Contents
 
 
-async def test_a_draft_prints_like_the_sent_document(api: Any) -> None:
-    invoice_id = await created(
+async def test_a_draft_prints_like_the_sent_document(api: Client) -> None:
+    invoice_id = await create_invoice(
         api,
         lineItems=RICH,
         invoiceLevelAllowanceCharge=ADJUSTED,
         currencyCode="USD",
         exchangeRate=4.4512,
     )
-    draft = await printed_invoice(api, invoice_id)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
-    assert (await printed_invoice(api, invoice_id)).content == draft.content
+    draft = await get_invoice_page(api, invoice_id)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    assert (await get_invoice_page(api, invoice_id)).content == draft.content
 
 
-async def test_lines_and_totals_are_printed_exactly(api: Any) -> None:
-    page = await printed_invoice(
-        api, await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8)
+async def test_lines_and_totals_are_printed_exactly(api: Client) -> None:
+    page = await get_invoice_page(
+        api, await create_invoice(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8)
     )
     assert page.rows == [
         ["Invoice INV-00008"],
@@ -314,21 +313,23 @@ async def test_lines_and_totals_are_printed_exactly(api: Any) -> None:
     ]
 
 
-async def test_the_largest_amounts_are_printed_in_full(api: Any) -> None:
+async def test_the_largest_amounts_are_printed_in_full(api: Client) -> None:
     items = [line(unit={"price": 999999999998.99, "count": 900}, taxDetails=[{"taxType": "06"}])]
-    page = await printed_invoice(api, await created(api, lineItems=items))
+    page = await get_invoice_page(api, await create_invoice(api, lineItems=items))
     assert page.rows[-1] == ["Total payable (MYR)", "899,999,999,999,091.00"]
 
 
-async def test_times_are_printed_in_the_business_time_zone(api: Any) -> None:
-    page = await printed_invoice(api, await created(api, issueDateTime="2026-03-31T16:30:05Z"))
+async def test_times_are_printed_in_the_business_time_zone(api: Client) -> None:
+    page = await get_invoice_page(
+        api, await create_invoice(api, issueDateTime="2026-03-31T16:30:05Z")
+    )
     assert (page.fact("Date of issue"), page.fact("Time of issue")) == (
         "1 April 2026",
         "00:30:05 (UTC+08:00)",
     )
 
 
-async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Any) -> None:
+async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Client) -> None:
     changes = {
         "type": "SELF_BILLED_INVOICE",
         "buyer": None,
@@ -336,7 +337,7 @@ async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Any) -> No
         "currencyCode": "USD",
         "exchangeRate": 4.45,
     }
-    page = await printed_invoice(api, await valid_invoice(api, **changes))
+    page = await get_invoice_page(api, await create_valid_invoice(api, **changes))
     assert page.text.startswith("Self-billed Invoice Invois Bil Sendiri")
     assert re.search(
         "Seller Foshan Timber Export Co. Ltd. 88 Huanshi Road .* Buyer Kopi Tiga Sdn. Bhd.",
@@ -347,7 +348,7 @@ async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Any) -> No
 
 
 async def test_payment_and_delivery_are_printed_before_and_after_sending(
-    api: Any,
+    api: Client,
 ) -> None:
     agreed = {
         "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days <b>net</b>"},
@@ -355,9 +356,9 @@ async def test_payment_and_delivery_are_printed_before_and_after_sending(
         "delivery": {"name": "Gudang Shah Alam"},
         "references": [{"type": "BILL", "id": "DO-88123"}, {"type": "INCOTERMS", "id": "CIF"}],
     }
-    invoice_id = await created(api, **agreed)
+    invoice_id = await create_invoice(api, **agreed)
     for _ in ("stored", "sent"):
-        page = await printed_invoice(api, invoice_id)
+        page = await get_invoice_page(api, invoice_id)
         assert (
             page.fact("Payment by") == "Bank Transfer"
             and page.fact("Bank account") == "512345678901"
@@ -368,53 +369,53 @@ async def test_payment_and_delivery_are_printed_before_and_after_sending(
         )
         assert page.fact("Billing period") == "2026-09-01 – 2026-09-30, Monthly"
         assert page.fact("Delivery to") == "Gudang Shah Alam"
-        await submitted(api, invoice_id)
-        await reaches(api, invoice_id, "Valid")
+        await submit(api, invoice_id)
+        await wait_for_status(api, invoice_id, "Valid")
 
 
-async def test_a_note_names_its_original(api: Any) -> None:
-    invoice = await valid_invoice(api)
-    (original,) = await documents(api, invoice)
+async def test_a_note_names_its_original(api: Client) -> None:
+    invoice = await create_valid_invoice(api)
+    (original,) = await get_documents(api, invoice)
     for invoice_id in (
-        await noted(api, invoice, type="DEBIT_NOTE"),
-        await valid_note(api, invoice, type="DEBIT_NOTE"),
+        await create_note(api, invoice, type="DEBIT_NOTE"),
+        await create_valid_note(api, invoice, type="DEBIT_NOTE"),
     ):
-        page = await printed(api, f"/api/adjustment-notes/{invoice_id}")
+        page = await get_page(api, f"/api/adjustment-notes/{invoice_id}")
         assert "Debit Note Nota Debit" in page.text
         assert re.search(rf"Original document INV-\d+ {original['uuid']}", page.text)
         assert "Buyer Aminah binti Salleh" in page.text
 
 
 async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
-    start: Any, company: Any
+    start: StartService, company: Company
 ) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     await sale(api)
-    invoice_id = await consolidated(api)
-    draft = await printed(api, f"/api/consolidated-invoices/{invoice_id}")
+    invoice_id = await create_consolidated(api)
+    draft = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
     await send_consolidated(api, invoice_id)
-    page = await printed(api, f"/api/consolidated-invoices/{invoice_id}")
+    page = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
     assert "Buyer General Public" in page.text and page.rows[2][2] == "004"
     assert page.content == draft.content and draft.text.startswith("DRAFT")
 
 
-async def test_an_invoice_without_a_buyer_can_be_printed(api: Any) -> None:
-    page = await printed_invoice(
-        api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
+async def test_an_invoice_without_a_buyer_can_be_printed(api: Client) -> None:
+    page = await get_invoice_page(
+        api, await create_invoice(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
     )
     assert "Buyer Not named yet" in page.text and page.text.startswith("DRAFT")
 
 
-async def test_a_minimal_invoice_can_be_printed(api: Any) -> None:
+async def test_a_minimal_invoice_can_be_printed(api: Client) -> None:
     items = [{"description": "Tea", "unit": {"price": 1, "count": 1}}]
-    page = await printed_invoice(api, await created(api, lineItems=items, buyer={}))
+    page = await get_invoice_page(api, await create_invoice(api, lineItems=items, buyer={}))
     assert page.rows[2] == ["1", "Tea", "–", "1", "1.00", "1.00", "–"]
 
 
 # Content security
 
 
-async def test_hostile_texts_are_escaped_and_isolated(api: Any) -> None:
+async def test_hostile_texts_are_escaped_and_isolated(api: Client) -> None:
     place = {"line1": HOSTILE, "city": HOSTILE[:50], "state": "10", "country": "MYS"}
     party = buyer(
         name=HOSTILE, contactNumber=HOSTILE[:40], email=HOSTILE, tin=HOSTILE[:40], address=place
@@ -424,8 +425,11 @@ async def test_hostile_texts_are_escaped_and_isolated(api: Any) -> None:
         line(taxDetails=[{"taxType": "E"}], taxExemptionReason=HOSTILE),
     ]
     adjusted = {"allowances": [{"amount": 1, "reason": HOSTILE}]}
-    page = await printed_invoice(
-        api, await created(api, buyer=party, lineItems=items, invoiceLevelAllowanceCharge=adjusted)
+    page = await get_invoice_page(
+        api,
+        await create_invoice(
+            api, buyer=party, lineItems=items, invoiceLevelAllowanceCharge=adjusted
+        ),
     )
     assert {"script", "img", "link", "iframe"} & {tag for tag, _ in page.tags} == set()
     assert {
@@ -441,8 +445,8 @@ async def test_hostile_texts_are_escaped_and_isolated(api: Any) -> None:
     )
 
 
-async def test_the_content_security_policy_allows_only_the_own_style(api: Any) -> None:
-    invoice_id = await valid_invoice(api)
+async def test_the_content_security_policy_allows_only_the_own_style(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}/print") as response:
         html, policy = await response.text(), response.headers["Content-Security-Policy"]
         assert response.headers["Cache-Control"] == "private, no-store"
@@ -465,45 +469,47 @@ async def test_the_content_security_policy_allows_only_the_own_style(api: Any) -
 # The QR code
 
 
-async def fetched(api: Any, path: str) -> tuple[int, str, bytes]:
+async def fetch(api: Client, path: str) -> tuple[int, str, bytes]:
     async with api.get(path) as response:
         return response.status, response.headers["Content-Type"], await response.read()
 
 
-async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Any) -> None:
-    invoice_id = await valid_invoice(api)
-    (sent,) = await documents(api, invoice_id)
-    status, kind, svg = await fetched(api, f"/api/invoices/{invoice_id}/qr.svg")
+async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    (sent,) = await get_documents(api, invoice_id)
+    status, kind, svg = await fetch(api, f"/api/invoices/{invoice_id}/qr.svg")
     assert (status, kind) == (200, "image/svg+xml")
-    assert drawn(svg.decode()) == code(sent["validation_link"])
-    status, kind, png = await fetched(api, f"/api/invoices/{invoice_id}/qr.png")
+    assert read_modules(svg.decode()) == code(sent["validation_link"])
+    status, kind, png = await fetch(api, f"/api/invoices/{invoice_id}/qr.png")
     assert (status, kind) == (200, "image/png")
     assert pixels(png) == code(sent["validation_link"])
 
 
-async def test_notes_and_consolidated_invoices_have_qr_codes(start: Any, company: Any) -> None:
+async def test_notes_and_consolidated_invoices_have_qr_codes(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     await sale(api)
-    invoice_id = await consolidated(api)
+    invoice_id = await create_consolidated(api)
     await send_consolidated(api, invoice_id)
     for path in (
         f"/api/consolidated-invoices/{invoice_id}",
-        f"/api/adjustment-notes/{await valid_note(api, await valid_invoice(api))}",
+        f"/api/adjustment-notes/{await create_valid_note(api, await create_valid_invoice(api))}",
     ):
-        _, (sent,) = await answered(api, "GET", f"{path}/submitted-documents")
-        assert drawn((await fetched(api, f"{path}/qr.svg"))[2].decode()) == code(
+        _, (sent,) = await request_json(api, "GET", f"{path}/submitted-documents")
+        assert read_modules((await fetch(api, f"{path}/qr.svg"))[2].decode()) == code(
             sent["validation_link"]
         )
 
 
-async def test_a_document_that_is_not_valid_has_no_qr_code(api: Any, sandbox: Sandbox) -> None:
-    draft, valid = await created(api), await valid_invoice(api)
-    note = await noted(api, valid)
-    wrong = await created(api, buyer=STRANGER)
-    assert (await submitted(api, wrong))[0] == 200
-    await reaches(api, wrong, "Invalid")
-    gone = await valid_invoice(api)
-    assert (await cancelled(api, gone))[0] == 200
+async def test_a_document_that_is_not_valid_has_no_qr_code(api: Client, sandbox: Sandbox) -> None:
+    draft, valid = await create_invoice(api), await create_valid_invoice(api)
+    note = await create_note(api, valid)
+    wrong = await create_invoice(api, buyer=STRANGER)
+    assert (await submit(api, wrong))[0] == 200
+    await wait_for_status(api, wrong, "Invalid")
+    gone = await create_valid_invoice(api)
+    assert (await cancel_latest(api, gone))[0] == 200
     paths = [f"/api/invoices/{invoice_id}" for invoice_id in (draft, wrong, gone)]
     for path, noun in (
         *((path, "invoice") for path in paths),
@@ -511,12 +517,12 @@ async def test_a_document_that_is_not_valid_has_no_qr_code(api: Any, sandbox: Sa
     ):
         for kind in ("svg", "png"):
             body = {"message": f"The {noun} is not Valid, so it has no validation link."}
-            assert await answered(api, "GET", f"{path}/qr.{kind}") == (404, body), path
+            assert await request_json(api, "GET", f"{path}/qr.{kind}") == (404, body), path
 
 
 @pytest.mark.parametrize("part", ["print", "qr.svg", "qr.png"])
-async def test_a_head_request_has_the_headers_of_a_get_request(api: Any, part: str) -> None:
-    path = f"/api/invoices/{await valid_invoice(api)}/{part}"
+async def test_a_head_request_has_the_headers_of_a_get_request(api: Client, part: str) -> None:
+    path = f"/api/invoices/{await create_valid_invoice(api)}/{part}"
     async with api.get(path) as got, api.head(path) as head:
         assert head.status == 200 and await head.read() == b""
         for name in ("Content-Type", "Cache-Control"):
@@ -534,7 +540,7 @@ def code(link: str) -> list[list[bool]]:
     ]
 
 
-def drawn(svg: str) -> list[list[bool]]:
+def read_modules(svg: str) -> list[list[bool]]:
     """Return the modules that the paths of a picture draw: runs of dark modules, row by row."""
     if "viewBox" in svg:
         (size,) = map(int, re.findall(r'viewBox="0 0 (\d+) \1"', svg)[:1])

@@ -3,12 +3,11 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
-from conftest import make_company
-from kit import created
+from conftest import Company, StartService, make_company
+from kit import create_invoice
 
 INSPECT = Path(__file__).resolve().parent.parent / "sql" / "inspect"
 #: Shows the first bytes of sealed keys.
@@ -47,11 +46,11 @@ async def reader(database: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def test_reader_sees_invoices_of_all_companies(
-    start: Any, company: Any, environment: dict[str, str], reader: asyncpg.Connection
+    start: StartService, company: Company, environment: dict[str, str], reader: asyncpg.Connection
 ) -> None:
     other = await make_company(environment)
     for one in (company, other):
-        await created(await start(one, background=False))
+        await create_invoice(await start(one, background=False))
     for relation in ("invoices", "invoice_records", "invoice_exports"):
         rows = await reader.fetch(f"select company_id from {relation} order by company_id")
         assert [row["company_id"] for row in rows] == [company.id, other.id]

@@ -6,11 +6,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
-from kit import cancelled, created, record, submitted, valid_invoice
-from test_batches import AUTOMATIC, reach
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import cancel_latest, create_invoice, create_valid_invoice, get_invoice, submit
+from test_batches import AUTOMATIC, wait_for_statuses
 from test_validations import TIN
-from test_watchdog import IMPATIENT, figures, readiness
+from test_watchdog import IMPATIENT, get_metrics, get_readiness
 
 from service.commands import reconcile
 from service.config import read_config
@@ -20,7 +20,7 @@ OTHER = "C20880050020"
 PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}
 
 
-async def client(
+async def change_client(
     sandbox: Sandbox,
     secret: str = "sandbox-secret",
     blocked: bool = False,
@@ -37,7 +37,7 @@ async def client(
     await sandbox._post("clients", {**body, "blocked": blocked, **more})
 
 
-async def logins(sandbox: Sandbox) -> int:
+async def count_logins(sandbox: Sandbox) -> int:
     return (await sandbox.calls())["calls"].get("login", 0)
 
 
@@ -48,22 +48,22 @@ async def let_retry(owner: asyncpg.Connection) -> None:
     )
 
 
-async def refused(api: Any) -> dict[str, Any]:
+async def submit_refused(api: Client) -> dict[str, Any]:
     """Submit a new invoice, whose login is refused, and return the error."""
-    status, body = await submitted(api, await created(api))
+    status, body = await submit(api, await create_invoice(api))
     assert status == 400, body
     assert body["errors"][0]["code"] == "PortalCredentials"
     return body["errors"][0]
 
 
 async def test_submits_with_refused_credentials_log_in_once(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT, PORTAL_RATE_SCALE="1")
-    first = await refused(api)
+    first = await submit_refused(api)
     assert "refuses the login" in first["message"]
-    answers = await asyncio.gather(*[refused(api) for _ in range(13)])
+    answers = await asyncio.gather(*[submit_refused(api) for _ in range(13)])
     assert all("tried again in" in error["message"] for error in answers)
     calls = (await sandbox.calls())["calls"]
     assert calls["login"] == 1 and "submit" not in calls
@@ -76,28 +76,28 @@ async def test_submits_with_refused_credentials_log_in_once(
 
 
 async def test_no_kind_of_work_logs_in_after_a_refused_login(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
     """Submit, cancellation, TIN check, poll, automatic submission, search and sweep."""
     api = await start(company)
-    valid, unclear = await valid_invoice(api), await created(api)
+    valid, unclear = await create_valid_invoice(api), await create_invoice(api)
     await api.close()
     asleep = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    assert (await submitted(asleep, unclear))[0] == 400
+    assert (await submit(asleep, unclear))[0] == 400
     await sandbox._post("tokens/expire", {})
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     await owner.execute("update submissions set not_before = clock_timestamp()")
     await owner.execute(AUTOMATIC)
-    before, impatient = await logins(sandbox), {**PATIENT, "SWEEP_SECONDS": "0.01"}
+    before, impatient = await count_logins(sandbox), {**PATIENT, "SWEEP_SECONDS": "0.01"}
     api = await start(company, background=False, **impatient)
-    await refused(api)
-    waiting = await created(api, isReady=True)
-    assert (await cancelled(api, valid))[0] == 400
+    await submit_refused(api)
+    waiting = await create_invoice(api, isReady=True)
+    assert (await cancel_latest(api, valid))[0] == 400
     async with api.post("/api/validation/tin", json=TIN) as response:
         assert (
             response.status == 503
@@ -111,132 +111,132 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
         "  from submissions where state <> 'NotReceived'"
     )
     await until(lambda: owner.fetchval(later))
-    assert (await record(api, waiting))["status"] == "Submitting"
+    assert (await get_invoice(api, waiting))["status"] == "Submitting"
     states = await owner.fetch("select distinct state from submissions order by 1")
     assert [row["state"] for row in states] == ["Accepted", "NotReceived", "Queued", "Uncertain"]
-    assert await logins(sandbox) == before + 1
+    assert await count_logins(sandbox) == before + 1
 
 
 async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     first = await start(company, background=False, **PATIENT)
-    await refused(first)
+    await submit_refused(first)
     await first.close()
     await asyncio.gather(
-        *[refused(await start(company, background=False, **PATIENT)) for _ in range(2)]
+        *[submit_refused(await start(company, background=False, **PATIENT)) for _ in range(2)]
     )
-    assert await logins(sandbox) == 1
+    assert await count_logins(sandbox) == 1
 
 
 async def test_changed_credentials_are_tried_at_once(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await client(sandbox, secret="replaced")
-    await refused(await start(company, background=False, **PATIENT))
+    await change_client(sandbox, secret="replaced")
+    await submit_refused(await start(company, background=False, **PATIENT))
     api = await start(company, background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
-    assert (await submitted(api, await created(api)))[0] == 200
-    assert await logins(sandbox) == 2
+    assert (await submit(api, await create_invoice(api)))[0] == 200
+    assert await count_logins(sandbox) == 2
     stored = str(await owner.fetch("select r::text from refused_logins r"))
     assert "sandbox-secret" not in stored and "replaced" not in stored
 
 
 async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
-    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
-    await client(sandbox, represents=[OTHER])
+    await change_client(sandbox, represents=[OTHER])
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
-    await refused(await start(company, background=False, **PATIENT))
+    await submit_refused(await start(company, background=False, **PATIENT))
     neighbour = await start(other, background=False, **PATIENT)
-    assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+    assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
 
 
 async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT)
     for minutes in (10, 20, 40, 60, 60):
-        await refused(api)
+        await submit_refused(api)
         pause = "select retry_at - clock_timestamp() as pause from refused_logins"
         (row,) = await owner.fetch(pause)
         assert timedelta(minutes=minutes - 1) < row["pause"] <= timedelta(minutes=minutes)
         await let_retry(owner)
-    assert await logins(sandbox) == 5
-    await client(sandbox)
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert await count_logins(sandbox) == 5
+    await change_client(sandbox)
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
 async def test_one_process_retries_after_the_login_pause(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     pair = [await start(company, background=False, **PATIENT) for _ in range(2)]
-    await refused(pair[0])
+    await submit_refused(pair[0])
     await let_retry(owner)
     await sandbox.fault("login", "slow", seconds=0.3)
-    await asyncio.gather(*[refused(api) for api in pair * 3])
-    assert await logins(sandbox) == 2
+    await asyncio.gather(*[submit_refused(api) for api in pair * 3])
+    assert await count_logins(sandbox) == 2
     assert await owner.fetchval("select refusals from refused_logins") == 2
 
 
 async def test_automatic_submissions_resume_after_an_accepted_login(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(AUTOMATIC)
-    await client(sandbox, blocked=True)
+    await change_client(sandbox, blocked=True)
     api = await start(company)
-    ids = [await created(api, isReady=True) for _ in range(3)]
+    ids = [await create_invoice(api, isReady=True) for _ in range(3)]
     await until(lambda: owner.fetchval("select refusals > 1 from refused_logins"))
-    await client(sandbox)
-    assert await reach(owner, ids, "Valid") == {"Valid": 3}
+    await change_client(sandbox)
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 3}
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
 async def test_a_refused_new_token_counts_as_a_refused_login(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=2)
-    assert "refuses a new token" in (await refused(api))["message"]
+    assert "refuses a new token" in (await submit_refused(api))["message"]
     assert await owner.fetchval("select reason from refused_logins") == "token"
-    await asyncio.gather(*[refused(api) for _ in range(5)])
-    assert await logins(sandbox) == 2
+    await asyncio.gather(*[submit_refused(api) for _ in range(5)])
+    assert await count_logins(sandbox) == 2
 
 
 async def test_a_token_that_is_refused_again_doubles_the_pause(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The login itself succeeds each time. Only an accepted request ends the pause."""
     api = await start(company, background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=4)
-    await refused(api)
+    await submit_refused(api)
     await let_retry(owner)
-    await refused(api)
+    await submit_refused(api)
     assert await owner.fetchval("select refusals from refused_logins") == 2
     await let_retry(owner)
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
 async def test_a_refused_login_is_shown_to_the_operator(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
     config = read_config({**environment, **PATIENT})
     api = await start(company, background=False, **IMPATIENT, **PATIENT)
-    assert (await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0))[
+    assert (await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0))[
         "status"
     ] == "ok"
-    await client(sandbox, blocked=True)
-    await refused(api)
-    await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 1)
-    assert (await figures(api))['einvoice_attention{kind="CredentialsRefused"}'] == "1"
+    await change_client(sandbox, blocked=True)
+    await submit_refused(api)
+    await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 1)
+    assert (await get_metrics(api))['einvoice_attention{kind="CredentialsRefused"}'] == "1"
     (shown,) = (await reconcile.attention(config))["refused_logins"]
     assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == (
         "sandbox-client",
@@ -245,24 +245,24 @@ async def test_a_refused_login_is_shown_to_the_operator(
     )
     assert "User blocked" in shown["message"] and "PORTAL_CLIENT_SECRET" in shown["what_to_do"]
     assert shown["since"] < shown["retry_at"]
-    await client(sandbox)
+    await change_client(sandbox)
     assert await reconcile.retry_logins(config, "C1") == {"forgotten": 0}
     assert await reconcile.retry_logins(config, None) == {"forgotten": 1}
-    assert (await submitted(api, await created(api)))[0] == 200
-    await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0)
+    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
 
 
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
 async def test_a_refused_login_is_stored_per_login_identity(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     intermediary: str,
     taxpayer: str,
 ) -> None:
-    await client(sandbox, blocked=True)
-    await refused(
+    await change_client(sandbox, blocked=True)
+    await submit_refused(
         await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary)
     )
     assert await owner.fetchval("select taxpayer from refused_logins") == taxpayer

@@ -5,18 +5,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
-from kit import GENEROUS, created, invoice, note, record, submitted, valid_invoice
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import GENEROUS, create_invoice, create_valid_invoice, get_invoice, invoice, note, submit
 
 
 async def post(
-    api: Any, key: str, path: str = "/api/invoices", **body: Any
+    api: Client, key: str, path: str = "/api/invoices", **body: Any
 ) -> tuple[int, Any, str | None]:
     async with api.post(path, json=body, headers={"Idempotency-Key": key}) as response:
         return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
-async def test_a_repeated_creation_returns_the_first_response(api: Any) -> None:
+async def test_a_repeated_creation_returns_the_first_response(api: Client) -> None:
     body = invoice()
     first = await post(api, "a", **body)
     assert first[0] == 201 and first[2] is None
@@ -25,7 +25,7 @@ async def test_a_repeated_creation_returns_the_first_response(api: Any) -> None:
         assert (await response.json())["meta"]["total"] == 1
 
 
-async def test_concurrent_repetitions_create_one_invoice(api: Any) -> None:
+async def test_concurrent_repetitions_create_one_invoice(api: Client) -> None:
     body = invoice()
     answers = await asyncio.gather(*[post(api, "a", **body) for _ in range(50)])
     assert {status for status, *_ in answers} <= {201, 409} and 201 in {
@@ -34,25 +34,25 @@ async def test_concurrent_repetitions_create_one_invoice(api: Any) -> None:
     assert len({answer["data"]["id"] for status, answer, _ in answers if status == 201}) == 1
 
 
-async def test_an_idempotency_key_with_another_body_is_refused(api: Any) -> None:
+async def test_an_idempotency_key_with_another_body_is_refused(api: Client) -> None:
     await post(api, "a", **invoice())
     status, body, _ = await post(api, "a", **invoice())
     assert status == 422 and body["errors"][0]["path"] == "Idempotency-Key"
 
 
 async def test_an_idempotency_key_is_scoped_to_company_and_route(
-    api: Any, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     body = invoice()
     assert (await post(api, "a", **body))[0] == 201
     other = await start(await make_company(environment))
     assert (await post(other, "a", **body))[0] == 201
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     assert (await post(api, "a", f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 200
 
 
 async def test_definite_refusals_are_replayed_and_transient_ones_are_not(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     status, first, _ = await post(api, "a", code=1)
     assert status == 422
@@ -65,15 +65,15 @@ async def test_definite_refusals_are_replayed_and_transient_ones_are_not(
 
 
 async def test_a_repeated_submit_or_note_returns_the_first_response(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     first = await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal")
     assert await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal") == (
         *first[:2],
         "true",
     )
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     body = note()
     first = await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body)
     assert first[0] == 201
@@ -84,9 +84,9 @@ async def test_a_repeated_submit_or_note_returns_the_first_response(
 
 
 async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await sandbox.fault("submit", "throttle", retry_after=1)
     status, body, _ = await post(api, "s", path)
@@ -95,7 +95,7 @@ async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
         "Failed to submit, please try again",
         True,
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     again = await until(lambda: post(api, "s", path), lambda answer: answer[0] == 200)
     assert again[2] is None
     assert await post(api, "s", path) == (*again[:2], "true")
@@ -103,9 +103,9 @@ async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
 
 
 async def test_a_submit_during_a_sending_hold_is_retried_with_its_key(
-    api: Any, owner: asyncpg.Connection, company: Any, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, company: Company, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await owner.execute(
         "insert into sending_holds (company_id, reason) values ($1, 'A test.')", company.id
@@ -116,10 +116,10 @@ async def test_a_submit_during_a_sending_hold_is_retried_with_its_key(
     assert (await post(api, "s", path))[0::2] == (200, None)
 
 
-async def test_a_refused_submit_is_replayed_for_its_key(api: Any, sandbox: Sandbox) -> None:
+async def test_a_refused_submit_is_replayed_for_its_key(api: Client, sandbox: Sandbox) -> None:
     """A refusal by the checks or by the portal is definite and stored with the key."""
-    old = await created(api, issueDateTime="2024-01-01T00:00:00Z")
-    new = await created(api)
+    old = await create_invoice(api, issueDateTime="2024-01-01T00:00:00Z")
+    new = await create_invoice(api)
     await sandbox.fault("submit", "refuse", status=400, code="BadStructure")
     for invoice_id in (old, new):
         first = await post(api, str(invoice_id), f"/api/invoices/{invoice_id}/submit-to-portal")
@@ -132,9 +132,9 @@ async def test_a_refused_submit_is_replayed_for_its_key(api: Any, sandbox: Sandb
 
 
 async def test_a_submit_of_unknown_outcome_is_continued_with_its_key(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await sandbox.fault("submit", "accept_then_drop")
     status, body, _ = await post(api, "s", path)
@@ -143,8 +143,8 @@ async def test_a_submit_of_unknown_outcome_is_continued_with_its_key(
     assert again[2] is None and len(await sandbox.ledger()) == 1
 
 
-async def test_a_failed_cancel_is_retried_with_its_key(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
+async def test_a_failed_cancel_is_retried_with_its_key(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
     path = f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     status, body, _ = await post(api, "c", path)
@@ -155,21 +155,21 @@ async def test_a_failed_cancel_is_retried_with_its_key(api: Any, sandbox: Sandbo
 
 
 async def test_a_cancel_refused_by_the_portal_is_replayed_for_its_key(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     path = f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
     first = await post(api, "c", path)
     assert (first[0], first[1]["code"]) == (400, "IncorrectState")
     await sandbox.settings(stuck=False)
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await post(api, "c", path) == (*first[:2], "true")
 
 
 async def test_a_stored_response_is_returned_after_a_crash(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """After a crash between commit and response, the stored response is returned."""
     body = invoice()
@@ -182,7 +182,7 @@ async def test_a_stored_response_is_returned_after_a_crash(
 
 
 async def test_a_response_is_stored_in_the_transaction_of_its_effect(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """Storing the response in any other transaction fails."""
     await owner.execute(
@@ -206,7 +206,7 @@ async def test_a_response_is_stored_in_the_transaction_of_its_effect(
 
 
 async def test_the_idempotency_key_of_a_dead_request_is_taken_over(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     body = invoice()
     await post(api, "a", **body)
@@ -220,7 +220,7 @@ async def test_the_idempotency_key_of_a_dead_request_is_taken_over(
 
 
 async def test_an_idempotency_key_expires_after_72_hours(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await post(api, "a", **invoice())
     await owner.execute("update idempotency_keys set created_at = created_at - interval '73 hours'")
@@ -228,7 +228,7 @@ async def test_an_idempotency_key_expires_after_72_hours(
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
-async def test_an_invalid_idempotency_key_is_refused(api: Any, key: str) -> None:
+async def test_an_invalid_idempotency_key_is_refused(api: Client, key: str) -> None:
     async with api.post(
         "/api/invoices", json=invoice(), headers={"Idempotency-Key": key}
     ) as response:
@@ -237,15 +237,15 @@ async def test_an_invalid_idempotency_key_is_refused(api: Any, key: str) -> None
 
 @pytest.mark.parametrize("invoice_id", ["9" * 7000, "%00", "%F0%9F%92%A9"])
 async def test_an_idempotency_key_with_an_invalid_id_in_the_path_is_a_404(
-    api: Any, invoice_id: str
+    api: Client, invoice_id: str
 ) -> None:
     for key in ("one", "one"):
         status, body, _ = await post(api, key, f"/api/invoices/{invoice_id}/submit-to-portal")
         assert (status, body) == (404, {"message": "Invoice not found"})
 
 
-async def test_a_matching_if_none_match_is_a_304(api: Any) -> None:
-    invoice_id = await created(api)
+async def test_a_matching_if_none_match_is_a_304(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         etag = response.headers["ETag"]
     async with api.get(f"/api/invoices/{invoice_id}", headers={"If-None-Match": etag}) as response:
@@ -258,8 +258,8 @@ async def test_a_matching_if_none_match_is_a_304(api: Any) -> None:
         assert response.status == 200 and response.headers["ETag"] != etag
 
 
-async def test_a_stale_if_match_is_refused(api: Any) -> None:
-    invoice_id = await created(api)
+async def test_a_stale_if_match_is_refused(api: Client) -> None:
+    invoice_id = await create_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         etag = response.headers["ETag"]
     changes = [
@@ -276,7 +276,7 @@ async def test_a_stale_if_match_is_refused(api: Any) -> None:
 
 
 async def test_a_repeated_webhook_creation_shows_its_secret_once(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **GENEROUS)
     body = {"url": "http://127.0.0.1:9/hook"}
@@ -289,7 +289,9 @@ async def test_a_repeated_webhook_creation_shows_its_secret_once(
     )
 
 
-async def test_every_record_has_an_etag_and_supports_if_match(start: Any, company: Any) -> None:
+async def test_every_record_has_an_etag_and_supports_if_match(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, **GENEROUS)
     _, hook, _ = await post(api, "w", "/api/webhooks", url="http://127.0.0.1:9/hook")
     _, asked, _ = await post(

@@ -13,8 +13,8 @@ from fixtures_sandbox import (
     SUPPLIER,
     Portal,
     document,
+    encode_document,
     entry,
-    minified,
     put,
 )
 
@@ -26,7 +26,7 @@ OAUTH = {
 
 
 def test_the_smallest_document_has_the_published_hash() -> None:
-    raw = minified(document())
+    raw = encode_document(document())
     assert len(raw) == 3125
     assert (
         hashlib.sha256(raw).hexdigest()

@@ -39,12 +39,12 @@ async def test_a_code_is_valid_within_its_dates(
     """Compare with the issue time, 60 seconds ago. `from` is inclusive, `to` is exclusive."""
     sent = put(await portal.fresh(), CLASSIFICATION, "046")
     issued = sent["Invoice"][0]["IssueDate"][0]["_"] + "T" + sent["Invoice"][0]["IssueTime"][0]["_"]
-    dates: dict[str, Any] = {end: shifted(issued, 60 + at) for end, at in ends.items()}
+    dates: dict[str, Any] = {end: shift(issued, 60 + at) for end, at in ends.items()}
     await set_dates(portal, "classifications", "046", **dates)
     assert await step_codes(portal, sent) == found
 
 
-def shifted(instant: str, seconds: float) -> str:
+def shift(instant: str, seconds: float) -> str:
     return (datetime.fromisoformat(instant) + timedelta(seconds=seconds)).isoformat()
 
 
@@ -107,7 +107,9 @@ async def test_an_address_abroad_has_state_17_or_text(portal: Portal, state: str
     assert await step_codes(portal, put(root, f"{CUSTOMER}.{STATE}", state)) == {}
 
 
-async def consolidated(portal: Portal, number: str = "C-1", tins: Any = PUBLIC) -> dict[str, Any]:
+async def consolidated_document(
+    portal: Portal, number: str = "C-1", tins: Any = PUBLIC
+) -> dict[str, Any]:
     root = put(await portal.fresh(number), f"{CUSTOMER}.PartyIdentification", tins)
     put(root, f"{CUSTOMER}.Contact.0.Telephone.0._", "NA")
     put(root, f"{CUSTOMER}.{STATE}", "17")
@@ -118,19 +120,19 @@ async def test_state_17_in_malaysia_is_for_consolidated_documents(portal: Portal
     assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "17")) == {
         "04": ["CV317"]
     }
-    assert await step_codes(portal, await consolidated(portal)) == {}
+    assert await step_codes(portal, await consolidated_document(portal)) == {}
 
 
 async def test_state_17_can_be_refused_in_consolidated_documents_too(portal: Portal) -> None:
     await portal.admin("settings", consolidated_state_17=False)
-    assert await step_codes(portal, await consolidated(portal)) == {"04": ["CV317"]}
-    blank = put(await consolidated(portal, "C-2"), f"{CUSTOMER}.{STATE}", "")
+    assert await step_codes(portal, await consolidated_document(portal)) == {"04": ["CV317"]}
+    blank = put(await consolidated_document(portal, "C-2"), f"{CUSTOMER}.{STATE}", "")
     assert await step_codes(portal, blank) == {}
 
 
 async def test_the_public_of_a_consolidated_document_has_one_tin(portal: Portal) -> None:
     for index, tin in enumerate(("EI00000000020", "EI00000000040")):
-        root = await consolidated(portal, f"C-{index}", identifications(TIN=tin, BRN="NA"))
+        root = await consolidated_document(portal, f"C-{index}", identifications(TIN=tin, BRN="NA"))
         assert await step_codes(portal, root) == {"05": ["ERR245"]}
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from conftest import ClientFactory
 from fixtures_sandbox import HOUR, Portal, create_sandbox
 
 from service.sandbox.settings import Settings
 
 
-async def outcome(portal: Portal, document: dict[str, Any]) -> tuple[int | str, str]:
+async def submit_and_classify(portal: Portal, document: dict[str, Any]) -> tuple[int | str, str]:
     """Return the status and body of the response to a submission, or how the connection failed."""
     try:
         answer = await portal.submit(document)
@@ -67,10 +68,10 @@ async def test_an_injected_fault_determines_status_and_ledger(
     portal: Portal, kind: str, members: dict[str, Any], status: int | str, documents: int
 ) -> None:
     await portal.admin("faults", operation="submit", kind=kind, **members)
-    assert (await outcome(portal, await portal.fresh("A")))[0] == status
+    assert (await submit_and_classify(portal, await portal.fresh("A")))[0] == status
     assert len(await portal.ledger()) == documents
     assert (await portal.admin("faults")) == {"faults": []}
-    assert (await outcome(portal, await portal.fresh("B")))[0] == 202
+    assert (await submit_and_classify(portal, await portal.fresh("B")))[0] == 202
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ async def test_applied_faults_are_counted_by_label(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="drop", label="cut off")
     await portal.admin("faults", operation="submit", kind="error_before", times=2)
     for number in "ABC":
-        await outcome(portal, await portal.fresh(number))
+        await submit_and_classify(portal, await portal.fresh(number))
     assert (await portal.admin("calls"))["faults"] == {"cut off": 1, "error_before": 2}
 
 
@@ -136,7 +137,9 @@ async def test_faults_are_applied_in_the_order_they_were_injected(portal: Portal
 
 async def test_a_fault_with_a_number_waits_for_that_document(portal: Portal) -> None:
     await portal.admin("faults", operation="*", kind="error_before", number="B")
-    assert [(await outcome(portal, await portal.fresh(number)))[0] for number in "ABB"] == [
+    assert [
+        (await submit_and_classify(portal, await portal.fresh(number)))[0] for number in "ABB"
+    ] == [
         202,
         503,
         202,
@@ -174,8 +177,8 @@ async def test_expired_tokens_are_refused(portal: Portal) -> None:
 
 async def test_requests_and_responses_are_counted(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="accept_then_drop")
-    await outcome(portal, await portal.fresh("A"))
-    await outcome(portal, await portal.fresh("B"))
+    await submit_and_classify(portal, await portal.fresh("A"))
+    await submit_and_classify(portal, await portal.fresh("B"))
     calls = await portal.admin("calls")
     assert calls["calls"] == {"login": 1, "submit": 2}
     assert calls["answers"] == {"login": {"200": 1}, "submit": {"202": 1, "dropped": 1}}
@@ -231,7 +234,7 @@ async def test_reset_removes_all_state(portal: Portal) -> None:
 
 
 async def test_a_restart_keeps_all_state(
-    portal: Portal, settings: Settings, aiohttp_client: Any
+    portal: Portal, settings: Settings, aiohttp_client: ClientFactory
 ) -> None:
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("settings", stuck=True, search_lag_seconds=5)
@@ -259,7 +262,7 @@ async def test_a_restart_keeps_all_state(
 
 
 @contextmanager
-def running(environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def run_sandbox(environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield the process and the URL of a sandbox that listens. Kill it with SIGKILL at the end."""
     program = (
         "import os; from service.sandbox import app, settings; "
@@ -286,11 +289,11 @@ async def test_a_killed_sandbox_keeps_everything_it_acknowledged(tmp_path: Path)
         "SANDBOX_STATE": state,
         "SANDBOX_PROCESSING_SECONDS": "0.5",
     }
-    with running(environ) as (_, url):
+    with run_sandbox(environ) as (_, url):
         async with aiohttp.ClientSession(url) as http:
             portal = await Portal(http).login()
             uuids = [await portal.accepted(await portal.fresh(f"K{index}")) for index in range(20)]
-    with running(environ) as (process, url):
+    with run_sandbox(environ) as (process, url):
         async with aiohttp.ClientSession(url) as http:
             portal = Portal(http)
             assert [each["uuid"] for each in await portal.ledger()] == uuids

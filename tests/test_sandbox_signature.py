@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ClientFactory
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -21,8 +22,8 @@ from fixtures_sandbox import (
     Portal,
     document,
     element,
+    encode_document,
     entry,
-    minified,
     put,
 )
 from test_sandbox_rules import step_codes
@@ -75,7 +76,7 @@ def rsa_key(name: str) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(65537, 2048)
 
 
-def named(**parts: str | None) -> x509.Name:
+def make_name(**parts: str | None) -> x509.Name:
     """Return an X.509 name of the parts that are given, in the order of the arguments."""
     kinds = {
         "C": "COUNTRY_NAME",
@@ -121,7 +122,7 @@ def make_certificate(
     """
     key = key or rsa_key("signer")
     builder = x509.CertificateBuilder(
-        named(**issuer), named(**subject), key.public_key(), 0x51A7C0DE20260914
+        make_name(**issuer), make_name(**subject), key.public_key(), 0x51A7C0DE20260914
     )
     builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
     for extension in filter(None, (usage, extended)):
@@ -176,7 +177,7 @@ def of_certificate(certificate: x509.Certificate, issuer: str = ISSUER, **change
     return replace(signing, **changes)
 
 
-def digested(content: bytes) -> dict[str, Any]:
+def digest_members(content: bytes) -> dict[str, Any]:
     return {
         "DigestMethod": element("", Algorithm=SHA256_URI),
         "DigestValue": element(digest(content)),
@@ -197,8 +198,8 @@ def signature_of(
         "Type": "http://uri.etsi.org/01903/v1.3.2#SignedProperties",
         "URI": "#id-xades-signed-props",
     }
-    of_properties |= digested(compact(properties).encode())
-    of_document = {"Type": "", "URI": "", **digested(content)}
+    of_properties |= digest_members(compact(properties).encode())
+    of_document = {"Type": "", "URI": "", **digest_members(content)}
     signature = {
         "Id": "signature",
         "Object": [{"QualifyingProperties": [properties]}],
@@ -227,7 +228,7 @@ def signature_of(
     return {"UBLExtensions": [{"UBLExtension": [extension]}], "Signature": [own]}
 
 
-def signed(
+def sign(
     root: dict[str, Any],
     signing: Signing | None = None,
     change: Change | None = None,
@@ -235,7 +236,7 @@ def signed(
 ) -> dict[str, Any]:
     """Sign a document. `change` is applied to the signed properties before they are digested."""
     signing = signing or of_certificate(make_certificate())
-    properties, content = signing.properties(), minified(root)
+    properties, content = signing.properties(), encode_document(root)
     if change:
         change(properties)
     value = (key or rsa_key("signer")).sign(content, padding.PKCS1v15(), SHA256())
@@ -243,12 +244,14 @@ def signed(
     return root
 
 
-def vector() -> dict[str, Any]:
+def vector_document() -> dict[str, Any]:
     """Return the signed document of the published vector."""
     serial, cert_digest = "5883883498437478676", "uf+qNMeeNbFaKG52Q45GXPWupysoQQuxR+gH8JUs9cU="
     root = put(document(), "InvoiceTypeCode.0.listVersionID", "1.1")
     signing = Signing(VECTOR_CERTIFICATE, cert_digest, ISSUER, serial)
-    root["Invoice"][0] |= signature_of(signing, signing.properties(), minified(root), VECTOR_VALUE)
+    root["Invoice"][0] |= signature_of(
+        signing, signing.properties(), encode_document(root), VECTOR_VALUE
+    )
     return root
 
 
@@ -276,7 +279,7 @@ async def sent_as(portal: Portal, number: str, text: str) -> list[str]:
 
 
 def test_the_signed_vector_has_the_published_hash() -> None:
-    raw = minified(vector())
+    raw = encode_document(vector_document())
     assert len(raw) == 6729
     assert (
         hashlib.sha256(raw).hexdigest()
@@ -286,7 +289,7 @@ def test_the_signed_vector_has_the_published_hash() -> None:
 
 async def test_the_published_vector_is_valid(portal: Portal) -> None:
     await portal.admin("settings", age_window_seconds=10**9)
-    assert await findings(portal, vector()) == []
+    assert await findings(portal, vector_document()) == []
 
 
 @pytest.mark.parametrize(
@@ -301,12 +304,12 @@ async def test_a_change_after_signing_invalidates_digest_and_signature(
     portal: Portal, path: str, value: float | str
 ) -> None:
     await portal.admin("settings", age_window_seconds=10**9)
-    assert await findings(portal, put(vector(), path, value)) == ["DS322", "DS333"]
+    assert await findings(portal, put(vector_document(), path, value)) == ["DS322", "DS333"]
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.3"])
 async def test_signed_document_versions_have_a_signature_step(portal: Portal, version: str) -> None:
-    root = signed(await unsigned(portal, version=version))
+    root = sign(await unsigned(portal, version=version))
     steps = (await portal.details(await portal.accepted(root)))["validationResults"][
         "validationSteps"
     ]
@@ -331,7 +334,7 @@ async def test_unsigned_document_versions_have_no_signature_step(
 
 
 async def test_a_signature_error_is_reported_as_a_validation_step(portal: Portal) -> None:
-    root = put(signed(await unsigned(portal)), f"{SIGNATURE}.SignatureValue.0._", "AAAA")
+    root = put(sign(await unsigned(portal)), f"{SIGNATURE}.SignatureValue.0._", "AAAA")
     details = await portal.details(await portal.accepted(root))
     step = details["validationResults"]["validationSteps"][-1]
     assert (details["status"], step["error"]["errorCode"]) == ("Invalid", "Error21")
@@ -386,7 +389,7 @@ def setting(value: Any, *path: str | int) -> Change:
 async def test_invalid_signed_properties_have_their_error_code(
     portal: Portal, code: str, change: Any
 ) -> None:
-    assert await findings(portal, signed(await unsigned(portal), change=change)) == [code]
+    assert await findings(portal, sign(await unsigned(portal), change=change)) == [code]
 
 
 # Errors outside of the signed properties.
@@ -432,14 +435,14 @@ X509 = f"{SIGNATURE}.KeyInfo.0.X509Data.0"
 async def test_an_invalid_signature_has_its_error_code(
     portal: Portal, code: str, path: str, value: Any
 ) -> None:
-    assert await findings(portal, put(signed(await unsigned(portal)), path, value)) == [code]
+    assert await findings(portal, put(sign(await unsigned(portal)), path, value)) == [code]
 
 
 @pytest.mark.parametrize(
     "path", [INFORMATION, f"{INFORMATION}.0.Signature", "Signature", EXTENSION]
 )
 async def test_a_document_with_two_signatures_is_invalid(portal: Portal, path: Any) -> None:
-    root = signed(await unsigned(portal))
+    root = sign(await unsigned(portal))
     node = root["Invoice"][0]
     for name in path.split("."):
         node = node[int(name) if name.isdigit() else name]
@@ -453,7 +456,7 @@ async def test_a_document_with_two_signatures_is_invalid(portal: Portal, path: A
 async def test_a_document_without_a_signature_is_rejected_at_once(
     portal: Portal, members: list[str]
 ) -> None:
-    root = signed(await unsigned(portal))
+    root = sign(await unsigned(portal))
     for name in members:
         del root["Invoice"][0][name]
     (rejected,) = (await (await portal.submit(root)).json())["rejectedDocuments"]
@@ -479,7 +482,7 @@ async def test_an_invalid_certificate_subject_has_its_error_code(
     portal: Portal, code: str, subject: dict[str, Any]
 ) -> None:
     signing = of_certificate(make_certificate({**SUBJECT, **subject}))
-    assert await findings(portal, signed(await unsigned(portal), signing)) == [code]
+    assert await findings(portal, sign(await unsigned(portal), signing)) == [code]
 
 
 @pytest.mark.parametrize(
@@ -494,19 +497,17 @@ async def test_a_certificate_for_another_purpose_is_invalid(
     portal: Portal, made: dict[str, Any]
 ) -> None:
     signing = of_certificate(make_certificate(**made))
-    assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS334"]
+    assert await findings(portal, sign(await unsigned(portal), signing)) == ["DS334"]
 
 
 async def test_a_certificate_for_signing_documents_is_valid(portal: Portal) -> None:
     documents = x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")])
     made = make_certificate(usage=usage(content_commitment=True), extended=documents)
-    assert await findings(portal, signed(await unsigned(portal), of_certificate(made))) == []
+    assert await findings(portal, sign(await unsigned(portal), of_certificate(made))) == []
 
 
 async def test_a_signature_by_another_key_is_invalid(portal: Portal) -> None:
-    assert await findings(portal, signed(await unsigned(portal), key=rsa_key("another"))) == [
-        "DS333"
-    ]
+    assert await findings(portal, sign(await unsigned(portal), key=rsa_key("another"))) == ["DS333"]
 
 
 @pytest.mark.parametrize(
@@ -550,12 +551,12 @@ async def test_the_issuer_is_compared_as_text(
     portal: Portal, issuer: Any, text: str, codes: Any
 ) -> None:
     signing = of_certificate(make_certificate(issuer=issuer), issuer=text)
-    assert await findings(portal, signed(await unsigned(portal), signing)) == codes
+    assert await findings(portal, sign(await unsigned(portal), signing)) == codes
 
 
 async def test_a_hexadecimal_serial_number_is_accepted(portal: Portal) -> None:
     signing = of_certificate(make_certificate(), serial="0x51A7C0DE20260914")
-    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+    assert await findings(portal, sign(await unsigned(portal), signing)) == []
 
 
 INTERMEDIARY = {
@@ -569,16 +570,16 @@ INTERMEDIARY = {
 
 async def test_an_intermediary_signs_with_its_own_certificate(portal: Portal) -> None:
     signing = of_certificate(make_certificate(INTERMEDIARY))
-    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+    assert await findings(portal, sign(await unsigned(portal), signing)) == []
     other = of_certificate(make_certificate({**INTERMEDIARY, "number": NUMBER}))
-    assert await findings(portal, signed(await unsigned(portal, "S-2"), other)) == ["DS312"]
+    assert await findings(portal, sign(await unsigned(portal, "S-2"), other)) == ["DS312"]
 
 
 async def test_a_certificate_of_an_unrelated_taxpayer_is_invalid(portal: Portal) -> None:
     await portal.admin("clients", client_id="own", client_secret="s", tin=SUPPLIER)
     await portal.login(None, "own", "s")
     signing = of_certificate(make_certificate(INTERMEDIARY))
-    assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS311", "DS312"]
+    assert await findings(portal, sign(await unsigned(portal), signing)) == ["DS311", "DS312"]
 
 
 async def test_a_strict_register_refuses_an_unregistered_signer(portal: Portal) -> None:
@@ -587,14 +588,14 @@ async def test_a_strict_register_refuses_an_unregistered_signer(portal: Portal) 
     )
     await portal.login(client_id="new", secret="s")
     signing = of_certificate(make_certificate({**SUBJECT, "tin": "C7777777770"}))
-    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+    assert await findings(portal, sign(await unsigned(portal), signing)) == []
     await portal.admin("settings", strict_register=True)
-    assert await findings(portal, signed(await unsigned(portal, "S-2"), signing)) == ["DS330"]
+    assert await findings(portal, sign(await unsigned(portal, "S-2"), signing)) == ["DS330"]
 
 
 def authority_certificate(key: str) -> bytes:
     """Return the certificate of the authority, or of another with its name."""
-    name = named(**AUTHORITY)
+    name = make_name(**AUTHORITY)
     builder = x509.CertificateBuilder(name, name, rsa_key(key).public_key(), 1)
     builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
     return builder.sign(rsa_key(key), SHA256()).public_bytes(Encoding.PEM)
@@ -602,7 +603,7 @@ def authority_certificate(key: str) -> bytes:
 
 @pytest.mark.parametrize("key, codes", [("authority", []), ("another", ["DS329"])])
 async def test_a_certificate_needs_a_trusted_authority(
-    tmp_path: Path, aiohttp_client: Any, key: str, codes: list[Any]
+    tmp_path: Path, aiohttp_client: ClientFactory, key: str, codes: list[Any]
 ) -> None:
     trusted = tmp_path / "authorities.pem"
     trusted.write_bytes(authority_certificate("signer") + authority_certificate(key))
@@ -615,7 +616,7 @@ async def test_a_certificate_needs_a_trusted_authority(
     portal = await Portal(
         await aiohttp_client(create_sandbox(Settings.from_env(environment)))
     ).login()
-    assert await findings(portal, signed(await unsigned(portal))) == codes
+    assert await findings(portal, sign(await unsigned(portal))) == codes
 
 
 @pytest.mark.parametrize(
@@ -638,7 +639,7 @@ def indented(root: dict[str, Any]) -> str:
 
 
 async def test_insignificant_white_space_is_not_signed(portal: Portal) -> None:
-    root = signed(
+    root = sign(
         put(
             await unsigned(portal),
             "InvoiceLine.0.Item.0.Description.0._",
@@ -649,14 +650,14 @@ async def test_insignificant_white_space_is_not_signed(portal: Portal) -> None:
 
 
 async def test_the_order_of_members_is_signed(portal: Portal) -> None:
-    root = signed(await unsigned(portal))
+    root = sign(await unsigned(portal))
     invoice = root["Invoice"][0]
     invoice["DocumentCurrencyCode"] = invoice.pop("DocumentCurrencyCode")
     assert await findings(portal, root) == ["DS322", "DS333"]
 
 
 async def test_the_position_of_the_signature_is_not_signed(portal: Portal) -> None:
-    root = signed(await unsigned(portal))
+    root = sign(await unsigned(portal))
     invoice = root["Invoice"][0]
     moved = {name: invoice.pop(name) for name in ("UBLExtensions", "Signature")}
     root["Invoice"] = [{**moved, **invoice}]
@@ -666,7 +667,7 @@ async def test_the_position_of_the_signature_is_not_signed(portal: Portal) -> No
 async def test_the_notation_of_numbers_is_signed(portal: Portal) -> None:
     """145 and 145.00 are the same number, but different texts."""
     root = await unsigned(portal)
-    content = minified(root).decode().replace('"_":145,', '"_":145.00,')
+    content = encode_document(root).decode().replace('"_":145,', '"_":145.00,')
     properties = of_certificate(make_certificate()).properties()
     value = base64_of(rsa_key("signer").sign(content.encode(), padding.PKCS1v15(), SHA256()))
     added = signature_of(of_certificate(make_certificate()), properties, content.encode(), value)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 import pytest
-from conftest import Templates, administer, renamed, until
+from conftest import Templates, administer, replace_database, until
 
 from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import SQL, load_objects
@@ -230,7 +230,7 @@ async def plain(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIter
         await administer(cluster, f"create role {role} createrole")
     await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
     await administer(cluster, f"create database {name} owner {role}")
-    url = urlsplit(renamed(cluster, name))
+    url = urlsplit(replace_database(cluster, name))
     query = urlencode([*parse_qsl(url.query), ("role", role)])
     yield str(url._replace(query=query).geturl())
     await administer(cluster, f"drop database {name} with (force)")

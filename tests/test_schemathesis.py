@@ -19,19 +19,19 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import Templates, administer, make_company, renamed, variables
+from conftest import Templates, administer, make_company, replace_database, variables
 from kit import (
     GENEROUS,
     INTEGRATIONS,
     PLACES,
-    answered,
-    created,
-    integration_key,
+    create_integration_records,
+    create_invoice,
+    create_one_of_each,
+    create_sale,
     last_month,
+    make_account,
     now,
-    one_of_each,
-    one_of_each_integration,
-    sale,
+    request_json,
 )
 from processes import free_port
 from schemathesis.checks import not_a_server_error
@@ -232,7 +232,7 @@ async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[S
         sandbox = await stack.enter_async_context(TestServer(create_sandbox(settings)))
         portal = str(sandbox.make_url("")).rstrip("/")
         environment = {
-            **variables(renamed(cluster, name), portal),
+            **variables(replace_database(cluster, name), portal),
             **GENEROUS,
             "PORT": str(free_port()),
             "REQUESTS_PER_MINUTE": "0",
@@ -243,21 +243,19 @@ async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[S
         company = await make_company(
             environment, tin_code=TIN["tin"], registration_number=TIN["registration_number"]
         )
-        integration = await integration_key(environment)
+        account = await make_account(environment)
         await stack.enter_async_context(serve_api(config))
         base = f"http://{config.host}:{config.port}"
-        keys = {"X-API-Key": company.key, "X-Portal-Key": integration["key"]}
+        keys = {"X-API-Key": company.key, "X-Portal-Key": account.key}
         async with aiohttp.ClientSession(base, headers=keys) as session:
             for number in range(ROUNDS):
-                await created(session)
-                await sale(session)
-                for place, record_id in (await one_of_each(session)).items():
+                await create_invoice(session)
+                await create_sale(session)
+                for place, record_id in (await create_one_of_each(session)).items():
                     if number % 2:
                         path = f"{place}/{record_id}/submit-to-portal"
-                        await answered(session, "POST", path, json={})
-                await one_of_each_integration(
-                    session, environment, integration["account_id"], company.id
-                )
+                        await request_json(session, "POST", path, json={})
+                await create_integration_records(session, environment, account.id, company.id)
             ids = await _ids(session)
         yield SimpleNamespace(base=base, keys=keys, ids=ids)
 
@@ -274,6 +272,6 @@ async def _ids(session: aiohttp.ClientSession) -> dict[str, list[int]]:
 
 
 async def _listed(session: aiohttp.ClientSession, place: str) -> list[int]:
-    _status, body = await answered(session, "GET", f"{place}?per_page=100")
+    _status, body = await request_json(session, "GET", f"{place}?per_page=100")
     rows = body if isinstance(body, list) else body.get("data", ())
     return [row["id"] for row in rows]

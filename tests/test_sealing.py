@@ -5,27 +5,27 @@ import base64
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
 from certificates import issued
-from conftest import make_company, until
-from fixtures_webhooks import LOCAL, Receiver, delivery, hook, signed_by
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_service import RunCommand
+from fixtures_webhooks import LOCAL, Receiver, create_endpoint, is_signed_by, wait_for_delivery
 from kit import (
     CERTIFICATE,
     GENEROUS,
     KEYLESS,
-    a_delivery,
-    answered,
-    created,
-    filled,
-    one_of_each,
-    posted,
-    routes,
-    submitted,
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    fill_path,
+    list_routes,
+    request_json,
+    submit,
 )
-from test_commands import result
+from test_commands import read_result
 
 from service.commands.bootstrap import _load_or_create_key
 from service.commands.companies import CommandError
@@ -44,17 +44,17 @@ NO_SECRET_KEY = (
 )
 
 
-def raw(secret: str) -> bytes:
+def decode_secret(secret: str) -> bytes:
     """Return the bytes of a secret as shown to its company."""
     return base64.b64decode(secret.removeprefix("whsec_"))
 
 
-async def is_signed_with(receiver: Receiver, api: Any, secret: str) -> bool:
+async def is_signed_with(receiver: Receiver, api: Client, secret: str) -> bool:
     """Return whether the next delivery is signed with the secret."""
     before = len(receiver.got)
-    await created(api)
+    await create_invoice(api)
     headers, body = (await until(lambda: _got(receiver, before)))[0]
-    return signed_by(headers, body, secret)
+    return is_signed_by(headers, body, secret)
 
 
 async def _got(receiver: Receiver, before: int) -> list[tuple[Mapping[str, str], str]]:
@@ -62,24 +62,26 @@ async def _got(receiver: Receiver, before: int) -> list[tuple[Mapping[str, str],
 
 
 async def test_the_database_holds_no_readable_secret(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
-    webhook_id, secret = await hook(api, receiver.url)
-    _, body = await answered(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
+    webhook_id, secret = await create_endpoint(api, receiver.url)
+    _, body = await request_json(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
     rows = await owner.fetch("select secret, sealed_secret from webhook_secrets")
     assert [row["secret"] for row in rows] == [None, None]
     for shown in (secret, body["data"]["secret"]):
-        assert not any(raw(shown) in row["sealed_secret"] for row in rows)
+        assert not any(decode_secret(shown) in row["sealed_secret"] for row in rows)
         assert await is_signed_with(receiver, api, shown)
 
 
 async def test_a_plain_secret_is_encrypted_by_a_start_with_a_key(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
-    _, secret = await hook(api, receiver.url)
-    await owner.execute("update webhook_secrets set secret = $1, sealed_secret = null", raw(secret))
+    _, secret = await create_endpoint(api, receiver.url)
+    await owner.execute(
+        "update webhook_secrets set secret = $1, sealed_secret = null", decode_secret(secret)
+    )
     assert await is_signed_with(receiver, api, secret)
     await api.close()
     api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
@@ -93,61 +95,64 @@ async def test_a_plain_secret_is_encrypted_by_a_start_with_a_key(
 
 
 async def test_without_a_secret_key_no_secret_is_stored(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
-    webhook_id, _ = await hook(api, receiver.url)
+    webhook_id, _ = await create_endpoint(api, receiver.url)
     await api.close()
     api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
-    assert await answered(api, "POST", "/api/webhooks", json={"url": receiver.url}) == NO_SECRET_KEY
     assert (
-        await answered(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
+        await request_json(api, "POST", "/api/webhooks", json={"url": receiver.url})
+        == NO_SECRET_KEY
+    )
+    assert (
+        await request_json(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
         == NO_SECRET_KEY
     )
     assert await owner.fetchval("select count(*) from webhook_secrets") == 1
 
 
 async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     receiver: Receiver,
 ) -> None:
     api = await start(company, **LOCAL)
-    await hook(api, receiver.url)
+    await create_endpoint(api, receiver.url)
     other = await make_company(environment)
     theirs = await start(other, **LOCAL)
-    webhook_id, _ = await hook(theirs, receiver.url)
+    webhook_id, _ = await create_endpoint(theirs, receiver.url)
     await owner.execute(
         "update webhook_secrets set sealed_secret ="
         " (select sealed_secret from webhook_secrets where company_id = $1) where company_id = $2",
         *[company.id, other.id],
     )
-    await created(theirs)
-    assert (await delivery(theirs, webhook_id, "Failed"))["error"] == "secret"
+    await create_invoice(theirs)
+    assert (await wait_for_delivery(theirs, webhook_id, "Failed"))["error"] == "secret"
     assert receiver.got == []
 
 
 async def test_secrets_are_reencrypted_for_a_new_secret_key(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     receiver: Receiver,
-    command: Any,
+    command: RunCommand,
 ) -> None:
     api = await start(company, **SIGNED)
-    _, secret = await hook(api, receiver.url)
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    _, secret = await create_endpoint(api, receiver.url)
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     await api.close()
     alone, rotating = [read_config({**environment, **keys}) for keys in (NEW, ROTATING)]
     assert await reencrypt_all(alone) == {"sealed": 0, "unopenable": 2}
-    assert await result(command("reseal", **ROTATING)) == {"sealed": 2, "unopenable": 0}
+    assert await read_result(command("reseal", **ROTATING)) == {"sealed": 2, "unopenable": 0}
     assert await reencrypt_all(rotating) == {"sealed": 0, "unopenable": 0}
     api = await start(company, **{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
 
 
 async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]) -> None:
@@ -158,21 +163,23 @@ async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]
 
 
 async def test_no_response_contains_a_stored_secret(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **GENEROUS)
-    ids = await one_of_each(api)
-    made = await posted(api, "/api/webhooks", url="http://127.0.0.1:9/")
+    ids = await create_one_of_each(api)
+    made = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/")
     ids["/api/webhooks"], pair = made["id"], issued().pair
-    assert (await answered(api, "PUT", CERTIFICATE, json=pair))[0] == 200
-    shown = await a_delivery(api, made["id"])
+    assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+    shown = await create_delivery(api, made["id"])
     lines = [line for line in pair["key"].splitlines() if len(line) == 64]
-    for _, path in routes(api, "GET"):
+    for _, path in list_routes(api, "GET"):
         if path not in KEYLESS and "integrations" not in path:
             record_id = ids.get(path.partition("/{")[0], 1)
-            async with api.get(filled(path, record_id, shown)) as response:
+            async with api.get(fill_path(path, record_id, shown)) as response:
                 text = (await response.read()).decode("latin-1")
-            assert made["secret"] not in text and raw(made["secret"]).hex() not in text, path
+            assert made["secret"] not in text and decode_secret(made["secret"]).hex() not in text, (
+                path
+            )
             assert len(lines) > 20 and not any(line in text for line in lines), path
 
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from test_document import DOCUMENTS, GOLDEN, at, built, exactly
+from test_document import DOCUMENTS, GOLDEN, at, build_document, parse_exactly
 
 from service.documents.signing import certificate, signature
 from service.documents.signing.certificate import Certificate, Signer
@@ -40,12 +40,12 @@ CERT = (
 )
 
 
-def as_written(raw: bytes) -> dict[str, Any]:
+def parse_as_written(raw: bytes) -> dict[str, Any]:
     """Parse a document so that numbers keep their notation when it is minified again."""
     return simplejson.loads(raw, parse_float=simplejson.RawJSON, parse_int=simplejson.RawJSON)
 
 
-def minified(value: Any) -> bytes:
+def minify(value: Any) -> bytes:
     return simplejson.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -53,7 +53,7 @@ def digest(content: bytes) -> str:
     return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
 
-def parted(signed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def split_signature(signed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Split a signed document into the document without signature and the signature block."""
     (invoice,) = signed["Invoice"]
     kept = {
@@ -66,10 +66,10 @@ def parted(signed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 def verify(bare: dict[str, Any], block: Any) -> None:
     """Verify the signature block of a document as the portal does. Portal: 11.3"""
-    content, der = minified(bare), base64.b64decode(at(block, "KeyInfo.X509Data.X509Certificate"))
+    content, der = minify(bare), base64.b64decode(at(block, "KeyInfo.X509Data.X509Certificate"))
     properties, whole = [at(each, "DigestValue") for each in block["SignedInfo"][0]["Reference"]]
     assert at(block, f"{CERT}.CertDigest.DigestValue") == digest(der)
-    assert properties == digest(minified(at(block, "Object.QualifyingProperties")))
+    assert properties == digest(minify(at(block, "Object.QualifyingProperties")))
     key = x509.load_der_x509_certificate(der).public_key()
     assert isinstance(key, rsa.RSAPublicKey)
     key.verify(
@@ -84,7 +84,7 @@ def verify(bare: dict[str, Any], block: Any) -> None:
 @pytest.fixture
 def unsigned() -> dict[str, Any]:
     """The document of the vector: the portal's example as version 1.1."""
-    example = exactly((DOCUMENTS / "portal_example.json").read_bytes())
+    example = parse_exactly((DOCUMENTS / "portal_example.json").read_bytes())
     example["Invoice"][0]["InvoiceTypeCode"][0]["listVersionID"] = "1.1"
     return example
 
@@ -133,7 +133,7 @@ def test_the_signed_vector_has_the_published_bytes(
     )
     assert len(raw) == VECTOR["signed_length"]
     assert hashlib.sha256(raw).hexdigest() == VECTOR["signed_sha256"]
-    verify(*parted(as_written(raw)))
+    verify(*split_signature(parse_as_written(raw)))
 
 
 # Round trips
@@ -146,24 +146,30 @@ def signer() -> Signer:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_every_document_type_has_a_valid_signature(signer: Signer, name: str) -> None:
-    whole = built(GOLDEN[name], version="1.1")
+    whole = build_document(GOLDEN[name], version="1.1")
     raw = signature.sign(whole, signer, SIGNED_AT)
-    verify(*parted(as_written(raw)))
-    assert document.encode(exactly(raw)) == raw == minified(as_written(raw))
-    assert list(exactly(raw)["Invoice"][0])[-2:] == ["UBLExtensions", "Signature"]
-    assert document.encode(signature.remove_signature(exactly(raw))) == document.encode(whole)
+    verify(*split_signature(parse_as_written(raw)))
+    assert document.encode(parse_exactly(raw)) == raw == minify(parse_as_written(raw))
+    assert list(parse_exactly(raw)["Invoice"][0])[-2:] == ["UBLExtensions", "Signature"]
+    assert document.encode(signature.remove_signature(parse_exactly(raw))) == document.encode(whole)
 
 
 def test_signing_keeps_the_notation_of_texts_and_numbers(signer: Signer) -> None:
     source = deepcopy(GOLDEN["usd_invoice"])
     source["lineItems"][0]["description"] = 'Kopi "tarik" \\ 拿铁 é \U0001f9cb </script>'
-    verify(*parted(as_written(signature.sign(built(source, version="1.1"), signer, SIGNED_AT))))
+    verify(
+        *split_signature(
+            parse_as_written(
+                signature.sign(build_document(source, version="1.1"), signer, SIGNED_AT)
+            )
+        )
+    )
 
 
 def test_signing_again_replaces_the_signature(signer: Signer) -> None:
-    whole = built(GOLDEN["invoice"], version="1.1")
+    whole = build_document(GOLDEN["invoice"], version="1.1")
     first = signature.sign(whole, signer, SIGNED_AT)
-    assert signature.sign(exactly(first), signer, SIGNED_AT) == first
+    assert signature.sign(parse_exactly(first), signer, SIGNED_AT) == first
 
 
 @pytest.mark.parametrize("wrong", [{"Invoice": [{}, {}]}, {"Invoice": [{}], "_D": "x"}])
@@ -176,7 +182,9 @@ def test_a_document_of_another_structure_is_not_signed(
 
 def test_the_signing_time_is_utc_in_whole_seconds(signer: Signer) -> None:
     local = SIGNED_AT.astimezone(timezone(timedelta(hours=8))) + timedelta(microseconds=999_999)
-    signed = exactly(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, local))
+    signed = parse_exactly(
+        signature.sign(build_document(GOLDEN["invoice"], version="1.1"), signer, local)
+    )
     properties = "Object.QualifyingProperties.SignedProperties.SignedSignatureProperties"
     assert at(signed["Invoice"][0], f"{BLOCK}.{properties}.SigningTime") == "2026-09-14T03:25:40Z"
 
@@ -185,9 +193,11 @@ def test_a_signature_by_another_key_is_invalid(signer: Signer) -> None:
     other = certificate.Signer(signer.certificate, rsa_key("stranger"))
     with pytest.raises(InvalidSignature):
         verify(
-            *parted(
-                as_written(
-                    signature.sign(built(GOLDEN["invoice"], version="1.1"), other, SIGNED_AT)
+            *split_signature(
+                parse_as_written(
+                    signature.sign(
+                        build_document(GOLDEN["invoice"], version="1.1"), other, SIGNED_AT
+                    )
                 )
             )
         )
@@ -196,19 +206,19 @@ def test_a_signature_by_another_key_is_invalid(signer: Signer) -> None:
 # Changes
 
 
-def changed(holder: Any) -> Iterator[tuple[Any, Any]]:
+def make_changes(holder: Any) -> Iterator[tuple[Any, Any]]:
     """Make one change at a time in a container, at any depth, and undo it before the next one."""
     for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
         kept = holder[key]
-        for other in others(kept):
+        for other in list_other_values(kept):
             holder[key] = other
             yield key, other
         holder[key] = kept
         if isinstance(kept, (dict, list)):
-            yield from changed(kept)
+            yield from make_changes(kept)
 
 
-def others(value: Any) -> Iterator[Any]:
+def list_other_values(value: Any) -> Iterator[Any]:
     """Yield values that differ minimally from a value."""
     if isinstance(value, dict):
         for name in value:
@@ -234,17 +244,17 @@ def others(value: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", ["credit_note", "usd_invoice"])
 def test_any_change_after_signing_invalidates_the_signature(signer: Signer, name: str) -> None:
-    signed = signature.sign(built(GOLDEN[name], version="1.1"), signer, SIGNED_AT)
-    bare, block = parted(as_written(signed))
-    whole, before, made = {"document": bare}, minified(bare), 0
-    for place, other in changed(whole):
+    signed = signature.sign(build_document(GOLDEN[name], version="1.1"), signer, SIGNED_AT)
+    bare, block = split_signature(parse_as_written(signed))
+    whole, before, made = {"document": bare}, minify(bare), 0
+    for place, other in make_changes(whole):
         made += 1
-        content = minified(whole["document"])
+        content = minify(whole["document"])
         assert digest(content) != digest(before), (place, other)
         if made % 7 == 0:  # a verification takes ten times as long as a digest
             with pytest.raises(InvalidSignature):
                 verify(whole["document"], block)
-    assert made > 1000 and minified(bare) == before
+    assert made > 1000 and minify(bare) == before
     verify(bare, block)
 
 
@@ -263,8 +273,10 @@ def test_a_distinguished_name_has_three_text_forms() -> None:
 
 def test_signatures_use_the_issuer_form_of_their_certificate() -> None:
     signer = certificate.read_pair(*issued().pair.values(), issuer_form="encoded")
-    _, block = parted(
-        as_written(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, SIGNED_AT))
+    _, block = split_signature(
+        parse_as_written(
+            signature.sign(build_document(GOLDEN["invoice"], version="1.1"), signer, SIGNED_AT)
+        )
     )
     encoded = "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA"
     assert at(block, f"{CERT}.IssuerSerial.X509IssuerName") == encoded
@@ -284,7 +296,7 @@ def violations(**changes: Any) -> dict[str, str]:
     return {each["path"]: each["rule"] for each in why.value.faults}
 
 
-def broken(text: str) -> str:
+def break_length(text: str) -> str:
     """Return PEM whose outermost value announces more bytes than it has."""
     return text.replace("MII", "MIJ", 1)
 
@@ -293,7 +305,7 @@ def elliptic() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def encrypted(rounds: int) -> str:
+def encrypted_key(rounds: int) -> str:
     """Return an encrypted key that announces a number of derivation rounds, instead of 2048."""
     der = base64.b64decode("".join(key_text(rsa_key(), "hush").split("-----")[2].split()))
     assert der.count(bytes.fromhex("02020800")) == 1
@@ -310,7 +322,7 @@ def out_of_proportion(
     return numbers.private_key(unsafe_skip_rsa_key_validation=True)
 
 
-def damaged() -> rsa.RSAPrivateKey:
+def damaged_key() -> rsa.RSAPrivateKey:
     """Return a key with a wrong private exponent."""
     numbers = rsa_key().private_numbers()
     own = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp")}
@@ -355,7 +367,7 @@ OLD: dict[str, Any] = {
 WRONG = {
     "no certificate": (lambda: {"certificate": "here"}, {"/certificate": "format"}),
     "a broken certificate": (
-        lambda: {"certificate": broken(issued().certificate_pem)},
+        lambda: {"certificate": break_length(issued().certificate_pem)},
         {"/certificate": "format"},
     ),
     "a key for a certificate": (
@@ -376,10 +388,10 @@ WRONG = {
     ),
     "no key": (lambda: {"key": "here"}, {"/key": "format"}),
     "a certificate for a key": (lambda: {"key": issued().certificate_pem}, {"/key": "format"}),
-    "a broken key": (lambda: {"key": broken(key_text(rsa_key()))}, {"/key": "format"}),
+    "a broken key": (lambda: {"key": break_length(key_text(rsa_key()))}, {"/key": "format"}),
     "a key of another kind": (lambda: {"key": key_text(elliptic())}, {"/key": "rsa"}),
     "a key out of proportion": (lambda: {"key": key_text(out_of_proportion())}, {"/key": "format"}),
-    "a damaged key": (lambda: {"key": key_text(damaged())}, {"/key": "format"}),
+    "a damaged key": (lambda: {"key": key_text(damaged_key())}, {"/key": "format"}),
     "a certificate of no version": (
         lambda: {"certificate": with_version(4)},
         {"/certificate": "format"},
@@ -395,7 +407,7 @@ WRONG = {
         {"/password": "password"},
     ),
     "a key that takes an hour to open": (
-        lambda: {"key": encrypted(2**31 - 1), **HUSH},
+        lambda: {"key": encrypted_key(2**31 - 1), **HUSH},
         {"/key": "encryption"},
     ),
     "a truncated key": (lambda: {"key": pem(b"\x30\x82\x05"), **HUSH}, {"/key": "encryption"}),
@@ -475,7 +487,8 @@ SOON, DAY = "The signing certificate expires on ", timedelta(days=1)
             [
                 "The serial number of the subject (2.5.4.5) of the signing certificate is "
                 "201901012345, not the company's registration number: "
-                "the portal accepts that from an intermediary only, and otherwise rejects it with DS312.",
+                "the portal accepts that from an intermediary only, and otherwise rejects it with "
+                "DS312.",
             ],
         ),
     ],

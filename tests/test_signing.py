@@ -11,21 +11,21 @@ from typing import Any
 import asyncpg
 import pytest
 from certificates import TIN, Issued, issued, key_text, rsa_key
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from kit import (
     CERTIFICATE,
     GENEROUS,
-    answered,
-    created,
-    documents,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
     invoice,
     note,
-    reaches,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
-from test_signature import as_written, parted, verify
+from test_signature import parse_as_written, split_signature, verify
 
 from service import json_codec
 from service.config import ConfigError, read_config
@@ -41,25 +41,27 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> Any:
+async def api(start: StartService, company: Company) -> Client:
     """A client of a service that signs, for a company without a certificate."""
     return await start(company, **SIGNED)
 
 
-async def put(api: Any, made: Issued | None = None, **members: Any) -> dict[str, Any]:
+async def store_certificate(
+    api: Client, made: Issued | None = None, **members: Any
+) -> dict[str, Any]:
     """Store a certificate and return its record."""
-    status, body = await answered(
+    status, body = await request_json(
         api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members}
     )
     assert status == 200, body
     return body["data"]
 
 
-async def sent(owner: asyncpg.Connection) -> tuple[dict[str, Any], Any]:
+async def get_sent_document(owner: asyncpg.Connection) -> tuple[dict[str, Any], Any]:
     """Return the last document that was sent, without its signature, and the signature block."""
     (row,) = await owner.fetch("select body from submissions order by id desc limit 1")
     (entry,) = json_codec.loads(bytes(row["body"]))["documents"]
-    return parted(as_written(base64.b64decode(entry["document"])))
+    return split_signature(parse_as_written(base64.b64decode(entry["document"])))
 
 
 def signed_by(block: Any) -> bytes:
@@ -67,38 +69,38 @@ def signed_by(block: Any) -> bytes:
     return base64.b64decode(block["KeyInfo"][0]["X509Data"][0]["X509Certificate"][0]["_"])
 
 
-async def refused(api: Any) -> list[dict[str, Any]]:
+async def submit_refused(api: Client) -> list[dict[str, Any]]:
     """Return the errors of a refused submit. The invoice stays a draft that can be submitted."""
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["message"] == "Failed to submit, please try again"
-    await reaches(api, invoice_id, "Draft")
+    await wait_for_status(api, invoice_id, "Draft")
     return body["errors"]
 
 
 # Signed submissions
 
 
-async def test_a_signed_invoice_becomes_valid(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_signed_invoice_becomes_valid(api: Client, owner: asyncpg.Connection) -> None:
     made = issued()
-    await put(api, made)
-    invoice_id = await valid_invoice(api)
-    bare, block = await sent(owner)
+    await store_certificate(api, made)
+    invoice_id = await create_valid_invoice(api)
+    bare, block = await get_sent_document(owner)
     verify(bare, block)
     assert signed_by(block) == made.der
     assert bare["Invoice"][0]["InvoiceTypeCode"][0]["listVersionID"] == "1.1"
-    _, (found,) = await answered(api, "GET", f"/api/invoices/{invoice_id}/submitted-documents")
+    _, (found,) = await request_json(api, "GET", f"/api/invoices/{invoice_id}/submitted-documents")
     assert (found["status"], found["document_version"]) == ("Valid", "1.1")
 
 
 async def test_the_signing_time_is_that_of_the_submission(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     clock = "select date_trunc('second', clock_timestamp())"
     before = (await owner.fetch(clock))[0][0]
-    await valid_invoice(api)
-    _, block = await sent(owner)
+    await create_valid_invoice(api)
+    _, block = await get_sent_document(owner)
     (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0][
         "SignedSignatureProperties"
     ]
@@ -106,39 +108,41 @@ async def test_the_signing_time_is_that_of_the_submission(
     assert before <= at <= (await owner.fetch("select clock_timestamp()"))[0][0]
 
 
-async def test_a_note_is_signed(api: Any, owner: asyncpg.Connection) -> None:
-    await put(api)
-    invoice_id = await valid_invoice(api)
-    _, made = await answered(
+async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
+    await store_certificate(api)
+    invoice_id = await create_valid_invoice(api)
+    _, made = await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note()
     )
-    status, _ = await answered(
+    status, _ = await request_json(
         api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
     )
     assert status == 200
-    verify(*await sent(owner))
+    verify(*await get_sent_document(owner))
 
 
 async def test_version_1_0_is_not_signed_and_needs_no_certificate(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company)
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     (row,) = await owner.fetch("select body from submissions")
     body = json_codec.loads(bytes(row["body"]))
     assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
 
 
-async def test_concurrent_submissions_are_all_signed(api: Any, owner: asyncpg.Connection) -> None:
-    await put(api)
-    ids = [await created(api) for _ in range(8)]
+async def test_concurrent_submissions_are_all_signed(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    await store_certificate(api)
+    ids = [await create_invoice(api) for _ in range(8)]
     assert {
         status
-        for status, _ in await asyncio.gather(*[submitted(api, invoice_id) for invoice_id in ids])
+        for status, _ in await asyncio.gather(*[submit(api, invoice_id) for invoice_id in ids])
     } == {200}
     for body in await owner.fetch("select body from submissions"):
         (entry,) = json_codec.loads(bytes(body["body"]))["documents"]
-        verify(*parted(as_written(base64.b64decode(entry["document"]))))
+        verify(*split_signature(parse_as_written(base64.b64decode(entry["document"]))))
 
 
 # The source of the certificate
@@ -158,28 +162,31 @@ def files(tmp_path: Path) -> tuple[Issued, dict[str, str]]:
 
 
 async def test_the_configured_certificate_signs_for_a_company_without_one(
-    start: Any, company: Any, owner: asyncpg.Connection, files: tuple[Issued, dict[str, str]]
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    files: tuple[Issued, dict[str, str]],
 ) -> None:
     made, variables = files
     api = await start(company, **SIGNED, **variables)
-    await valid_invoice(api)
-    bare, block = await sent(owner)
+    await create_valid_invoice(api)
+    bare, block = await get_sent_document(owner)
     verify(bare, block)
     assert signed_by(block) == made.der
-    assert (await answered(api, "GET", CERTIFICATE))[0] == 404  # it is not the company's
-    await put(api)
-    await valid_invoice(api)
-    assert signed_by((await sent(owner))[1]) != made.der
-    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 200
-    await valid_invoice(api)
-    assert signed_by((await sent(owner))[1]) == made.der
+    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404  # it is not the company's
+    await store_certificate(api)
+    await create_valid_invoice(api)
+    assert signed_by((await get_sent_document(owner))[1]) != made.der
+    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 200
+    await create_valid_invoice(api)
+    assert signed_by((await get_sent_document(owner))[1]) == made.der
 
 
 @pytest.mark.parametrize("form", ISSUER_FORMS)
 async def test_the_issuer_name_is_written_in_the_configured_form(
-    api: Any,
-    start: Any,
-    company: Any,
+    api: Client,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     files: tuple[Issued, dict[str, str]],
     form: Any,
@@ -191,13 +198,13 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
     }
     configured = await start(company, **SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
     for client in (configured, api):  # the sandbox accepts the first form only
-        assert (await submitted(client, await created(client)))[0] == 200
-        _, block = await sent(owner)
+        assert (await submit(client, await create_invoice(client)))[0] == 200
+        _, block = await get_sent_document(owner)
         assert (
             block["KeyInfo"][0]["X509Data"][0]["X509IssuerSerial"][0]["X509IssuerName"][0]["_"]
             == forms[form]
         )
-        assert (await put(api, issuer_form=form))["issuer"] == forms[form]
+        assert (await store_certificate(api, issuer_form=form))["issuer"] == forms[form]
 
 
 @pytest.mark.parametrize(
@@ -222,8 +229,8 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
     ],
 )
 async def test_unusable_signing_files_are_named_at_the_start(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     files: tuple[Issued, dict[str, str]],
     change: dict[str, Any],
     wording: str,
@@ -234,11 +241,11 @@ async def test_unusable_signing_files_are_named_at_the_start(
 
 
 async def test_the_service_starts_with_an_expired_certificate(
-    start: Any, company: Any, files: tuple[Issued, dict[str, str]], tmp_path: Path
+    start: StartService, company: Company, files: tuple[Issued, dict[str, str]], tmp_path: Path
 ) -> None:
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
     (tmp_path / "own.pem").write_text(old.certificate_pem)
-    (error,) = await refused(await start(company, **SIGNED, **files[1]))
+    (error,) = await submit_refused(await start(company, **SIGNED, **files[1]))
     assert error["code"] == "DS304"
 
 
@@ -249,41 +256,41 @@ def stop(code: str, message: str) -> list[dict[str, Any]]:
     return [{"code": code, "path": "/company/signing-certificate", "message": message}]
 
 
-async def test_a_submit_without_a_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_without_a_certificate_is_refused(api: Client, sandbox: Sandbox) -> None:
     wording = (
         "There is no certificate to sign the document with: "
         "the company has none, and none is configured."
     )
-    assert await refused(api) == stop("DS301", wording)
-    status, body = await answered(
+    assert await submit_refused(api) == stop("DS301", wording)
+    status, body = await request_json(
         api, "POST", "/api/invoices", json=invoice(submitImmediately=True)
     )
     assert (status, body["data"]["errors"]) == (201, stop("DS301", wording))
     assert await sandbox.ledger() == []
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
-    await put(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    await store_certificate(api)
+    assert (await submit(api, invoice_id))[0] == 200
 
 
-async def test_a_submit_with_a_future_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_with_a_future_certificate_is_refused(api: Client, sandbox: Sandbox) -> None:
     begin = NOW + 2 * DAY
     wording = f"The signing certificate is not valid before {begin:%Y-%m-%d}."
-    assert (await put(api, issued(not_before=begin)))["warning"] == wording
-    assert await refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
+    assert (await store_certificate(api, issued(not_before=begin)))["warning"] == wording
+    assert await submit_refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
 
 
 async def test_a_submit_with_an_expired_certificate_is_refused(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
     await owner.execute("update signing_certificates set certificate = $1", old.der)
-    assert await refused(api) == stop(
+    assert await submit_refused(api) == stop(
         "DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}."
     )
     assert await sandbox.ledger() == []
-    record = (await answered(api, "GET", CERTIFICATE))[1]["data"]
+    record = (await request_json(api, "GET", CERTIFICATE))[1]["data"]
     assert record["days_left"] < 0 and "expired" in record["warning"]
 
 
@@ -294,13 +301,17 @@ UNREADABLE = (
 
 
 async def test_a_submit_with_an_undecryptable_key_is_refused(
-    start: Any, api: Any, company: Any, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    start: StartService,
+    api: Client,
+    company: Company,
+    sandbox: Sandbox,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     other = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
-    assert await refused(other) == stop("SigningKeyUnreadable", UNREADABLE)
+    assert await submit_refused(other) == stop("SigningKeyUnreadable", UNREADABLE)
     none = await start(company, **{**SIGNED, "SECRET_KEY": ""})
-    assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
+    assert await submit_refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
     assert (
         f"cannot decrypt the key of company {company.id}: It was encrypted with the secret key "
@@ -309,47 +320,47 @@ async def test_a_submit_with_an_undecryptable_key_is_refused(
 
 
 async def test_an_encrypted_key_of_another_company_is_undecryptable(
-    api: Any, start: Any, environment: dict[str, str], owner: asyncpg.Connection
+    api: Client, start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     other = await make_company(environment)
     stranger = await start(other, **SIGNED)
-    await put(stranger)
+    await store_certificate(stranger)
     theirs = "select sealed_key from signing_certificates where company_id <> $1"
     await owner.execute(
         f"update signing_certificates set sealed_key = ({theirs}) where company_id = $1", other.id
     )
-    assert await refused(stranger) == stop("SigningKeyUnreadable", UNREADABLE)
+    assert await submit_refused(stranger) == stop("SigningKeyUnreadable", UNREADABLE)
 
 
 async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
-    api: Any, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     rotated = await start(
         company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]}
     )
-    await valid_invoice(rotated)
-    await put(rotated)
+    await create_valid_invoice(rotated)
+    await store_certificate(rotated)
     alone = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
-    await valid_invoice(alone)
-    verify(*await sent(owner))
+    await create_valid_invoice(alone)
+    verify(*await get_sent_document(owner))
 
 
 # The API
 
 
 async def test_a_certificate_is_stored_shown_and_removed(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     missing = (404, {"message": "Signing certificate not found"})
     assert (
-        await answered(api, "GET", CERTIFICATE)
+        await request_json(api, "GET", CERTIFICATE)
         == missing
-        == await answered(api, "DELETE", CERTIFICATE)
+        == await request_json(api, "DELETE", CERTIFICATE)
     )
     made = issued(not_before=NOW - DAY, not_after=NOW + 100 * DAY)
-    record = await put(api, made)
+    record = await store_certificate(api, made)
     assert record == {
         "subject": "CN=Kopi Tiga Sdn. Bhd., 2.5.4.5=202001234567, 2.5.4.97=C20880050010, "
         "O=Kopi Tiga Sdn. Bhd., C=MY",
@@ -360,10 +371,10 @@ async def test_a_certificate_is_stored_shown_and_removed(
         "days_left": 99,
         "warning": None,
     }
-    assert await answered(api, "GET", CERTIFICATE) == (200, {"data": record})
+    assert await request_json(api, "GET", CERTIFICATE) == (200, {"data": record})
     removed = {"success": True, "message": "Signing certificate removed."}
-    assert await answered(api, "DELETE", CERTIFICATE) == (200, removed)
-    assert await answered(api, "GET", CERTIFICATE) == missing
+    assert await request_json(api, "DELETE", CERTIFICATE) == (200, removed)
+    assert await request_json(api, "GET", CERTIFICATE) == missing
     assert (
         await owner.fetchval(
             "select count(*) from signing_certificates where sealed_key is not null"
@@ -373,32 +384,32 @@ async def test_a_certificate_is_stored_shown_and_removed(
 
 
 async def test_a_signing_key_is_stored_encrypted_and_never_shown(
-    api: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    api: Client, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     made = issued()
     for body in (made.pair, {**made.pair, "key": key_text(made.key, "hush"), "password": "hush"}):
-        assert (await answered(api, "PUT", CERTIFICATE, json=body))[0] == 200
-    await answered(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
+        assert (await request_json(api, "PUT", CERTIFICATE, json=body))[0] == 200
+    await request_json(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
     assert isinstance(made.key, RSAPrivateKey)
     secret = made.key.private_numbers().p.to_bytes(128)
     (sealed,) = await owner.fetch(
         "select sealed_key from signing_certificates where removed_at is null"
     )
     assert len(sealed["sealed_key"]) > 1000 and secret[8:40] not in sealed["sealed_key"]
-    report = caplog.text + str(await answered(api, "GET", CERTIFICATE))
+    report = caplog.text + str(await request_json(api, "GET", CERTIFICATE))
     assert "hush" not in report and made.key_pem.splitlines()[5] not in report
 
 
 async def test_a_new_certificate_removes_the_key_of_the_old_one(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     first, second = issued(), issued(key=rsa_key("second"))
-    await put(api, first)
-    await valid_invoice(api)
-    await put(api, second)
-    await valid_invoice(api)
-    assert signed_by((await sent(owner))[1]) == second.der
+    await store_certificate(api, first)
+    await create_valid_invoice(api)
+    await store_certificate(api, second)
+    await create_valid_invoice(api)
+    assert signed_by((await get_sent_document(owner))[1]) == second.der
     rows = await owner.fetch(
         "select certificate, sealed_key, removed_at from signing_certificates order by id"
     )
@@ -411,15 +422,15 @@ async def test_a_new_certificate_removes_the_key_of_the_old_one(
 
 
 async def test_concurrent_changes_leave_one_certificate(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     made = [issued() for _ in range(6)]
-    await asyncio.gather(*[put(api, each) for each in made])
+    await asyncio.gather(*[store_certificate(api, each) for each in made])
     assert (
         await owner.fetchval("select count(*) from signing_certificates where removed_at is null")
         == 1
     )
-    await valid_invoice(api)
+    await create_valid_invoice(api)
 
 
 @pytest.mark.parametrize(
@@ -447,60 +458,62 @@ async def test_concurrent_changes_leave_one_certificate(
     ],
 )
 async def test_an_invalid_certificate_or_key_is_named_by_its_path(
-    api: Any, change: Callable[..., Any], faults: dict[str, Any]
+    api: Client, change: Callable[..., Any], faults: dict[str, Any]
 ) -> None:
-    status, body = await answered(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
+    status, body = await request_json(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
     assert (status, {each["path"]: each["rule"] for each in body["errors"]}) == (422, faults)
-    assert (await answered(api, "GET", CERTIFICATE))[0] == 404
+    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_without_a_secret_key_no_signing_key_is_stored(start: Any, company: Any) -> None:
+async def test_without_a_secret_key_no_signing_key_is_stored(
+    start: StartService, company: Company
+) -> None:
     api = await start(company)
     message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
-    assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (
+    assert await request_json(api, "PUT", CERTIFICATE, json=issued().pair) == (
         409,
         {"message": message},
     )
 
 
-async def test_a_stale_if_match_does_not_change_the_certificate(api: Any) -> None:
-    await put(api)
+async def test_a_stale_if_match_does_not_change_the_certificate(api: Client) -> None:
+    await store_certificate(api)
     async with api.get(CERTIFICATE) as response:
         etag = {"If-Match": response.headers["ETag"]}
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 200
     for method, body in (("PUT", {"json": issued().pair}), ("DELETE", {})):
-        assert (await answered(api, method, CERTIFICATE, headers=etag, **body))[0] == 412
-    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 200
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 412
+        assert (await request_json(api, method, CERTIFICATE, headers=etag, **body))[0] == 412
+    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 412
 
 
 # Warnings
 
 
-async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Any) -> None:
-    warning = (await put(api, issued("C25845632020")))["warning"]
+async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Client) -> None:
+    warning = (await store_certificate(api, issued("C25845632020")))["warning"]
     assert "is C25845632020, not the company's TIN" in warning and "DS311" in warning
-    assert "DS307" in (await put(api, issued(subject={TIN: None})))["warning"]
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Invalid")
-    (found,) = await documents(api, invoice_id)
+    assert "DS307" in (await store_certificate(api, issued(subject={TIN: None})))["warning"]
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Invalid")
+    (found,) = await get_documents(api, invoice_id)
     assert [error["code"] for error in found["errors"]] == ["DS307"]
 
 
 async def test_an_expiring_certificate_is_logged_once_a_day(
-    api: Any, caplog: pytest.LogCaptureFixture
+    api: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     soon = issued(not_after=NOW + 10 * DAY)
     wording = f"The signing certificate expires on {NOW + 10 * DAY:%Y-%m-%d}, in 9 days."
-    assert (await put(api, soon))["warning"] == wording
+    assert (await store_certificate(api, soon))["warning"] == wording
     for _ in range(3):
-        await valid_invoice(api)
+        await create_valid_invoice(api)
     assert caplog.text.count(wording) == 1
 
 
 async def test_signing_errors_are_known_before_a_submission(
-    environment: dict[str, str], company: Any, files: tuple[Issued, dict[str, str]]
+    environment: dict[str, str], company: Company, files: tuple[Issued, dict[str, str]]
 ) -> None:
     """The outlook has the errors and warnings of a submission, with and without a certificate."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
@@ -513,9 +526,9 @@ async def test_signing_errors_are_known_before_a_submission(
 
 
 async def test_signing_warnings_are_known_before_a_submission(
-    api: Any, environment: dict[str, str], company: Any
+    api: Client, environment: dict[str, str], company: Company
 ) -> None:
-    await put(api, issued("C25845632020", not_after=NOW + 5 * DAY))
+    await store_certificate(api, issued("C25845632020", not_after=NOW + 5 * DAY))
     async with (
         connected_pool(environment["DATABASE_URL"], 2) as pool,
         Database(pool).company(company.id) as conn,
@@ -536,9 +549,9 @@ async def test_signing_warnings_are_known_before_a_submission(
     "bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)]
 )
 async def test_a_decrypted_key_is_cached_within_limits(
-    api: Any, environment: dict[str, str], company: Any, bounds: dict[str, Any], kept: bool
+    api: Client, environment: dict[str, str], company: Company, bounds: dict[str, Any], kept: bool
 ) -> None:
-    await put(api)
+    await store_certificate(api)
     signers = Signers(read_config({**environment, **SIGNED}), **bounds)
     async with (
         connected_pool(environment["DATABASE_URL"], 2) as pool,
@@ -549,15 +562,15 @@ async def test_a_decrypted_key_is_cached_within_limits(
         assert (await signers.opened(conn, company.id, row) is first) == kept
 
 
-async def test_preflight_reports_signing_errors_and_warnings(api: Any) -> None:
-    invoice_id = await created(api)
-    _, report = await answered(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
+async def test_preflight_reports_signing_errors_and_warnings(api: Client) -> None:
+    invoice_id = await create_invoice(api)
+    _, report = await request_json(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
     assert (report["ready"], [each["code"] for each in report["errors"]]) == (False, ["DS301"])
-    await put(api, issued(not_after=NOW + 10 * DAY))
-    _, report = await answered(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
+    await store_certificate(api, issued(not_after=NOW + 10 * DAY))
+    _, report = await request_json(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
     assert report["ready"] and "expires" in report["warnings"][-1]["message"]
     later = (NOW + 11 * DAY).isoformat()
-    _, report = await answered(
+    _, report = await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": later}
     )
     assert "DS304" in [each["code"] for each in report["errors"]]

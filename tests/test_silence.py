@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, documents, reaches, record, submitted
+from conftest import ClientFactory, Company, Sandbox, until
+from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from processes import Service
 from test_architecture import MODULES
 
@@ -60,13 +60,13 @@ async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Se
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
 @pytest.fixture
-async def second(other: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
@@ -86,20 +86,22 @@ async def test_the_lock_of_a_vanished_host_is_released(
     sandbox: Sandbox,
 ) -> None:
     await service.start(vanishes_at="after_intent_commit")
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await service.paused()
-    assert (await record(second, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(second, invoice_id))["status"] == "Submitting"
     assert await owner.fetchrow(HOLDER)
     await until(lambda: owner.fetchrow(HOLDER), lambda holder: holder is None, seconds=60)
     await until(
-        lambda: record(second, invoice_id), lambda found: found["status"] == "Draft", seconds=60
+        lambda: get_invoice(second, invoice_id),
+        lambda found: found["status"] == "Draft",
+        seconds=60,
     )
     answer.cancel()
-    assert (await submitted(second, invoice_id))[0] == 200
-    await reaches(second, invoice_id, "Valid")
+    assert (await submit(second, invoice_id))[0] == 200
+    await wait_for_status(second, invoice_id, "Valid")
     (entry,) = await sandbox.ledger()
-    assert (await documents(second, invoice_id))[0]["uuid"] == entry["uuid"]
+    assert (await get_documents(second, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
@@ -112,8 +114,8 @@ async def test_the_lock_of_a_paused_process_is_kept(
     sandbox: Sandbox,
 ) -> None:
     await service.start(stops_at="after_intent_commit")
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await service.paused()
     (before,) = await owner.fetch(HOLDER)
     held = await until(
@@ -122,16 +124,16 @@ async def test_the_lock_of_a_paused_process_is_kept(
         seconds=60,
     )
     assert held and held["pid"] == before["pid"]
-    assert (await record(second, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(second, invoice_id))["status"] == "Submitting"
     assert service.process
     service.process.send_signal(signal.SIGCONT)
     await answer
     await until(
-        lambda: record(second, invoice_id),
+        lambda: get_invoice(second, invoice_id),
         lambda found: found["status"] in ("Draft", "Valid"),
         seconds=60,
     )
-    found = await record(second, invoice_id)
+    found = await get_invoice(second, invoice_id)
     assert len(await sandbox.ledger()) == found["is_submitted_to_portal"]
 
 
@@ -170,7 +172,7 @@ def test_keepalive_limits_are_positive_and_within_the_silence(silence: int) -> N
 
 
 async def test_sessions_of_the_service_have_keepalive_on_both_ends(
-    environment: dict[str, str], aiohttp_client: Any
+    environment: dict[str, str], aiohttp_client: ClientFactory
 ) -> None:
     app = create_app(read_config({**environment, **QUIET}))
     await aiohttp_client(app)

@@ -5,13 +5,12 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import created, documents, reaches, record, submitted
+from conftest import Company, Sandbox, StartService, until
+from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from processes import Service
 from slow_tls import SlowPath, make_authority, slow_path
 
@@ -36,13 +35,15 @@ select max(extract(epoch from clock_timestamp() - state_change))
 
 @pytest.fixture
 async def path(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[SlowPath]:
-    async with slow_path(sandbox.client.port, make_authority(tmp_path), CONNECTING) as path:
+    port = sandbox.client.port
+    assert port
+    async with slow_path(port, make_authority(tmp_path), CONNECTING) as path:
         yield path
 
 
 @pytest.fixture
 async def client(
-    path: SlowPath, environment: dict[str, str], company: Any, tmp_path: Path
+    path: SlowPath, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a process that submits over the slow path and logs in directly."""
     trust = {"SSL_CERT_FILE": str(tmp_path / "tls.pem"), "PORTAL_API_BASE": path.base}
@@ -56,15 +57,17 @@ async def client(
 async def test_a_slow_tls_connection_sends_a_document_once(
     client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(client)
-    assert await submitted(client, invoice_id) == (
+    invoice_id = await create_invoice(client)
+    assert await submit(client, invoice_id) == (
         200,
         {"success": True, "message": "The invoice has been submitted to the portal."},
     )
     (row,) = await owner.fetch(SENDS)
     assert path.connections >= 1 and row["sends"] == 1
     await until(
-        lambda: record(client, invoice_id), lambda found: found["status"] == "Valid", seconds=60
+        lambda: get_invoice(client, invoice_id),
+        lambda found: found["status"] == "Valid",
+        seconds=60,
     )
     assert len(await sandbox.ledger()) == 1
 
@@ -73,10 +76,10 @@ async def test_a_slow_tls_connection_sends_merged_submissions_once(
     client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(AUTOMATIC)
-    ids = [await created(client, isReady=True) for _ in range(3)]
+    ids = [await create_invoice(client, isReady=True) for _ in range(3)]
     for invoice_id in ids:
         await until(
-            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
             lambda found: found["status"] == "Valid",
             seconds=60,
         )
@@ -89,8 +92,8 @@ async def test_a_claim_lost_while_connecting_sends_nothing(
 ) -> None:
     path.seconds = 0
     path.is_open.clear()
-    invoice_id = await created(client)
-    answer = asyncio.create_task(submitted(client, invoice_id))
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
     await until(lambda: asyncio.sleep(0, path.connections))
     (before,) = await owner.fetch(
         "update submissions set fence = fence + 1, lease_until = 'infinity' returning state, sends"
@@ -103,7 +106,9 @@ async def test_a_claim_lost_while_connecting_sends_nothing(
     # End the lease of the new claim.
     await owner.execute("update submissions set lease_until = clock_timestamp()")
     await until(
-        lambda: record(client, invoice_id), lambda found: found["status"] == "Valid", seconds=60
+        lambda: get_invoice(client, invoice_id),
+        lambda found: found["status"] == "Valid",
+        seconds=60,
     )
     (row,) = await owner.fetch(SENDS)
     assert row["sends"] == 1 and len(await sandbox.ledger()) == 1
@@ -112,7 +117,7 @@ async def test_a_claim_lost_while_connecting_sends_nothing(
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 async def test_a_request_that_times_out_before_sending_was_not_sent(
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     tmp_path: Path,
@@ -125,11 +130,12 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id = await created(client)
-            answer = asyncio.create_task(submitted(client, invoice_id))
+            invoice_id = await create_invoice(client)
+            answer = asyncio.create_task(submit(client, invoice_id))
             await service.paused()
             await until(
-                lambda: owner.fetchval(IDLE_SECONDS), lambda seconds: seconds > REQUEST_SECONDS
+                lambda: owner.fetchval(IDLE_SECONDS),
+                lambda seconds: (seconds or 0) > REQUEST_SECONDS,
             )
             assert service.process
             service.process.send_signal(signal.SIGCONT)
@@ -137,19 +143,19 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
             assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
             (row,) = await owner.fetch(SENDS)
             assert row["state"] == "NotReceived" and not await sandbox.ledger()
-            await reaches(client, invoice_id, "Draft")
+            await wait_for_status(client, invoice_id, "Draft")
     finally:
         await service.kill()
 
 
 async def test_a_failed_connection_leaves_no_intent(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_API_BASE="http://127.0.0.1:9")
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
     (row,) = await owner.fetch(SENDS)
     assert tuple(row) == ("NotReceived", 0, None)
-    assert (await documents(api, invoice_id))[0]["status"] == "Rejected"
-    await reaches(api, invoice_id, "Draft")
+    assert (await get_documents(api, invoice_id))[0]["status"] == "Rejected"
+    await wait_for_status(api, invoice_id, "Draft")

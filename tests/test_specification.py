@@ -14,14 +14,22 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import make_company
 from fixtures_specification import Context
-from kit import answered, created, documents, invoice, note, record, valid_invoice
+from kit import (
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    note,
+    request_json,
+)
 from test_companies import SETTING
 from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import consolidated, sale
-from test_consolidated_invoices import valid as send_consolidated
-from test_einvoice_requests import asking, requested, shown
-from test_integrations import insert_organization, made_user, user
-from test_notes import ONE, noted, valid_note
+from test_consolidated_invoices import create_consolidated, sale
+from test_consolidated_invoices import submit_until_valid as send_consolidated
+from test_einvoice_requests import create_request, get_request, request_body
+from test_integrations import create_user, insert_organization, user
+from test_notes import ONE, create_note, create_valid_note
 from test_validations import TIN
 
 from service.config import read_config
@@ -35,35 +43,35 @@ async def nothing(context: Context) -> dict[str, Any]:
 
 
 async def draft(context: Context) -> dict[str, Any]:
-    return {"id": await created(context.api)}
+    return {"id": await create_invoice(context.api)}
 
 
 async def valid(context: Context) -> dict[str, Any]:
-    invoice_id = await valid_invoice(context.api)
+    invoice_id = await create_valid_invoice(context.api)
     return {
         "id": invoice_id,
-        "submitted_document_id": (await documents(context.api, invoice_id))[0]["id"],
+        "submitted_document_id": (await get_documents(context.api, invoice_id))[0]["id"],
     }
 
 
 async def draft_note(context: Context) -> dict[str, Any]:
-    return {"id": await noted(context.api, await valid_invoice(context.api))}
+    return {"id": await create_note(context.api, await create_valid_invoice(context.api))}
 
 
 async def sent_note(context: Context) -> dict[str, Any]:
-    invoice_id = await valid_note(context.api, await valid_invoice(context.api))
-    _, found = await answered(
+    invoice_id = await create_valid_note(context.api, await create_valid_invoice(context.api))
+    _, found = await request_json(
         context.api, "GET", f"/api/adjustment-notes/{invoice_id}/submitted-documents"
     )
     return {"id": invoice_id, "submitted_document_id": found[0]["id"]}
 
 
 async def request(context: Context) -> dict[str, Any]:
-    return {"id": await requested(context.api)}
+    return {"id": await create_request(context.api)}
 
 
 async def a_user(context: Context) -> dict[str, Any]:
-    return {"id": await made_user(context.api)}
+    return {"id": await create_user(context.api)}
 
 
 async def organization(context: Context) -> dict[str, Any]:
@@ -78,7 +86,7 @@ async def member(context: Context) -> dict[str, Any]:
     """Create a user who is a member of an organization."""
     found, place = await a_user(context), await organization(context)
     body = {"members": [{"userId": found["id"], "role": "owner"}]}
-    status, _ = await answered(
+    status, _ = await request_json(
         context.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body
     )
     assert status == 200
@@ -92,10 +100,10 @@ async def organization_with_member(context: Context) -> dict[str, Any]:
 async def ask(context: Context, row: str, ids: dict[str, Any], **options: Any) -> tuple[int, Any]:
     """Send the request of a row, `GET /api/invoices/:id`, and return (status, body)."""
     method, path = row.split()[:2]
-    return await answered(context.api, method, filled(path, ids), **options)
+    return await request_json(context.api, method, fill_path(path, ids), **options)
 
 
-def filled(path: str, ids: dict[str, Any]) -> str:
+def fill_path(path: str, ids: dict[str, Any]) -> str:
     return re.sub(r":(\w+)", lambda part: str(ids[part[1]]), path)
 
 
@@ -397,13 +405,13 @@ MEMBERS = fields("""
 
 
 async def read(context: Context, path: str) -> Any:
-    status, body = await answered(context.api, "GET", path)
+    status, body = await request_json(context.api, "GET", path)
     assert status == 200, body
     return body
 
 
 async def an_invoice(context: Context) -> list[dict[str, Any]]:
-    return [await record(context.api, await created(context.api))]
+    return [await get_invoice(context.api, await create_invoice(context.api))]
 
 
 async def a_line_item(context: Context) -> list[Any]:
@@ -417,11 +425,11 @@ async def a_buyer(context: Context) -> list[Any]:
 async def two_notes(context: Context, rest: str = "") -> list[Any]:
     """Return a note against an invoice, and one against a consolidated invoice."""
     first = await draft_note(context)
-    target = await consolidated(context.api, invoiceIds=[await sale(context.api)])
+    target = await create_consolidated(context.api, invoiceIds=[await sale(context.api)])
     await send_consolidated(context.api, target)
     lines = [{**ONE[0], "classifications": ["004"]}]
     body = note(targetInvoiceType="CONSOLIDATED_INVOICE", lineItems=lines)
-    status, answer = await answered(
+    status, answer = await request_json(
         context.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body
     )
     assert status == 201, answer
@@ -438,8 +446,8 @@ async def two_note_exports(context: Context) -> list[Any]:
 async def two_exports(context: Context) -> list[Any]:
     """Return the exports of a consolidated invoice's member and of an invoice with a charge."""
     inside = await sale(context.api)
-    await consolidated(context.api, invoiceIds=[inside])
-    charged = await created(
+    await create_consolidated(context.api, invoiceIds=[inside])
+    charged = await create_invoice(
         context.api,
         invoiceLevelAllowanceCharge={"charges": [{"amount": 1.5, "reason": "wrapping"}]},
     )
@@ -450,7 +458,7 @@ async def two_exports(context: Context) -> list[Any]:
 
 
 async def a_request(context: Context) -> list[Any]:
-    return [await shown(context.api, (await request(context))["id"])]
+    return [await get_request(context.api, (await request(context))["id"])]
 
 
 async def two_companies(context: Context) -> list[Any]:
@@ -460,7 +468,7 @@ async def two_companies(context: Context) -> list[Any]:
         "sst_registration_number": "W10-1808-32000059",
         "tourism_tax_registration_number": "123-4567-89012345",
     }
-    assert (await answered(context.api, "PUT", "/api/companies", json=body))[0] == 200
+    assert (await request_json(context.api, "PUT", "/api/companies", json=body))[0] == 200
     await context.owner.execute(
         "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
     )
@@ -475,7 +483,7 @@ async def a_company_with_taxes(context: Context) -> list[Any]:
 
 async def a_company_without_numbers(context: Context) -> list[Any]:
     bare = await context.start(await make_company(context.environment, registration_number=None))
-    return [(await answered(bare, "GET", "/api/companies"))[1]["data"]]
+    return [(await request_json(bare, "GET", "/api/companies"))[1]["data"]]
 
 
 async def a_setting(context: Context) -> list[Any]:
@@ -484,7 +492,7 @@ async def a_setting(context: Context) -> list[Any]:
 
 async def two_pages(context: Context) -> list[Any]:
     for _ in range(2):
-        await created(context.api)
+        await create_invoice(context.api)
     return [
         (await read(context, f"/api/invoices?per_page=1&page={page}"))["meta"] for page in (1, 2)
     ]
@@ -498,7 +506,7 @@ async def pages_of_users(context: Context) -> list[Any]:
 
 
 async def a_document(context: Context) -> list[dict[str, Any]]:
-    return await documents(context.api, (await valid(context))["id"])
+    return await get_documents(context.api, (await valid(context))["id"])
 
 
 async def some_user(context: Context) -> list[Any]:
@@ -510,7 +518,7 @@ async def two_organizations(context: Context) -> list[Any]:
     ids = await organization(context)
     path = f"/api/integrations/organizations/{ids['id']}"
     little = await read(context, path)
-    status, much = await answered(
+    status, much = await request_json(
         context.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"}
     )
     assert status == 200
@@ -586,13 +594,13 @@ MADE = {**SAID, "data.id": "integer"}
 INTEGRATION_LIST = under("meta", INTEGRATION_META)
 
 
-def listed(members: Fields) -> Fields:
+def list_fields(members: Fields) -> Fields:
     return {**under("meta", META), **under("data.0", members)}
 
 
 ENDPOINTS = (
     Endpoint("POST /api/invoices", nothing, MADE, invoice(), 201),
-    Endpoint("GET /api/invoices", draft, listed(INVOICE)),
+    Endpoint("GET /api/invoices", draft, list_fields(INVOICE)),
     Endpoint("GET /api/invoices/:id", draft, INVOICE),
     Endpoint("PUT /api/invoices/:id", draft, SAID, invoice()),
     Endpoint("DELETE /api/invoices/:id", draft, SAID),
@@ -603,7 +611,7 @@ ENDPOINTS = (
     Endpoint("GET /api/invoices/:id/submitted-documents/:submitted_document_id", valid, DOCUMENT),
     Endpoint("GET /api/invoices/:id/export", draft, INVOICE_EXPORT, file=True),
     Endpoint("GET /api/invoices/export-all", draft, under("0", INVOICE_EXPORT), file=True),
-    Endpoint("GET /api/adjustment-notes", draft_note, listed(NOTE)),
+    Endpoint("GET /api/adjustment-notes", draft_note, list_fields(NOTE)),
     Endpoint("GET /api/adjustment-notes/:id", draft_note, NOTE),
     Endpoint("PUT /api/adjustment-notes/:id", draft_note, SAID, {"type": "DEBIT_NOTE"}),
     Endpoint("DELETE /api/adjustment-notes/:id", draft_note, {"message": "string"}),
@@ -638,10 +646,10 @@ ENDPOINTS = (
         under("data", COMPANY),
         {"name": "Kopi Empat Sdn. Bhd.", "setting": SETTING},
     ),
-    Endpoint("GET /api/einvoice-requests", request, listed(REQUEST)),
+    Endpoint("GET /api/einvoice-requests", request, list_fields(REQUEST)),
     Endpoint("GET /api/einvoice-requests/:id", request, REQUEST),
-    Endpoint("POST /api/einvoice-requests", nothing, MADE, asking(), 201),
-    Endpoint("PUT /api/einvoice-requests/:id", request, SAID, asking(status="Reject")),
+    Endpoint("POST /api/einvoice-requests", nothing, MADE, request_body(), 201),
+    Endpoint("PUT /api/einvoice-requests/:id", request, SAID, request_body(status="Reject")),
     Endpoint("DELETE /api/einvoice-requests/:id", request, SAID),
     Endpoint("GET /api/integrations/users", a_user, {**INTEGRATION_LIST, **under("data.0", USER)}),
     Endpoint("GET /api/integrations/users/:id", a_user, USER),
@@ -674,7 +682,7 @@ ENDPOINTS = (
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.row)
 async def test_an_endpoint_responds_as_specified(context: Context, endpoint: Endpoint) -> None:
     method, path = endpoint.row.split()
-    path = filled(path, await endpoint.given(context))
+    path = fill_path(path, await endpoint.given(context))
     async with context.api.request(method, path, json=endpoint.sends) as response:
         body = await response.json()
         disposition = response.headers.get("Content-Disposition", "")

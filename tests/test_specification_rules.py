@@ -8,30 +8,30 @@ import pytest
 from conftest import make_company, until
 from fixtures_specification import Context
 from kit import (
-    answered,
     buyer,
-    cancelled,
-    created,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
     invoice,
     note,
     now,
-    reaches,
-    record,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
 from test_adjustment_notes import STRANGER
 from test_companies import SETTING
-from test_einvoice_requests import asking, put, requested, shown
+from test_einvoice_requests import create_request, get_request, put, request_body
 from test_integrations import QUOTA_HEADERS, user
-from test_notes import ONE, cancel, note_record, noted, send
+from test_notes import ONE, cancel, create_note, get_note, send
 from test_specification import (
     ENDPOINTS,
     a_user,
     ask,
     draft,
     draft_note,
-    filled,
+    fill_path,
     is_a,
     nothing,
     organization,
@@ -165,11 +165,13 @@ BODIES = (
         {"setting": SETTING},
         " ".join(f"setting.{name}" for name in SETTING),
     ),
-    Body("POST /api/einvoice-requests", nothing, asking(), "invoiceCode type name", PARTY, 201),
+    Body(
+        "POST /api/einvoice-requests", nothing, request_body(), "invoiceCode type name", PARTY, 201
+    ),
     Body(
         "PUT /api/einvoice-requests/:id",
         request,
-        asking(status="Reject"),
+        request_body(status="Reject"),
         "",
         f"invoiceCode type name {PARTY} status",
         alone=True,
@@ -350,7 +352,7 @@ async def test_submit_immediately_and_is_ready_apply_at_creation(
     context: Context,
 ) -> None:
     for members in ({}, {"submitImmediately": True}, {"isReady": True}):
-        found = await record(context.api, await created(context.api, **members))
+        found = await get_invoice(context.api, await create_invoice(context.api, **members))
         assert found["is_submitted_to_portal"] == ("submitImmediately" in members)
         assert found["is_ready"] == ("isReady" in members)
 
@@ -413,30 +415,30 @@ async def test_every_endpoint_requires_a_key(
 
 
 async def never_submitted(context: Context) -> int:
-    return await created(context.api)
+    return await create_invoice(context.api)
 
 
 async def being_validated(context: Context) -> int:
     await context.sandbox.settings(stuck=True)
-    invoice_id = await created(context.api)
-    assert (await submitted(context.api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(context.api)
+    assert (await submit(context.api, invoice_id))[0] == 200
     return invoice_id
 
 
 async def found_valid(context: Context) -> int:
-    return await valid_invoice(context.api)
+    return await create_valid_invoice(context.api)
 
 
 async def found_invalid(context: Context) -> int:
-    invoice_id = await created(context.api, buyer=STRANGER)
-    assert (await submitted(context.api, invoice_id))[0] == 200
-    await reaches(context.api, invoice_id, "Invalid")
+    invoice_id = await create_invoice(context.api, buyer=STRANGER)
+    assert (await submit(context.api, invoice_id))[0] == 200
+    await wait_for_status(context.api, invoice_id, "Invalid")
     return invoice_id
 
 
 async def already_cancelled(context: Context) -> int:
-    invoice_id = await valid_invoice(context.api)
-    assert (await cancelled(context.api, invoice_id))[0] == 200
+    invoice_id = await create_valid_invoice(context.api)
+    assert (await cancel_latest(context.api, invoice_id))[0] == 200
     return invoice_id
 
 
@@ -473,25 +475,25 @@ async def with_a_note_that_only_the_portal_knows(context: Context) -> int:
 
 
 async def over_at_the_portal(context: Context) -> int:
-    invoice_id = await valid_invoice(context.api)
+    invoice_id = await create_valid_invoice(context.api)
     await context.sandbox.move_clock(HOURS_72 + 60)
     return invoice_id
 
 
 async def portal_away(context: Context) -> int:
-    invoice_id = await valid_invoice(context.api)
+    invoice_id = await create_valid_invoice(context.api)
     await context.sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     return invoice_id
 
 
 async def portal_refuses(context: Context) -> int:
     await context.sandbox.fault("submit", "foreign")
-    return await created(context.api)
+    return await create_invoice(context.api)
 
 
 async def portal_unreachable(context: Context) -> int:
     await context.sandbox.fault("login", "drop", times=2)
-    return await created(context.api)
+    return await create_invoice(context.api)
 
 
 async def note_never_submitted(context: Context) -> int:
@@ -511,13 +513,13 @@ async def note_being_validated(context: Context) -> int:
 
 async def note_invalid(context: Context) -> int:
     """The buyer was accepted in the invoice, but is no longer in the register."""
-    invoice_id = await noted(
-        context.api, await valid_invoice(context.api, buyer=buyer(tin="IG55500012090"))
+    invoice_id = await create_note(
+        context.api, await create_valid_invoice(context.api, buyer=buyer(tin="IG55500012090"))
     )
     await context.sandbox.settings(strict_register=True)
     assert (await send(context.api, invoice_id))[0] == 200
     await until(
-        lambda: note_record(context.api, invoice_id), lambda found: found["status"] == "Invalid"
+        lambda: get_note(context.api, invoice_id), lambda found: found["status"] == "Invalid"
     )
     return invoice_id
 
@@ -531,7 +533,7 @@ async def note_cancelled(context: Context) -> int:
 async def note_of_a_cancelled_invoice(context: Context) -> int:
     invoice_id = await note_never_submitted(context)
     assert (
-        await cancelled(context.api, (await note_record(context.api, invoice_id))["invoice_id"])
+        await cancel_latest(context.api, (await get_note(context.api, invoice_id))["invoice_id"])
     )[0] == 200
     return invoice_id
 
@@ -710,7 +712,8 @@ async def test_a_429_of_the_integration_surface_has_retry_after_seconds(context:
     slow = await context.start(context.company, INTEGRATION_REQUESTS_PER_MINUTE="1")
     headers = {"X-Portal-Key": context.account.key}
     answers = [
-        await answered(slow, "GET", "/api/integrations/users", headers=headers) for _ in range(3)
+        await request_json(slow, "GET", "/api/integrations/users", headers=headers)
+        for _ in range(3)
     ]
     # A minute may end between two requests.
     refusals = [body for status, body in answers if status == 429]
@@ -767,7 +770,7 @@ async def test_a_state_allows_or_refuses_an_operation(
     status, body = await operate(context, operation, invoice_id)
     assert status == expected, body
     place = "adjustment-notes" if "note" in given.__name__ or given is OLD_NOTE else "invoices"
-    status, found = await answered(context.api, "GET", f"/api/{place}/{invoice_id}")
+    status, found = await request_json(context.api, "GET", f"/api/{place}/{invoice_id}")
     assert (status, found.get("status")) == ((200, afterwards) if afterwards else (404, None))
 
 
@@ -788,10 +791,10 @@ REQUEST_MOVES = (
 async def test_an_einvoice_request_changes_its_status(
     context: Context, before: tuple[str, ...], wanted: str | None, afterwards: str
 ) -> None:
-    invoice_id = await requested(context.api)
+    invoice_id = await create_request(context.api)
     for status in [*before, *filter(None, [wanted])]:
         assert (await put(context.api, invoice_id, status=status))[0] == 200
-    assert (await shown(context.api, invoice_id))["status"] == afterwards
+    assert (await get_request(context.api, invoice_id))["status"] == afterwards
 
 
 # Limits
@@ -865,12 +868,12 @@ NOTE_CODES = (
 async def test_an_invoice_code_is_unique_per_year(
     context: Context, changes: dict[str, Any], expected: int
 ) -> None:
-    await created(context.api, code=5, issueDateTime=THIS_YEAR)
-    other = await created(context.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
-    status, body = await answered(context.api, "PUT", f"/api/invoices/{other}", json=changes)
+    await create_invoice(context.api, code=5, issueDateTime=THIS_YEAR)
+    other = await create_invoice(context.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
+    status, body = await request_json(context.api, "PUT", f"/api/invoices/{other}", json=changes)
     assert status == expected, body
-    await answered(context.api, "DELETE", f"/api/invoices/{other}")
-    status, body = await answered(context.api, "POST", "/api/invoices", json=invoice(**changes))
+    await request_json(context.api, "DELETE", f"/api/invoices/{other}")
+    status, body = await request_json(context.api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == (expected if expected == 422 else 201), body
 
 
@@ -880,15 +883,15 @@ async def test_an_invoice_code_is_unique_per_year(
 async def test_a_note_code_is_unique_per_type(
     context: Context, changes: dict[str, Any], expected: int
 ) -> None:
-    target = await valid_invoice(context.api)
-    await noted(context.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
-    other = await noted(context.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
-    status, body = await answered(
+    target = await create_valid_invoice(context.api)
+    await create_note(context.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
+    other = await create_note(context.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
+    status, body = await request_json(
         context.api, "PUT", f"/api/adjustment-notes/{other}", json=changes
     )
     assert status == expected, body
-    await answered(context.api, "DELETE", f"/api/adjustment-notes/{other}")
-    status, body = await answered(
+    await request_json(context.api, "DELETE", f"/api/adjustment-notes/{other}")
+    status, body = await request_json(
         context.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes)
     )
     assert status == (expected if expected == 422 else 201), body
@@ -904,7 +907,7 @@ async def code_is_free(context: Context, row: str, **body: Any) -> bool:
 async def test_the_invoice_code_check_excludes_the_named_invoice(context: Context) -> None:
     row, invoice_id = (
         "POST /api/validation/invoice-code",
-        await created(context.api, code=5, issueDateTime=now()),
+        await create_invoice(context.api, code=5, issueDateTime=now()),
     )
     assert await code_is_free(context, row, invoice_code=6)
     assert not await code_is_free(context, row, invoice_code=5)
@@ -915,7 +918,9 @@ async def test_the_note_code_check_excludes_the_named_note_per_type(
     context: Context,
 ) -> None:
     row = "POST /api/validation/adjustment-note-code"
-    invoice_id = await noted(context.api, await valid_invoice(context.api), adjustmentNoteCode=5)
+    invoice_id = await create_note(
+        context.api, await create_valid_invoice(context.api), adjustmentNoteCode=5
+    )
     credit = {"adjustment_note_code": 5, "adjustment_note_type": "CREDIT_NOTE"}
     assert not await code_is_free(context, row, **credit)
     assert await code_is_free(context, row, **{**credit, "adjustment_note_type": "DEBIT_NOTE"})
@@ -924,24 +929,26 @@ async def test_the_note_code_check_excludes_the_named_note_per_type(
 
 async def some_invoices(context: Context) -> None:
     for _ in range(11):
-        await created(context.api)
+        await create_invoice(context.api)
 
 
 async def some_notes(context: Context) -> None:
-    target = await valid_invoice(context.api)
+    target = await create_valid_invoice(context.api)
     for _ in range(11):
-        await noted(context.api, target)
+        await create_note(context.api, target)
 
 
 async def some_requests(context: Context) -> None:
     for _ in range(11):
-        await requested(context.api)
+        await create_request(context.api)
 
 
 async def some_users(context: Context) -> None:
     for number in range(11):
         body = user(email=f"{number}@example.com")
-        assert (await answered(context.api, "POST", "/api/integrations/users", json=body))[0] == 201
+        assert (await request_json(context.api, "POST", "/api/integrations/users", json=body))[
+            0
+        ] == 201
 
 
 async def some_organizations(context: Context) -> None:
@@ -969,7 +976,7 @@ async def test_the_default_page_is_1_with_10_records(
         ("?page=2", 2, 10, 1),
         ("?per_page=11", 1, 11, 11),
     ):
-        status, body = await answered(context.api, "GET", f"{path}{query}")
+        status, body = await request_json(context.api, "GET", f"{path}{query}")
         assert (status, body["meta"]["total"], len(body["data"])) == (200, 11, rows), query
         assert (body["meta"]["current_page"], body["meta"]["per_page"]) == (page, size), query
 
@@ -981,7 +988,7 @@ async def test_exports_contain_all_records_of_the_company(
     await fill(context)
     stranger = await context.start(await make_company(context.environment))
     for api, rows in ((context.api, 11), (stranger, 0)):
-        status, body = await answered(api, "GET", f"{path}/export-all?per_page=10")
+        status, body = await request_json(api, "GET", f"{path}/export-all?per_page=10")
         assert (status, len(body)) == (200, rows)
 
 
@@ -992,7 +999,7 @@ async def test_every_integration_response_has_rate_limit_headers(
     method, path = row.split()
     for headers in ({}, {"X-Portal-Key": "wrong"}):
         async with context.api.request(
-            method, filled(path, {"id": "x"}), headers=headers
+            method, fill_path(path, {"id": "x"}), headers=headers
         ) as response:
             assert [
                 name for name in QUOTA_HEADERS if not response.headers.get(name, "").isdigit()

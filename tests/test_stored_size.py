@@ -6,8 +6,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import answered, buyer, created, invoice, line, note, record, submitted, valid_invoice
+from conftest import Client, Sandbox, until
+from kit import (
+    buyer,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    invoice,
+    line,
+    note,
+    request_json,
+    submit,
+)
 from test_openapi import API
 
 from service import json_codec
@@ -16,11 +26,11 @@ MOST = 300_000
 REQUEST = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
-def compact(body: dict[str, Any]) -> int:
+def compact_size(body: dict[str, Any]) -> int:
     return len(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def filled_up(body: dict[str, Any], member: str, size: int) -> dict[str, Any]:
+def fill_up(body: dict[str, Any], member: str, size: int) -> dict[str, Any]:
     """Return a body with text in a member so that it has `size` bytes as compact JSON."""
     whole = {
         **body,
@@ -29,8 +39,8 @@ def filled_up(body: dict[str, Any], member: str, size: int) -> dict[str, Any]:
         else {**body[member], "remark": ""},
     }
     holder = whole[member][0] if member == "lineItems" else whole[member]
-    holder["remark"] = "x" * (size - compact(whole))
-    assert compact(whole) == size
+    holder["remark"] = "x" * (size - compact_size(whole))
+    assert compact_size(whole) == size
     return whole
 
 
@@ -44,37 +54,37 @@ def too_large(answer: tuple[int, Any], path: str, size: int) -> bool:
 
 
 @pytest.mark.parametrize("member", ["lineItems", "buyer"])
-async def test_an_invoice_above_the_size_limit_is_refused(api: Any, member: str) -> None:
-    status, body = await answered(
-        api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST)
+async def test_an_invoice_above_the_size_limit_is_refused(api: Client, member: str) -> None:
+    status, body = await request_json(
+        api, "POST", "/api/invoices", json=fill_up(invoice(), member, MOST)
     )
     assert status == 201, body
-    answer = await answered(
-        api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST + 1)
+    answer = await request_json(
+        api, "POST", "/api/invoices", json=fill_up(invoice(), member, MOST + 1)
     )
     assert too_large(answer, f"/{member}", MOST + 1), answer
 
 
-async def test_white_space_and_escapes_do_not_count_as_size(api: Any) -> None:
+async def test_white_space_and_escapes_do_not_count_as_size(api: Client) -> None:
     # Each is sent as six bytes.
     text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)
     assert len(text) > MOST
     headers = {"Content-Type": "application/json"}
-    assert (await answered(api, "POST", "/api/invoices", data=text, headers=headers))[0] == 201
-    status, body = await answered(
+    assert (await request_json(api, "POST", "/api/invoices", data=text, headers=headers))[0] == 201
+    status, body = await request_json(
         api, "POST", "/api/invoices", json=invoice(buyer=buyer(remark="é" * 151_000))
     )
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
-async def test_a_number_counts_with_all_its_digits(api: Any) -> None:
+async def test_a_number_counts_with_all_its_digits(api: Client) -> None:
     """PostgreSQL stores 1e300 with all its digits."""
     text = json.dumps(invoice(buyer=buyer(numbers=[]))).replace(
         "[]", "[" + ",".join(["1E39"] * 10_000) + "]", 1
     )
     assert len(text) < MOST / 4
     headers = {"Content-Type": "application/json"}
-    status, body = await answered(api, "POST", "/api/invoices", data=text, headers=headers)
+    status, body = await request_json(api, "POST", "/api/invoices", data=text, headers=headers)
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
@@ -86,19 +96,19 @@ def test_the_size_of_a_number_is_that_of_its_digits() -> None:
         )
 
 
-async def test_an_update_above_the_size_limit_is_refused(api: Any) -> None:
-    invoice_id = await created(api, buyer=buyer(remark="x" * 200_000))
-    before = await record(api, invoice_id)
-    status, body = await answered(
+async def test_an_update_above_the_size_limit_is_refused(api: Client) -> None:
+    invoice_id = await create_invoice(api, buyer=buyer(remark="x" * 200_000))
+    before = await get_invoice(api, invoice_id)
+    status, body = await request_json(
         api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line(remark="x" * 100_000)]}
     )
     assert (status, [(each["path"], each["rule"]) for each in body["errors"]]) == (
         422,
         [("/buyer", "maxBytes")],
     )
-    assert await record(api, invoice_id) == before
+    assert await get_invoice(api, invoice_id) == before
     assert (
-        await answered(
+        await request_json(
             api,
             "PUT",
             f"/api/invoices/{invoice_id}",
@@ -107,63 +117,67 @@ async def test_an_update_above_the_size_limit_is_refused(api: Any) -> None:
     )[0] == 200
 
 
-async def test_a_note_above_the_size_limit_is_refused(api: Any) -> None:
-    path = f"/api/invoices/{await valid_invoice(api)}/adjustment-note"
-    answer = await answered(api, "POST", path, json=filled_up(note(), "lineItems", MOST + 1))
+async def test_a_note_above_the_size_limit_is_refused(api: Client) -> None:
+    path = f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note"
+    answer = await request_json(api, "POST", path, json=fill_up(note(), "lineItems", MOST + 1))
     assert too_large(answer, "/lineItems", MOST + 1), answer
-    status, body = await answered(api, "POST", path, json=filled_up(note(), "lineItems", MOST))
+    status, body = await request_json(api, "POST", path, json=fill_up(note(), "lineItems", MOST))
     assert status == 201, body
     one = f"/api/adjustment-notes/{body['data']['id']}"
-    assert (await answered(api, "PUT", one, json={"payment": {"terms": "x" * 300}}))[1]["errors"][
-        0
-    ]["rule"] == "maxBytes"
+    assert (await request_json(api, "PUT", one, json={"payment": {"terms": "x" * 300}}))[1][
+        "errors"
+    ][0]["rule"] == "maxBytes"
 
 
-async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Any) -> None:
+async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Client) -> None:
     path = "/api/einvoice-requests"
-    refused = await answered(api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}})
+    refused = await request_json(
+        api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}}
+    )
     assert (refused[0], refused[1]["errors"][0]["rule"]) == (422, "maxBytes"), refused
-    status, body = await answered(
+    status, body = await request_json(
         api, "POST", path, json={**REQUEST, "address": {"remark": "x" * 200_000}}
     )
     assert status == 201, body
     one = f"{path}/{body['data']['id']}"
-    before = await answered(api, "GET", one)
-    status, body = await answered(api, "PUT", one, json={"registration": {"remark": "x" * 100_000}})
+    before = await request_json(api, "GET", one)
+    status, body = await request_json(
+        api, "PUT", one, json={"registration": {"remark": "x" * 100_000}}
+    )
     assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
         422,
         "/address",
         "maxBytes",
     )
-    assert await answered(api, "GET", one) == before
-    assert (await answered(api, "PUT", one, json={"status": "Reject"}))[0] == 200
+    assert await request_json(api, "GET", one) == before
+    assert (await request_json(api, "PUT", one, json={"status": "Reject"}))[0] == 200
 
 
 async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     await owner.execute(
         "update invoices set line_items ="
         " jsonb_set(line_items, '{0,remark}', to_jsonb(repeat('x', 1900000)))"
     )
-    assert len((await record(api, invoice_id))["line_items"][0]["remark"]) == 1_900_000
-    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True}))[
+    assert len((await get_invoice(api, invoice_id))["line_items"][0]["remark"]) == 1_900_000
+    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True}))[
         0
     ] == 422
     assert (
-        await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line()]})
+        await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line()]})
     )[0] == 200
 
 
-async def test_a_submit_checks_the_size_limit_of_the_portal(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_checks_the_size_limit_of_the_portal(api: Client, sandbox: Sandbox) -> None:
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(630)]
-    assert 285_000 < compact(invoice(lineItems=lines)) < MOST
-    invoice_id = await created(api, lineItems=lines)
-    status, body = await submitted(api, invoice_id)
+    assert 285_000 < compact_size(invoice(lineItems=lines)) < MOST
+    invoice_id = await create_invoice(api, lineItems=lines)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
     assert not await sandbox.ledger()
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
 
 
 def test_the_description_names_the_size_limit() -> None:

@@ -8,18 +8,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import (
     buyer,
-    created,
-    documents,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
     invoice,
     line,
     now,
-    reaches,
-    record,
-    submitted,
-    valid_invoice,
+    submit,
+    wait_for_status,
 )
 
 from service.submission import state_machine
@@ -40,76 +40,78 @@ SELLER = buyer(
 )
 
 
-async def test_a_submitted_invoice_becomes_valid_with_its_link(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await created(api)
-    assert await submitted(api, invoice_id) == (200, DONE)
-    found = await reaches(api, invoice_id, "Valid")
+async def test_a_submitted_invoice_becomes_valid_with_its_link(
+    api: Client, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_invoice(api)
+    assert await submit(api, invoice_id) == (200, DONE)
+    found = await wait_for_status(api, invoice_id, "Valid")
     assert found["is_submitted_to_portal"] is True
-    (document,) = await documents(api, invoice_id)
+    (document,) = await get_documents(api, invoice_id)
     assert document["status"] == "Valid" and document["errors"] == []
     async with sandbox.client.get(document["validation_link"].removeprefix(sandbox.base)) as page:
         assert page.status == 200
 
 
-async def test_a_self_billed_invoice_becomes_valid(api: Any) -> None:
+async def test_a_self_billed_invoice_becomes_valid(api: Client) -> None:
     seller = {name: member for name, member in SELLER.items() if member is not None}
-    await valid_invoice(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=seller)
+    await create_valid_invoice(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=seller)
 
 
 async def test_the_sent_bytes_are_those_of_the_stored_submission(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     (row,) = await owner.fetch("select body from submissions")
     body = json.loads(row["body"])
     content = base64.b64decode(body["documents"][0]["document"])
     (listed,) = await sandbox.ledger()
-    (document,) = await documents(api, invoice_id)
+    (document,) = await get_documents(api, invoice_id)
     assert hashlib.sha256(content).hexdigest() == document["document_hash"] == listed["sha256"]
 
 
-async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
-    assert await submitted(api, invoice_id) == (200, AGAIN)
+async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert await submit(api, invoice_id) == (200, AGAIN)
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Any) -> None:
-    invoice_id = await created(api, buyer=STRANGER)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Invalid")
-    (document,) = await documents(api, invoice_id)
+async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Client) -> None:
+    invoice_id = await create_invoice(api, buyer=STRANGER)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Invalid")
+    (document,) = await get_documents(api, invoice_id)
     assert [error["code"] for error in document["errors"]] == ["ERR206"]
 
 
 async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api, buyer=STRANGER)
-    await submitted(api, invoice_id)
-    await reaches(api, invoice_id, "Invalid")
+    invoice_id = await create_invoice(api, buyer=STRANGER)
+    await submit(api, invoice_id)
+    await wait_for_status(api, invoice_id, "Invalid")
     async with api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer()}) as response:
         assert response.status == 200, await response.text()
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
-    assert [document["status"] for document in await documents(api, invoice_id)] == [
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    assert [document["status"] for document in await get_documents(api, invoice_id)] == [
         "Valid",
         "Invalid",
     ]
 
 
 async def test_an_immediate_rejection_leaves_a_draft_with_its_errors(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "foreign")
-    invoice_id = await created(api)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["message"] == FAILED
     assert body["errors"] and all(
         set(error) == {"code", "path", "message"} for error in body["errors"]
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
-    assert (await documents(api, invoice_id))[0]["status"] == "Rejected"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
+    assert (await get_documents(api, invoice_id))[0]["status"] == "Rejected"
 
 
 @pytest.mark.parametrize(
@@ -123,64 +125,64 @@ async def test_an_immediate_rejection_leaves_a_draft_with_its_errors(
     ],
 )
 async def test_an_incomplete_invoice_is_refused_before_sending(
-    api: Any, sandbox: Sandbox, changes: dict[str, Any], path: str
+    api: Client, sandbox: Sandbox, changes: dict[str, Any], path: str
 ) -> None:
-    invoice_id = await created(api, **changes)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api, **changes)
+    status, body = await submit(api, invoice_id)
     assert status == 400 and body["message"] == FAILED
     assert path in [error["path"] for error in body["errors"]]
-    assert await documents(api, invoice_id) == []
+    assert await get_documents(api, invoice_id) == []
     assert not await sandbox.ledger()
 
 
 async def test_an_incomplete_company_is_refused_with_the_missing_paths(
-    environment: dict[str, str], start: Any
+    environment: dict[str, str], start: StartService
 ) -> None:
     bare = await make_company(environment, msic_code=None, phone=None)
     api = await start(bare)
-    status, body = await submitted(api, await created(api))
+    status, body = await submit(api, await create_invoice(api))
     assert status == 400
     assert {"/company/msic_code", "/company/phone"} <= {error["path"] for error in body["errors"]}
 
 
-async def test_each_attempt_has_its_own_issue_time(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await created(api)
+async def test_each_attempt_has_its_own_issue_time(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_invoice(api)
     await sandbox.fault("submit", "foreign")
-    await submitted(api, invoice_id)
-    await submitted(api, invoice_id)
-    await reaches(api, invoice_id, "Valid")
-    issue_date = (await record(api, invoice_id))["issue_date"]
+    await submit(api, invoice_id)
+    await submit(api, invoice_id)
+    await wait_for_status(api, invoice_id, "Valid")
+    issue_date = (await get_invoice(api, invoice_id))["issue_date"]
     (listed,) = await sandbox.ledger()
     assert listed["issuedAt"][:17] == issue_date[:17] and listed["issuedAt"][:19] != issue_date[:19]
 
 
-async def test_concurrent_submits_send_one_document(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await created(api)
-    answers = await asyncio.gather(*[submitted(api, invoice_id) for _ in range(50)])
+async def test_concurrent_submits_send_one_document(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_invoice(api)
+    answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(50)])
     assert {status for status, _ in answers} == {200}
-    await reaches(api, invoice_id, "Valid")
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_concurrent_submits_to_two_services_send_one_document(
-    api: Any, start: Any, company: Any, sandbox: Sandbox
+    api: Client, start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     other = await start(company)
-    invoice_id = await created(api)
-    answers = await asyncio.gather(*[submitted(each, invoice_id) for each in [api, other] * 25])
+    invoice_id = await create_invoice(api)
+    answers = await asyncio.gather(*[submit(each, invoice_id) for each in [api, other] * 25])
     assert {status for status, _ in answers} == {200}
-    await reaches(api, invoice_id, "Valid")
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_submit_immediately_returns_the_status(api: Any) -> None:
+async def test_submit_immediately_returns_the_status(api: Client) -> None:
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         body = await response.json()
     assert response.status == 201 and body["data"]["status"] == "Submitted"
-    await reaches(api, body["data"]["id"], "Valid")
+    await wait_for_status(api, body["data"]["id"], "Valid")
 
 
-async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Any) -> None:
+async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Client) -> None:
     async with api.post(
         "/api/invoices", json=invoice(submitImmediately=True, issueDateTime=now(hours=80))
     ) as response:
@@ -191,43 +193,47 @@ async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Any) -> 
 
 @pytest.mark.parametrize("kind", ["throttle", "drop", "error_before"])
 async def test_submit_immediately_is_retried_after_a_transient_error(
-    api: Any, sandbox: Sandbox, kind: str
+    api: Client, sandbox: Sandbox, kind: str
 ) -> None:
     await sandbox.fault("submit", kind, **({"retry_after": 1} if kind == "throttle" else {}))
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         body = await response.json()
     assert response.status == 201 and body["data"]["status"] == "Submitting", body
-    await until(lambda: record(api, body["data"]["id"]), lambda found: found["status"] == "Valid")
+    await until(
+        lambda: get_invoice(api, body["data"]["id"]), lambda found: found["status"] == "Valid"
+    )
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_ready_invoices_are_submitted_automatically(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(
         """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
     )
-    waiting = await created(api)
+    waiting = await create_invoice(api)
     async with api.put(f"/api/invoices/{waiting}", json={"isReady": True}) as response:
         assert response.status == 200
-    ready = await created(api, isReady=True)
+    ready = await create_invoice(api, isReady=True)
     for invoice_id in (waiting, ready):
         await until(
-            lambda invoice_id=invoice_id: record(api, invoice_id),
+            lambda invoice_id=invoice_id: get_invoice(api, invoice_id),
             lambda found: found["status"] == "Valid",
         )
-    assert (await record(api, await created(api)))["status"] == "Draft"
+    assert (await get_invoice(api, await create_invoice(api)))["status"] == "Draft"
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_ready_invoices_are_not_submitted_without_the_setting(api: Any) -> None:
-    invoice_id = await created(api, isReady=True)
-    found = await record(api, invoice_id)
+async def test_ready_invoices_are_not_submitted_without_the_setting(api: Client) -> None:
+    invoice_id = await create_invoice(api, isReady=True)
+    found = await get_invoice(api, invoice_id)
     assert found["is_ready"] is True and found["status"] == "Draft"
 
 
-async def test_a_submission_writes_its_events_in_order(api: Any, owner: asyncpg.Connection) -> None:
-    await valid_invoice(api)
+async def test_a_submission_writes_its_events_in_order(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    await create_valid_invoice(api)
     types = await owner.fetch("select type from events order by id")
     assert [row["type"] for row in types] == [
         "invoice.created",
@@ -237,9 +243,9 @@ async def test_a_submission_writes_its_events_in_order(api: Any, owner: asyncpg.
     ]
 
 
-async def test_submitted_documents_of_another_invoice_are_not_found(api: Any) -> None:
-    invoice_id, other = await valid_invoice(api), await created(api)
-    (document,) = await documents(api, invoice_id)
+async def test_submitted_documents_of_another_invoice_are_not_found(api: Client) -> None:
+    invoice_id, other = await create_valid_invoice(api), await create_invoice(api)
+    (document,) = await get_documents(api, invoice_id)
     async with api.get(
         f"/api/invoices/{invoice_id}/submitted-documents/{document['id']}"
     ) as response:
@@ -250,33 +256,39 @@ async def test_submitted_documents_of_another_invoice_are_not_found(api: Any) ->
         }
 
 
-async def test_a_submit_continues_after_the_client_disconnects(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_continues_after_the_client_disconnects(
+    api: Client, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow", seconds=0.5)
-    invoice_id = await created(api)
-    request = asyncio.create_task(submitted(api, invoice_id))
+    invoice_id = await create_invoice(api)
+    request = asyncio.create_task(submit(api, invoice_id))
     await until(sandbox.ledger)
     request.cancel()
-    await reaches(api, invoice_id, "Valid")
+    await wait_for_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_a_concurrent_update_is_sent_or_refused(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_concurrent_update_is_sent_or_refused(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     for _ in range(10):
-        invoice_id = await created(api)
+        invoice_id = await create_invoice(api)
         change = api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer(name="Somebody Else")})
-        (status, _), response = await asyncio.gather(submitted(api, invoice_id), change)
+        (status, _), response = await asyncio.gather(submit(api, invoice_id), change)
         assert (status, response.status) in ((200, 200), (200, 403))
         (row,) = await owner.fetch("select body from submissions order by id desc limit 1")
         (entry,) = json.loads(row["body"])["documents"]
         assert (b"Somebody Else" in base64.b64decode(entry["document"])) == (response.status == 200)
 
 
-async def test_a_concurrent_deletion_and_submit_are_exclusive(api: Any, sandbox: Sandbox) -> None:
+async def test_a_concurrent_deletion_and_submit_are_exclusive(
+    api: Client, sandbox: Sandbox
+) -> None:
     deleted = 0
     for _ in range(10):
-        invoice_id = await created(api)
+        invoice_id = await create_invoice(api)
         (status, _), response = await asyncio.gather(
-            submitted(api, invoice_id), api.delete(f"/api/invoices/{invoice_id}")
+            submit(api, invoice_id), api.delete(f"/api/invoices/{invoice_id}")
         )
         assert (status, response.status) in ((404, 200), (200, 403))
         deleted += status == 404
@@ -284,14 +296,14 @@ async def test_a_concurrent_deletion_and_submit_are_exclusive(api: Any, sandbox:
 
 
 async def test_a_submission_that_crashes_workers_needs_manual_review(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The submission is claimed repeatedly without a result, as by processes that crash."""
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     uncertain = "state = 'Uncertain', lease_until = null, not_before = now()"
     await owner.execute(f"update submissions set claims = {state_machine.MOST_CLAIMS}, {uncertain}")
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
-    assert (await record(api, invoice_id))["status"] == "Submitting"
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
+    assert (await submit(api, await create_invoice(api)))[0] == 200

@@ -6,8 +6,29 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
-from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
+from conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    Sandbox,
+    StartService,
+    Templates,
+    administer,
+    make_company,
+    replace_database,
+    until,
+    variables,
+)
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
 
 from service.app import create_app
 from service.commands.companies import CommandError, share_tin
@@ -24,15 +45,15 @@ from service.portal.client import Portal, portal_session
 
 
 @pytest.fixture
-async def elsewhere(
-    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
-) -> AsyncIterator[Any]:
-    """A client of a service with another database for the same taxpayer, like other software."""
+async def other_installation(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
+) -> AsyncIterator[Client]:
+    """Yield a client of a service with another database for the same taxpayer."""
     name = f"test_{secrets.token_hex(6)}"
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
     )
-    environment = variables(renamed(cluster, name), sandbox.base)
+    environment = variables(replace_database(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
     yield client
@@ -45,23 +66,23 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def findings(config: Config, **options: Any) -> list[dict[str, Any]]:
+async def sweep(config: Config, **options: Any) -> list[dict[str, Any]]:
     """Sweep and return the open findings."""
     result = await reconcile(config, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 
 
-async def found(config: Config, kind: str) -> dict[str, Any]:
+async def wait_for_finding(config: Config, kind: str) -> dict[str, Any]:
     """Wait for the only finding and return it. It must be of a kind."""
-    (one,) = await until(lambda: findings(config), bool)
+    (one,) = await until(lambda: sweep(config), bool)
     assert one["kind"] == kind, one
     return one
 
 
 async def test_a_sweep_without_differences_finds_nothing(
-    api: Any, config: Config, company: Any
+    api: Client, config: Config, company: Company
 ) -> None:
-    ids = [await valid_invoice(api) for _ in range(3)]
+    ids = [await create_valid_invoice(api) for _ in range(3)]
     result = await reconcile(config)
     assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
     other = await reconcile(config, company_id=company.id, days=31)
@@ -69,106 +90,112 @@ async def test_a_sweep_without_differences_finds_nothing(
 
 
 async def test_an_orphan_prevents_sending_its_number(
-    api: Any, config: Config, elsewhere: Any, sandbox: Sandbox
+    api: Client, config: Config, other_installation: Client, sandbox: Sandbox
 ) -> None:
-    await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=5))
-    orphan = await found(config, "orphan")
+    await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=5))
+    orphan = await wait_for_finding(config, "orphan")
     (entry,) = await sandbox.ledger()
     assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
-    invoice_id = await created(api, code=77)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api, code=77)
+    status, body = await submit(api, invoice_id)
     assert (
         status == 400
         and body["errors"][0]["code"] == "NumberAtPortal"
         and entry["uuid"] in body["errors"][0]["message"]
     )
-    assert (await record(api, invoice_id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
-    assert (await submitted(api, await created(api, code=78)))[0] == 200
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft" and len(
+        await sandbox.ledger()
+    ) == 1
+    assert (await submit(api, await create_invoice(api, code=78)))[0] == 200
     await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
-    assert (await submitted(api, invoice_id))[0] == 200
+    assert (await submit(api, invoice_id))[0] == 200
     assert (await reconcile(config))["open"] == 0
 
 
 async def test_a_document_released_too_early_is_found_and_adopted(
-    start: Any, config: Config, company: Any, sandbox: Sandbox
+    start: StartService, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await reaches(api, invoice_id, "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await wait_for_status(api, invoice_id, "Draft")
     await sandbox.settings(search_lag_seconds=0)
-    await found(config, "orphan")
-    await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] == 200)
-    await reaches(api, invoice_id, "Valid")
-    assert len(await sandbox.ledger()) == 1 and await findings(config) == []
+    await wait_for_finding(config, "orphan")
+    await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
+    await wait_for_status(api, invoice_id, "Valid")
+    assert len(await sandbox.ledger()) == 1 and await sweep(config) == []
 
 
 async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
-    config: Config, elsewhere: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    config: Config,
+    other_installation: Client,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
-    await valid_invoice(elsewhere)
-    orphan = await found(config, "orphan")
+    await create_valid_invoice(other_installation)
+    orphan = await wait_for_finding(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
-    assert await findings(config) == []
+    assert await sweep(config) == []
     assert await owner.fetchval("select resolved_by from sweep_findings") == "sweep"
 
 
 async def test_a_duplicate_finding_names_the_later_document(
-    api: Any, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     (row,) = await owner.fetch("select tin, body from submissions")
     async with portal_session(config) as session:
         again = await Portal(session, config).submit(row["tin"], row["body"])
-    second = await found(config, "duplicate")
-    ours = (await documents(api, invoice_id))[0]["uuid"]
+    second = await wait_for_finding(config, "duplicate")
+    ours = (await get_documents(api, invoice_id))[0]["uuid"]
     assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
     assert second["cancellable_until"] > second["received_at"]
     assert await owner.fetchval("select count(*) from portal_sightings") == 2
 
 
 async def test_a_document_that_is_not_listed_is_missing_until_it_is(
-    api: Any, config: Config, sandbox: Sandbox
+    api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
-    invoice_id = await valid_invoice(api)
-    gone = await found(config, "missing")
-    assert gone["uuid"] == (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    gone = await wait_for_finding(config, "missing")
+    assert gone["uuid"] == (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.settings(search_lag_seconds=0)
-    assert await findings(config) == []
+    assert await sweep(config) == []
 
 
-async def test_a_submission_in_progress_is_no_finding(
-    api: Any, config: Config, sandbox: Sandbox
+async def test_a_submission_in_progress_is_not_a_finding(
+    api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
-    assert await findings(config) == []
-    await reaches(api, invoice_id, "Valid")
-    assert await findings(config) == []
+    assert await sweep(config) == []
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await sweep(config) == []
 
 
 async def test_the_background_work_sweeps_periodically(
-    start: Any, company: Any, owner: asyncpg.Connection, elsewhere: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, other_installation: Client
 ) -> None:
     api = await start(company, SWEEP_SECONDS="0.2")
-    await valid_invoice(elsewhere)
-    await valid_invoice(api)
+    await create_valid_invoice(other_installation)
+    await create_valid_invoice(api)
     kind = await until(lambda: owner.fetchval("select kind from sweep_findings"))
     assert kind == "orphan"
 
 
 async def test_one_process_sweeps_a_company_and_another_after_a_crash(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False)
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
     assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
     await owner.execute("update sweeps set lease_until = now() - interval '1 second'")
@@ -176,7 +203,7 @@ async def test_one_process_sweeps_a_company_and_another_after_a_crash(
 
 
 async def test_an_unreachable_portal_is_reported_by_the_sweep(
-    config: Config, company: Any, sandbox: Sandbox
+    config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("search", "error_before", status=503, times=5)
     result = await reconcile(config)
@@ -186,17 +213,21 @@ async def test_an_unreachable_portal_is_reported_by_the_sweep(
 
 
 async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
-    """It is no orphan that a person might cancel. The command in the finding adopts it."""
+    """It is not an orphan. The command in the finding adopts it."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api, code=77)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api, code=77)
+    assert (await submit(api, invoice_id))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
-    submission = await owner.fetchval("select id from submissions")
+    submission: Any = await owner.fetchval("select id from submissions")
     (entry,) = await sandbox.ledger()
-    adoptable = await found(config, "adoptable")
+    adoptable = await wait_for_finding(config, "adoptable")
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
     shown = await attention(config)
     command = (
@@ -211,16 +242,20 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
     assert (await attention(config))["findings"] == []
     await start(company)
-    await reaches(api, invoice_id, "Valid")
-    assert await findings(config) == []
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await sweep(config) == []
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    assert (await submitted(api, await created(api)))[0] == 400
+    assert (await submit(api, await create_invoice(api)))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     await hold_sending(config, "A test.")
     result = await until(
@@ -230,13 +265,17 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
 
 
 async def test_a_foreign_cancellation_is_found_once(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     api = await start(company)
-    invoice_id = await valid_invoice(api)
-    uuid = (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
-    finding = await found(config, "cancelled_elsewhere")
+    finding = await wait_for_finding(config, "cancelled_elsewhere")
     assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
         "cancelled_at"
     ]
@@ -245,39 +284,41 @@ async def test_a_foreign_cancellation_is_found_once(
     assert (
         shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
     )
-    assert len(await findings(config)) == 1
+    assert len(await sweep(config)) == 1
     await owner.execute("update submissions set not_before = now()")
     other = await start(company)  # compares in the background
-    await until(lambda: record(other, invoice_id), lambda found: found["status"] == "Cancelled")
-    assert len(await findings(config)) == 1
+    await until(
+        lambda: get_invoice(other, invoice_id), lambda found: found["status"] == "Cancelled"
+    )
+    assert len(await sweep(config)) == 1
     await owner.execute("update sweep_findings set found_at = found_at - interval '25 hours'")
-    assert await findings(config) == [] == await findings(config)
+    assert await sweep(config) == [] == await sweep(config)
 
 
-async def test_a_cancellation_by_the_company_is_no_finding(api: Any, config: Config) -> None:
-    invoice_id = await valid_invoice(api)
-    assert (await cancelled(api, invoice_id))[0] == 200
-    assert await findings(config) == []
+async def test_a_cancellation_by_the_company_is_not_a_finding(api: Client, config: Config) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    assert await sweep(config) == []
 
 
 async def test_a_uuid_recorded_for_another_company_is_found(
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
     """The receipt of one company has the uuid of another company's document."""
     api = await start(company)
-    invoice_id = await valid_invoice(api)
-    uuid = (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     stranger = await start(other)
-    assert (await submitted(stranger, await created(stranger)))[0] == 400
+    assert (await submit(stranger, await create_invoice(stranger)))[0] == 400
     result = await until(
         lambda: reconcile(config, company_id=company.id), lambda result: result["open"]
     )
@@ -289,13 +330,13 @@ async def test_a_uuid_recorded_for_another_company_is_found(
         one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"
     ]
     assert shown["companies"] == [other.id] and "cancellable_until" not in shown
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
 
 
-async def test_an_unknown_document_of_a_company_with_the_same_tin_is_no_orphan(
-    start: Any,
+async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -310,18 +351,18 @@ async def test_an_unknown_document_of_a_company_with_the_same_tin_is_no_orphan(
         "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
     )
     await sandbox.fault("submit", "accept_then_drop")
-    assert (await submitted(api, await created(api)))[0] == 400
+    assert (await submit(api, await create_invoice(api)))[0] == 400
     neighbour = await start(other, background=False)
-    assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+    assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
     await until(
         lambda: reconcile(config, company_id=other.id),
         lambda result: result["companies"][0]["listed"] == 2,
     )
-    await settled(owner)
+    await wait_until_settled(owner)
     assert (await reconcile(config, company_id=other.id))["open"] == 0
 
 
-async def settled(owner: asyncpg.Connection) -> None:
+async def wait_until_settled(owner: asyncpg.Connection) -> None:
     """Wait until the sweep includes everything that was sent."""
     await until(
         lambda: owner.fetchval(

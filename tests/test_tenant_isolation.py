@@ -15,29 +15,29 @@ from typing import Any
 import asyncpg
 import pytest
 from certificates import issued
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
-    a_delivery,
-    answered,
-    created,
-    documents,
-    filled,
-    integration_key,
+    create_delivery,
+    create_integration_records,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    fill_path,
+    get_documents,
+    insert_rows_of_sweeps,
     invoice,
     last_month,
+    list_routes,
+    make_account,
     note,
     now,
-    one_of_each,
-    one_of_each_integration,
     open_integrations,
     place_of,
-    posted,
-    routes,
-    swept_and_settled,
+    request_json,
 )
 from test_validations import TIN
 
@@ -264,7 +264,7 @@ def _names_owner(text: str, column: str, alias: str) -> bool:
 
 @pytest.mark.parametrize("gap, name", [GAPS[0], GAPS[-1]])
 async def test_the_service_does_not_start_with_a_gap_in_its_isolation(
-    owner: asyncpg.Connection, start: Any, company: Any, gap: str, name: str
+    owner: asyncpg.Connection, start: StartService, company: Company, gap: str, name: str
 ) -> None:
     await owner.execute(gap)
     with pytest.raises(RuntimeError, match=name):
@@ -323,26 +323,26 @@ class Tenant:
 
     api: Any
     company: int
-    account: str
+    account: int
     ids: dict[str, Any]
     keyed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 async def create_tenant(
-    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> Tenant:
     """Create a tenant with a row in every tenant table."""
     api = await start(company, **GENEROUS)
     account = await open_integrations(api, environment)
     ids = {
-        **await one_of_each(api),
-        **await one_of_each_integration(api, environment, account, company.id),
+        **await create_one_of_each(api),
+        **await create_integration_records(api, environment, account, company.id),
     }
-    ids["delivery"] = await a_delivery(api, ids["/api/webhooks"])
-    ids["document"] = (await documents(api, ids["/api/invoices"]))[0]["id"]
+    ids["delivery"] = await create_delivery(api, ids["/api/webhooks"])
+    ids["document"] = (await get_documents(api, ids["/api/invoices"]))[0]["id"]
     webhook = f"/api/webhooks/{ids['/api/webhooks']}"
     # Stop the deliveries, so that the rows do not change any more.
-    assert (await answered(api, "PUT", webhook, json={"enabled": False}))[0] == 200
+    assert (await request_json(api, "PUT", webhook, json={"enabled": False}))[0] == 200
     await until(
         lambda: owner.fetchval(
             "select count(*) = 0 from webhook_endpoints where lease_until is not null"
@@ -355,38 +355,38 @@ async def create_tenant(
         for path, body in bodies.items()
     }
     for path, request in keyed.items():
-        assert (await answered(api, "POST", path, **request))[0] == 201
-    assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
-    await swept_and_settled(owner)
+        assert (await request_json(api, "POST", path, **request))[0] == 201
+    assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    await insert_rows_of_sweeps(owner)
     return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 
 
 @pytest.fixture
 async def tenant(
-    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> Tenant:
     return await create_tenant(start, environment, company, owner)
 
 
 @pytest.fixture
-async def stranger(environment: dict[str, str], start: Any) -> Tenant:
+async def stranger(environment: dict[str, str], start: StartService) -> Tenant:
     """Another tenant with some records."""
     company = await make_company(environment)
     api = await start(company, background=False, **GENEROUS)
     account = await open_integrations(api, environment, "Ipoh Holdings")
-    webhook = await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
-    ids = {"/api/invoices": await created(api), "/api/webhooks": webhook["id"]}
-    ids |= await one_of_each_integration(api, environment, account, company.id)
+    webhook = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
+    ids = {"/api/invoices": await create_invoice(api), "/api/webhooks": webhook["id"]}
+    ids |= await create_integration_records(api, environment, account, company.id)
     return Tenant(api=api, company=company.id, account=account, ids=ids)
 
 
 @pytest.mark.parametrize("remaining", ["policies", "predicates"])
 async def test_policies_or_predicates_alone_isolate_tenants_on_every_route(
     stranger: Tenant,
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     remaining: str,
@@ -409,9 +409,9 @@ async def test_policies_or_predicates_alone_isolate_tenants_on_every_route(
 
 async def test_without_policies_and_predicates_tenants_are_not_isolated(
     stranger: Tenant,
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
 ) -> None:
     before = await listed(stranger.api)
@@ -427,7 +427,7 @@ async def test_without_policies_and_predicates_tenants_are_not_isolated(
         "/api/invoices/export-all",
         f"{INTEGRATIONS}users",
     } <= seen
-    gets = {path for _, path in routes(stranger.api, "GET") if "{id}" in path}
+    gets = {path for _, path in list_routes(stranger.api, "GET") if "{id}" in path}
     assert len(gets) > 20 and leaks == gets
 
 
@@ -440,7 +440,7 @@ SEARCHES = ("", "?query=4711", "?query=Aminah", "?query=Nurul")
 Response = tuple[int, dict[str, str], bytes]
 
 
-async def send(api: Any, method: str, path: str, **request: Any) -> Response:
+async def send(api: Client, method: str, path: str, **request: Any) -> Response:
     """Send a request and return the complete response."""
     async with api.request(method, path, **request) as response:
         headers = {
@@ -449,9 +449,9 @@ async def send(api: Any, method: str, path: str, **request: Any) -> Response:
         return response.status, headers, await response.read()
 
 
-async def listed(api: Any) -> dict[str, Response]:
+async def listed(api: Client) -> dict[str, Response]:
     """Return {path: response} of all GET requests without an id."""
-    paths = [path for _, path in routes(api, "GET") if "{" not in path and path not in KEYLESS]
+    paths = [path for _, path in list_routes(api, "GET") if "{" not in path and path not in KEYLESS]
     assert len(paths) > 12
     return {
         path + query: await send(api, "GET", path + query) for path in paths for query in SEARCHES
@@ -461,7 +461,7 @@ async def listed(api: Any) -> dict[str, Response]:
 async def find_leaks(stranger: Tenant, tenant: Tenant, *methods: str) -> list[tuple[str, str]]:
     """Return (method, path) of routes that distinguish another tenant's id from an unknown id."""
     found = []
-    for method, path in routes(stranger.api, *methods):
+    for method, path in list_routes(stranger.api, *methods):
         if "{id}" in path:
             body = {"json": _change(method, path)} if method in ("POST", "PUT") else {}
             for theirs, unknown in _addresses(path, stranger.ids, tenant.ids):
@@ -481,10 +481,10 @@ def _addresses(path: str, own: dict[str, Any], their: dict[str, Any]) -> Iterato
     """
     record_id = their[place_of(path)]
     part = their["delivery"] if "{delivery_id}" in path else their["document"]
-    yield filled(path, record_id, part), filled(path, _unknown(record_id), part)
+    yield fill_path(path, record_id, part), fill_path(path, _unknown(record_id), part)
     if path.count("{") == 2 and place_of(path) in own:
         record_id = own[place_of(path)]
-        yield filled(path, record_id, part), filled(path, record_id, _unknown(part))
+        yield fill_path(path, record_id, part), fill_path(path, record_id, _unknown(part))
 
 
 def _unknown(record_id: Any) -> Any:
@@ -538,7 +538,7 @@ async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
     user, organizations = theirs[f"{INTEGRATIONS}users"], f"{INTEGRATIONS}organizations"
     path = f"{organizations}/{stranger.ids[organizations]}"
     answers = [
-        await answered(api, "PUT", path, json={"members": [{"userId": each}]})
+        await request_json(api, "PUT", path, json={"members": [{"userId": each}]})
         for each in (user, _unknown(user))
     ]
     texts = str(answers[0]).replace(user, "ID"), str(answers[1]).replace(_unknown(user), "ID")
@@ -546,8 +546,8 @@ async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
     for path, request in tenant.keyed.items():
         async with api.request("POST", path, **request) as response:
             assert response.status == 201 and "Idempotent-Replayed" not in response.headers, path
-    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 404
-    assert (await answered(api, "PUT", "/api/companies", json={"name": "Mine"}))[1]["data"][
+    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 404
+    assert (await request_json(api, "PUT", "/api/companies", json={"name": "Mine"}))[1]["data"][
         "id"
     ] == stranger.company
 
@@ -610,7 +610,7 @@ async def _stranger(environment: dict[str, str], column: str) -> Any:
     """Return the id of another company or account that has only a key."""
     if column == "company_id":
         return (await make_company(environment)).id
-    return (await integration_key(environment, "Ipoh Holdings"))["account_id"]
+    return (await make_account(environment, "Ipoh Holdings")).id
 
 
 async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
@@ -628,22 +628,26 @@ async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
 
 
 async def test_companies_and_accounts_cannot_read_each_others_tables(
-    tenant: Tenant, owner: asyncpg.Connection, database: str, company: Any
+    tenant: Tenant, owner: asyncpg.Connection, database: str, company: Company
 ) -> None:
     companies, accounts = [set(await _tenant_tables(owner, column)) for column in OWNERS]
     async with connected_pool(database, 1) as pool:
-        for tables, column, transaction, owner_id in (
-            ({*accounts, "accounts"}, "account_id", Database.company, company.id),
+        database_of_pool = Database(pool)
+        for tables, column, begin in (
+            (
+                {*accounts, "accounts"},
+                "account_id",
+                lambda: database_of_pool.company(company.id),
+            ),
             (
                 {*companies - accounts, "companies"},
                 "company_id",
-                Database.account,
-                tenant.account,
+                lambda: database_of_pool.account(tenant.account),
             ),
         ):
             for table in tables:
                 name = "id" if table in ("companies", "accounts") else column
-                async with transaction(Database(pool), owner_id) as conn:
+                async with begin() as conn:
                     assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
 
 
@@ -658,7 +662,7 @@ async def test_a_transaction_without_a_tenant_sees_no_rows(
 
 
 async def test_a_company_cannot_write_a_row_of_another(
-    environment: dict[str, str], database: str, company: Any
+    environment: dict[str, str], database: str, company: Company
 ) -> None:
     stranger = await make_company(environment)
     async with connected_pool(database, 1) as pool:
@@ -673,7 +677,7 @@ async def test_a_company_cannot_write_a_row_of_another(
     "way", [name for name in vars(Database) if name[0] != "_" and name != "across"]
 )
 async def test_the_tenant_setting_ends_with_its_transaction(
-    database: str, company: Any, way: str
+    database: str, company: Company, way: str
 ) -> None:
     """The pool has one connection, which the next transaction uses again."""
     async with connected_pool(database, 1) as pool:

@@ -8,24 +8,25 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, Sandbox, make_company, until
+from conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
+from fixtures_service import RunCommand
 from kit import (
-    answered,
-    cancelled,
-    created,
-    documents,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
     invoice,
     note,
-    reaches,
-    record,
-    submitted,
-    valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
 )
-from test_commands import complaint, result
-from test_companies import SETTING, changed, company_record, put
+from test_commands import read_error, read_result
+from test_companies import SETTING, company_record, put, update
 from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import consolidated, sale
-from test_validations import TIN, tin
+from test_consolidated_invoices import create_consolidated, sale
+from test_validations import TIN, check_tin
 
 from service.commands import serve
 from service.commands.companies import (
@@ -59,7 +60,7 @@ MOVE = "update companies set tin_code = $2 where id = $1"
 
 
 @pytest.fixture
-async def stranger(start: Any, environment: dict[str, str]) -> Any:
+async def stranger(start: StartService, environment: dict[str, str]) -> Client:
     """A client of another company with the TIN OTHER."""
     return await start(await make_company(environment, tin_code=OTHER))
 
@@ -69,11 +70,11 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def portal_calls(sandbox: Sandbox) -> dict[str, int]:
+async def get_portal_calls(sandbox: Sandbox) -> dict[str, int]:
     return (await sandbox.calls())["calls"]
 
 
-async def entries(owner: asyncpg.Connection, company_id: int) -> list[tuple[Any, ...]]:
+async def get_entries(owner: asyncpg.Connection, company_id: int) -> list[tuple[Any, ...]]:
     rows = await owner.fetch(
         "select actor, action, subject from audit_log where company_id = $1 order by id", company_id
     )
@@ -104,22 +105,22 @@ async def test_sql_and_python_normalise_a_tin_alike(owner: asyncpg.Connection) -
 
 @pytest.mark.parametrize("spelling", [OTHER, OTHER.lower(), "C 2088-005 9990-"])
 async def test_a_tin_of_another_company_is_a_conflict(
-    api: Any, stranger: Any, company: Any, spelling: str
+    api: Client, stranger: Client, company: Company, spelling: str
 ) -> None:
     before = await company_record(api)
     assert await put(api, tin_code=spelling, name="Somebody else") == (409, TAKEN)
     assert await company_record(api) == before
 
 
-async def test_a_released_tin_can_be_used_by_another_company(api: Any, stranger: Any) -> None:
-    await changed(stranger, tin_code="C20880059980")
-    assert (await changed(api, tin_code=OTHER))["tin_code"] == OTHER
+async def test_a_released_tin_can_be_used_by_another_company(api: Client, stranger: Client) -> None:
+    await update(stranger, tin_code="C20880059980")
+    assert (await update(api, tin_code=OTHER))["tin_code"] == OTHER
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
-async def test_a_company_can_spell_its_own_tin_differently(api: Any) -> None:
+async def test_a_company_can_spell_its_own_tin_differently(api: Client) -> None:
     verified = (await company_record(api))["tin_verified_at"]
-    after = await changed(api, tin_code="c2088 0050-010")
+    after = await update(api, tin_code="c2088 0050-010")
     assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == (
         "c2088 0050-010",
         True,
@@ -128,7 +129,7 @@ async def test_a_company_can_spell_its_own_tin_differently(api: Any) -> None:
 
 
 async def test_of_concurrent_updates_to_one_tin_one_succeeds(
-    start: Any, environment: dict[str, str], owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     apis = [await start(await make_company(environment)) for _ in range(AT_ONCE)]
     answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
@@ -152,7 +153,7 @@ async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
 
 
 @asynccontextmanager
-async def transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def open_transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
     """Yield a connection in a transaction, which is rolled back unless the block ends it."""
     conn = await asyncpg.connect(url)
     try:
@@ -162,7 +163,7 @@ async def transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
         await conn.close()
 
 
-async def waiting(owner: asyncpg.Connection, statement: str) -> None:
+async def wait_for_lock(owner: asyncpg.Connection, statement: str) -> None:
     """Wait until a session waits for a lock in a statement with that text."""
     await until(
         lambda: owner.fetchval(
@@ -181,10 +182,10 @@ async def test_a_tin_in_an_open_transaction_is_waited_for(
     environment: dict[str, str], database: str, owner: asyncpg.Connection, end: str, taken: bool
 ) -> None:
     ids = [(await make_company(environment)).id for _ in range(2)]
-    async with transaction(database) as first, transaction(database) as second:
+    async with open_transaction(database) as first, open_transaction(database) as second:
         await first.execute(MOVE, ids[0], OTHER)
         task = asyncio.create_task(second.execute(MOVE, ids[1], OTHER))
-        await waiting(owner, MOVE)
+        await wait_for_lock(owner, MOVE)
         await first.execute(end)
         if taken:
             with pytest.raises(asyncpg.UniqueViolationError):
@@ -194,7 +195,7 @@ async def test_a_tin_in_an_open_transaction_is_waited_for(
 
 
 async def test_direct_sql_cannot_assign_one_tin_to_two_companies(
-    environment: dict[str, str], owner: asyncpg.Connection, company: Any
+    environment: dict[str, str], owner: asyncpg.Connection, company: Company
 ) -> None:
     other = await make_company(environment)
     insert = "insert into companies (name, tin_code) values ('x', $1)"
@@ -216,7 +217,7 @@ async def test_direct_sql_cannot_assign_one_tin_to_two_companies(
 
 
 async def test_a_tin_reveals_only_the_ids_of_its_companies(
-    environment: dict[str, str], company: Any, stranger: Any
+    environment: dict[str, str], company: Company, stranger: Client
 ) -> None:
     """The function returns the ids for one exact TIN. Its setting shows no rows to the service."""
     async with (
@@ -235,9 +236,9 @@ async def test_a_tin_reveals_only_the_ids_of_its_companies(
 
 
 async def test_several_companies_can_use_a_shared_tin(
-    api: Any, stranger: Any, company: Any, owner: asyncpg.Connection, command: Any
+    api: Client, stranger: Client, company: Company, owner: asyncpg.Connection, command: RunCommand
 ) -> None:
-    made = await result(
+    made = await read_result(
         command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer")
     )
     assert made == {
@@ -246,14 +247,14 @@ async def test_several_companies_can_use_a_shared_tin(
         "shared_at": made["shared_at"],
         "companies": [company.id],
     }
-    assert (await entries(owner, company.id))[-1] == ("command", "share", f"TIN {OWN}")
-    assert (await changed(stranger, tin_code=OWN))["tin_code"] == OWN
-    assert (await complaint(command("unshare-tin", "--tin", OWN))).startswith(
+    assert (await get_entries(owner, company.id))[-1] == ("command", "share", f"TIN {OWN}")
+    assert (await update(stranger, tin_code=OWN))["tin_code"] == OWN
+    assert (await read_error(command("unshare-tin", "--tin", OWN))).startswith(
         f"Companies {company.id}, "
     )
-    await changed(stranger, tin_code=OTHER)
-    assert await result(command("unshare-tin", "--tin", OWN)) == {"tin": OWN, "unshared": True}
-    assert (await entries(owner, company.id))[-1] == ("command", "unshare", f"TIN {OWN}")
+    await update(stranger, tin_code=OTHER)
+    assert await read_result(command("unshare-tin", "--tin", OWN)) == {"tin": OWN, "unshared": True}
+    assert (await get_entries(owner, company.id))[-1] == ("command", "unshare", f"TIN {OWN}")
     assert await put(stranger, tin_code=OWN) == (409, TAKEN)
 
 
@@ -279,13 +280,13 @@ async def test_sharing_needs_a_tin_and_a_note(config: Config, owner: asyncpg.Con
 
 
 async def test_a_changed_tin_is_stored_unverified_and_shown(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     before = await company_record(api)
     assert (
         before["tin_verified"] is True and before["readiness"] == [] and before["tin_verified_at"]
     )
-    after = await changed(api, tin_code=OTHER)
+    after = await update(api, tin_code=OTHER)
     assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == (
         OTHER,
         False,
@@ -293,17 +294,17 @@ async def test_a_changed_tin_is_stored_unverified_and_shown(
     )
     assert after["is_company_ready"] is False
     assert after["readiness"] == [{**TIN_NOT_VERIFIED, "path": "/tin_code"}]
-    assert (await changed(api, tin_code=OTHER, city="Ipoh"))["tin_verified"] is False
-    assert (await changed(api, tin_code=OWN))["tin_verified"] is False
+    assert (await update(api, tin_code=OTHER, city="Ipoh"))["tin_verified"] is False
+    assert (await update(api, tin_code=OWN))["tin_verified"] is False
 
 
 async def test_automatic_verification_verifies_at_once(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
-    after = await changed(api, tin_code=OTHER)
+    after = await update(api, tin_code=OTHER)
     assert after["tin_verified"] is True and after["is_company_ready"] is True
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     assert [entry["taxpayer"] for entry in await sandbox.ledger()] == [OTHER]
 
 
@@ -335,7 +336,7 @@ def test_verification_is_automatic_only_with_the_sandbox_by_default(
 
 
 async def test_readiness_names_all_missing_members_of_a_company(
-    start: Any, environment: dict[str, str]
+    start: StartService, environment: dict[str, str]
 ) -> None:
     bare = dict.fromkeys(DEMO_COMPANY.keys() - {"name", "tin_code"})
     api = await start(await make_company(environment, **bare, tin_code="X1"))
@@ -345,7 +346,7 @@ async def test_readiness_names_all_missing_members_of_a_company(
         *((f"/{name}", "Required") for name in bare.keys() - {"state", "zip_code", "email"}),
     }
     assert all(lack["message"].endswith(".") for lack in readiness)
-    await changed(
+    await update(
         api,
         country="MYS",
         phone="12",
@@ -369,28 +370,28 @@ async def test_readiness_names_all_missing_members_of_a_company(
 
 
 async def test_a_submit_with_an_unverified_tin_is_refused(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     paths = [
-        f"/api/invoices/{await created(api)}",
-        f"{CONSOLIDATED}/{await consolidated(api, invoiceIds=[await sale(api)])}",
+        f"/api/invoices/{await create_invoice(api)}",
+        f"{CONSOLIDATED}/{await create_consolidated(api, invoiceIds=[await sale(api)])}",
     ]
-    target = await valid_invoice(api)
-    status, body = await answered(
+    target = await create_valid_invoice(api)
+    status, body = await request_json(
         api, "POST", f"/api/invoices/{target}/adjustment-note", json=note()
     )
     assert status == 201, body
     paths.append(f"/api/adjustment-notes/{body['data']['id']}")
-    await changed(api, tin_code=OTHER)
+    await update(api, tin_code=OTHER)
     before = await sandbox.calls()
     for path in paths:
-        assert await answered(api, "POST", f"{path}/submit-to-portal", json={}) == (
+        assert await request_json(api, "POST", f"{path}/submit-to-portal", json={}) == (
             400,
             UNVERIFIED,
         ), path
-        assert (await answered(api, "GET", path))[1]["status"] == "Draft"
-        status, verdict = await answered(api, "POST", f"{path}/preflight", json={})
+        assert (await request_json(api, "GET", path))[1]["status"] == "Draft"
+        status, verdict = await request_json(api, "POST", f"{path}/preflight", json={})
         assert (
             status == 200 and verdict["ready"] is False and TIN_NOT_VERIFIED in verdict["errors"]
         ), path
@@ -398,62 +399,62 @@ async def test_a_submit_with_an_unverified_tin_is_refused(
 
 
 async def test_an_immediate_submit_with_an_unverified_tin_is_refused(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    await changed(api, tin_code=OTHER, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
+    await update(api, tin_code=OTHER, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
     for asked in ({"submitImmediately": True}, {"isReady": True}):
-        status, body = await answered(api, "POST", "/api/invoices", json=invoice(**asked))
+        status, body = await request_json(api, "POST", "/api/invoices", json=invoice(**asked))
         assert status == 201 and body["data"]["status"] == "Draft", body
         assert body["data"]["errors"] == [TIN_NOT_VERIFIED]
-        assert (await record(api, body["data"]["id"]))["status"] == "Draft"
-    assert await portal_calls(sandbox) == {}
+        assert (await get_invoice(api, body["data"]["id"]))["status"] == "Draft"
+    assert await get_portal_calls(sandbox) == {}
 
 
 async def test_a_cancel_with_an_unverified_tin_is_refused(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
     before = await sandbox.calls()
-    assert await cancelled(api, invoice_id) == (
+    assert await cancel_latest(api, invoice_id) == (
         400,
         {"message": CANCEL_FAILED, "code": "tin_not_verified"},
     )
     assert await sandbox.calls() == before
-    assert (await record(api, invoice_id))["status"] == "Valid"
+    assert (await get_invoice(api, invoice_id))["status"] == "Valid"
 
 
-async def test_a_document_with_a_former_tin_can_be_cancelled(api: Any, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
-    await changed(api, tin_code=OTHER)
-    assert (await cancelled(api, invoice_id))[0] == 200
+async def test_a_document_with_a_former_tin_can_be_cancelled(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
+    await update(api, tin_code=OTHER)
+    assert (await cancel_latest(api, invoice_id))[0] == 200
     assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]
 
 
 async def test_tin_checks_with_an_unverified_own_tin_are_refused(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    assert (await tin(api, **TIN))[0] == 200
-    await changed(api, tin_code=OTHER)
+    assert (await check_tin(api, **TIN))[0] == 200
+    await update(api, tin_code=OTHER)
     before = await sandbox.calls()
     refusal = {"success": False, "message": TIN_NOT_VERIFIED["message"], "code": "tin_not_verified"}
-    assert await tin(api, **TIN) == (400, refusal)  # also for a confirmed TIN
+    assert await check_tin(api, **TIN) == (400, refusal)  # also for a confirmed TIN
     assert await sandbox.calls() == before
 
 
 async def test_a_refusal_for_an_unverified_tin_is_not_replayed(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
     requests = (
-        (f"/api/invoices/{await created(api)}/submit-to-portal", {}),
+        (f"/api/invoices/{await create_invoice(api)}/submit-to-portal", {}),
         (f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", {}),
         ("/api/validation/tin", TIN),
     )
     for statuses in ([400] * 3, [200] * 3):
         answers = [
-            await answered(api, "POST", path, json=body, headers={"Idempotency-Key": "again"})
+            await request_json(api, "POST", path, json=body, headers={"Idempotency-Key": "again"})
             for path, body in requests
         ]
         assert [status for status, _ in answers] == statuses, answers
@@ -461,75 +462,75 @@ async def test_a_refusal_for_an_unverified_tin_is_not_replayed(
 
 
 async def test_sent_documents_are_polled_while_the_tin_is_unverified(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
     await owner.execute("update companies set tin_verified_at = null")
     await sandbox.settings(stuck=False)
-    await reaches(api, invoice_id, "Valid")
-    assert (await submitted(api, invoice_id))[0] == 200  # already submitted
+    await wait_for_status(api, invoice_id, "Valid")
+    assert (await submit(api, invoice_id))[0] == 200  # already submitted
 
 
 async def test_the_sweep_skips_an_unverified_tin(
-    api: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    await changed(api, tin_code=OTHER)
+    await update(api, tin_code=OTHER)
     await owner.execute(
         "insert into sending_holds (company_id, reason, since)"
         " select id, 'x', now() - interval '1 h' from companies"
     )
     compared = await reconcile(config)
     assert compared["open"] == 0 and compared["companies"][0]["held"] is True
-    assert "search" not in await portal_calls(sandbox)
+    assert "search" not in await get_portal_calls(sandbox)
     await owner.execute("update companies set tin_verified_at = now()")
     assert (await reconcile(config))["companies"][0]["held"] is False
 
 
 async def test_a_submit_waits_for_a_tin_change_and_is_refused(
-    api: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, company: Company, database: str, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
-    async with transaction(database) as conn:
+    invoice_id = await create_invoice(api)
+    async with open_transaction(database) as conn:
         await conn.execute("select 1 from companies where id = $1 for update", company.id)
         await conn.execute(
             "update companies set tin_code = $2, tin_verified_at = null where id = $1",
             company.id,
             OTHER,
         )
-        task = asyncio.create_task(submitted(api, invoice_id))
-        await waiting(owner, "for key share")
+        task = asyncio.create_task(submit(api, invoice_id))
+        await wait_for_lock(owner, "for key share")
         await conn.execute("commit")
         assert await task == (400, UNVERIFIED)
-    assert await portal_calls(sandbox) == {}
+    assert await get_portal_calls(sandbox) == {}
 
 
 async def test_concurrent_tin_changes_send_nothing_unverified(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     for turn in range(8):
-        invoice_id, other = await created(api), f"C2088006{turn}990"
+        invoice_id, other = await create_invoice(api), f"C2088006{turn}990"
         (sent, _), (moved, _) = await asyncio.gather(
-            submitted(api, invoice_id), put(api, tin_code=other)
+            submit(api, invoice_id), put(api, tin_code=other)
         )
         assert (sent, moved) in {(200, 409), (200, 200), (400, 200)}
         if sent == 200:
-            await reaches(api, invoice_id, "Valid")
-            assert (await documents(api, invoice_id))[0]["status"] == "Valid"
+            await wait_for_status(api, invoice_id, "Valid")
+            assert (await get_documents(api, invoice_id))[0]["status"] == "Valid"
         await owner.execute("update companies set tin_code = $1, tin_verified_at = now()", OWN)
     assert {entry["taxpayer"] for entry in await sandbox.ledger()} <= {OWN}
 
 
 async def test_the_operator_verifies_a_tin(
-    api: Any, company: Any, owner: asyncpg.Connection, command: Any
+    api: Client, company: Company, owner: asyncpg.Connection, command: RunCommand
 ) -> None:
-    await changed(api, tin_code="c 2088-0059990")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    wrong = await complaint(command("verify-tin", "--company", company.id, "--tin", OWN))
+    await update(api, tin_code="c 2088-0059990")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    wrong = await read_error(command("verify-tin", "--company", company.id, "--tin", OWN))
     assert wrong == f"The TIN of company {company.id} is c 2088-0059990, not {OWN}."
-    made = await result(command("verify-tin", "--company", company.id, "--tin", OTHER))
+    made = await read_result(command("verify-tin", "--company", company.id, "--tin", OTHER))
     found = await company_record(api)
     assert made == {
         "company_id": company.id,
@@ -537,17 +538,17 @@ async def test_the_operator_verifies_a_tin(
         "tin_verified_at": found["tin_verified_at"],
     }
     assert found["tin_verified"] is True and found["is_company_ready"] is True
-    assert (await entries(owner, company.id))[-1] == ("command", "verify", f"TIN {OTHER}")
-    assert await result(command("verify-tin", "--company", company.id)) == made
-    rows = [entry for entry in await entries(owner, company.id) if entry[1] == "verify"]
+    assert (await get_entries(owner, company.id))[-1] == ("command", "verify", f"TIN {OTHER}")
+    assert await read_result(command("verify-tin", "--company", company.id)) == made
+    rows = [entry for entry in await get_entries(owner, company.id) if entry[1] == "verify"]
     assert len(rows) == 1
     assert await owner.fetchval("select count(*) from events where type = 'company.updated'") == 2
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_verifying_needs_a_company_with_a_tin(
-    config: Config, company: Any, owner: asyncpg.Connection
+    config: Config, company: Company, owner: asyncpg.Connection
 ) -> None:
     with pytest.raises(CommandError, match=r"^There is no company 999.$"):
         await verify_tin(config, 999)
@@ -559,13 +560,15 @@ async def test_verifying_needs_a_company_with_a_tin(
 # Commands
 
 
-async def test_adding_a_company_with_a_used_tin_is_refused(command: Any, company: Any) -> None:
-    message = await complaint(command("add-company", "--name", "A", "--tin", OWN.lower()))
+async def test_adding_a_company_with_a_used_tin_is_refused(
+    command: RunCommand, company: Company
+) -> None:
+    message = await read_error(command("add-company", "--name", "A", "--tin", OWN.lower()))
     assert message == CONSTRAINTS["companies_tin_once"]().message
 
 
 async def test_a_repeated_first_start_finds_the_demo_company(
-    environment: dict[str, str], company: Any, tmp_path: Path
+    environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     config = read_config({**environment, "DATA_DIR": str(tmp_path)})
     said = await serve._demo_company(config)

@@ -1,51 +1,53 @@
-"""The validation helpers: what is refused before the portal is asked, what the portal says, which codes are free."""
+"""The validation endpoints: TIN checks at the portal, and codes of invoices and notes."""
 
 import asyncio
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
-from kit import answered, created, note, now, valid_invoice
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from kit import create_invoice, create_valid_invoice, note, now, request_json
 
 TIN = {"registration_type": "BRN", "registration_number": "202101033579", "tin": "C5510387420"}
 VALID = (200, {"data": {"valid": True}, "message": "TIN is valid"})
 UNKNOWN = {**TIN, "registration_number": "202101033570"}
 
 
-async def tin(api: Any, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/tin", json=body)
+async def check_tin(api: Client, **body: Any) -> tuple[int, Any]:
+    return await request_json(api, "POST", "/api/validation/tin", json=body)
 
 
-async def portal_calls(sandbox: Sandbox) -> Any:
-    """How often the sandbox was asked for a TIN."""
+async def count_portal_checks(sandbox: Sandbox) -> int:
+    """Return the number of TIN checks at the sandbox."""
     return (await sandbox.calls())["calls"].get("tin", 0)
 
 
-async def invoice_code(api: Any, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/invoice-code", json=body)
+async def check_invoice_code(api: Client, **body: Any) -> tuple[int, Any]:
+    return await request_json(api, "POST", "/api/validation/invoice-code", json=body)
 
 
-async def note_code(api: Any, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/adjustment-note-code", json=body)
+async def check_note_code(api: Client, **body: Any) -> tuple[int, Any]:
+    return await request_json(api, "POST", "/api/validation/adjustment-note-code", json=body)
 
 
-def free(is_free: Any) -> tuple[int, dict[str, Any]]:
+def availability(is_free: bool) -> tuple[int, dict[str, Any]]:
+    """Return the response to a check of a code."""
     return 200, {"data": {"success": is_free}}
 
 
 # TIN
 
 
-async def test_a_tin_with_its_identifier_is_valid(api: Any) -> None:
-    assert await tin(api, **TIN) == VALID
+async def test_a_tin_with_its_identifier_is_valid(api: Client) -> None:
+    assert await check_tin(api, **TIN) == VALID
 
 
-async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Any) -> None:
+async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Client) -> None:
     assert (
-        await tin(
+        await check_tin(
             api, **{**TIN, "registration_number": "2021-0103 3579", "tin": " c55-1038 7420\u200b"}
         )
         == VALID
@@ -75,11 +77,11 @@ async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Any) -> No
         ({"registration_type": "NRIC", "tin": ".."}, "TIN or registration number is required"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_before_the_portal_is(
-    api: Any, sandbox: Sandbox, body: dict[str, Any], message: str
+async def test_an_incomplete_tin_check_is_a_400_without_a_portal_request(
+    api: Client, sandbox: Sandbox, body: dict[str, Any], message: str
 ) -> None:
-    assert await tin(api, **body) == (400, {"success": False, "message": message})
-    assert await portal_calls(sandbox) == 0
+    assert await check_tin(api, **body) == (400, {"success": False, "message": message})
+    assert await count_portal_checks(sandbox) == 0
 
 
 @pytest.mark.parametrize(
@@ -92,10 +94,10 @@ async def test_what_cannot_be_asked_is_refused_before_the_portal_is(
         ({**TIN, "tin_code": "C1"}, "/tin_code", "unknown"),
     ],
 )
-async def test_a_body_of_another_shape_is_refused_in_the_shape_of_the_surface(
-    api: Any, body: dict[str, Any], path: str, rule: str
+async def test_an_invalid_body_is_a_422_in_the_format_of_the_surface(
+    api: Client, body: dict[str, Any], path: str, rule: str
 ) -> None:
-    status, refusal = await tin(api, **body)
+    status, refusal = await check_tin(api, **body)
     assert (status, set(refusal), refusal["success"]) == (
         422,
         {"success", "message", "errors"},
@@ -104,23 +106,23 @@ async def test_a_body_of_another_shape_is_refused_in_the_shape_of_the_surface(
     assert [(fault["path"], fault["rule"]) for fault in refusal["errors"]] == [(path, rule)]
 
 
-async def test_errors_before_the_body_have_the_shape_of_the_surface_but_for_authentication(
-    api: Any,
+async def test_all_errors_but_a_401_have_the_format_of_the_surface(
+    api: Client,
 ) -> None:
     for data, kind, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
-        given, body = await answered(
+        given, body = await request_json(
             api, "POST", "/api/validation/tin", data=data, headers={"Content-Type": kind}
         )
         assert (given, set(body), body["success"]) == (status, {"success", "message"}, False)
-    refused = await answered(
+    refused = await request_json(
         api, "POST", "/api/validation/tin", json=TIN, headers={"X-API-Key": "wrong"}
     )
     assert refused == (401, {"message": "Invalid API key"})
-    assert (await answered(api, "GET", "/api/validation/tin"))[0] == 405
+    assert (await request_json(api, "GET", "/api/validation/tin"))[0] == 405
 
 
-async def test_an_unknown_tin_comes_with_the_portals_error_body(api: Any) -> None:
-    status, body = await tin(api, **UNKNOWN)
+async def test_an_unknown_tin_is_a_404_with_the_portals_error_body(api: Client) -> None:
+    status, body = await check_tin(api, **UNKNOWN)
     trace = body["error"].pop("traceId")
     assert (status, body) == (
         404,
@@ -135,34 +137,36 @@ async def test_an_unknown_tin_comes_with_the_portals_error_body(api: Any) -> Non
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-00", trace)
 
 
-async def test_what_the_portals_error_body_lacks_is_made_up(api: Any, sandbox: Sandbox) -> None:
-    await sandbox.fault("tin", "forget")  # a 404 in another form
-    status, body = await tin(api, **UNKNOWN)
+async def test_missing_members_of_the_portals_error_body_are_added(
+    api: Client, sandbox: Sandbox
+) -> None:
+    await sandbox.fault("tin", "forget")  # a 404 without the usual members
+    status, body = await check_tin(api, **UNKNOWN)
     assert status == 404 and set(body) == {"error"}
     assert set(body["error"]) == {"type", "title", "status", "traceId"}
     assert body["error"]["status"] == 404 and all(body["error"].values())
 
 
-async def test_a_tin_that_the_portal_finds_malformed_comes_with_its_words(api: Any) -> None:
-    status, body = await tin(api, **{**TIN, "tin": "X1"})
+async def test_a_malformed_tin_is_a_400_with_the_portals_message(api: Client) -> None:
+    status, body = await check_tin(api, **{**TIN, "tin": "X1"})
     assert (status, body) == (400, {"success": False, "message": "tin is not valid."})
 
 
-async def test_a_tin_alone_is_the_portals_to_judge_until_an_identifier_has_confirmed_it(
-    api: Any,
+async def test_a_tin_without_identifier_is_valid_once_confirmed_with_one(
+    api: Client,
 ) -> None:
     alone = {"registration_type": "NRIC", "tin": TIN["tin"]}
-    status, body = await tin(api, **alone)
+    status, body = await check_tin(api, **alone)
     assert (status, body["success"]) == (400, False) and "idValue" in body["message"]
-    assert await tin(api, **TIN) == VALID
-    assert await tin(api, **alone) == VALID
+    assert await check_tin(api, **TIN) == VALID
+    assert await check_tin(api, **alone) == VALID
 
 
 @pytest.mark.parametrize(
     "fault", [{"kind": "drop"}, {"kind": "error_before", "status": 503}, {"kind": "html"}]
 )
-async def test_without_a_word_of_the_portal_nothing_is_valid(
-    api: Any, sandbox: Sandbox, fault: dict[str, Any]
+async def test_a_failed_portal_request_is_a_503(
+    api: Client, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     await sandbox.fault("tin", **fault, times=5)
     async with api.post("/api/validation/tin", json=TIN) as response:
@@ -171,31 +175,31 @@ async def test_without_a_word_of_the_portal_nothing_is_valid(
     assert set(body) == {"success", "message"} and body["success"] is False
 
 
-async def test_a_portal_that_refuses_our_login_is_away(api: Any, sandbox: Sandbox) -> None:
+async def test_a_refused_login_is_a_503(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("tin", "unauthorized", times=5)
-    assert (await tin(api, **TIN))[0] == 503
+    assert (await check_tin(api, **TIN))[0] == 503
 
 
-async def test_a_portal_that_cannot_be_reached_is_away(start: Any, company: Any) -> None:
+async def test_an_unreachable_portal_is_a_503(start: StartService, company: Company) -> None:
     api = await start(
         company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
-    assert (await tin(api, **TIN))[0] == 503
+    assert (await check_tin(api, **TIN))[0] == 503
 
 
-async def test_a_slow_portal_is_away_and_its_late_answer_still_kept(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+async def test_a_late_response_of_the_portal_is_cached(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, SUBMIT_WAIT_SECONDS="0.1")
     await sandbox.fault("tin", "slow", seconds=0.6)
-    assert (await tin(api, **TIN))[0] == 503
+    assert (await check_tin(api, **TIN))[0] == 503
     await until(lambda: owner.fetchval("select count(*) from tin_checks"))
-    assert await tin(api, **TIN) == VALID
-    assert await portal_calls(sandbox) == 1
+    assert await check_tin(api, **TIN) == VALID
+    assert await count_portal_checks(sandbox) == 1
 
 
-async def test_over_the_portals_quota_the_client_gets_a_retry_after(
-    api: Any, sandbox: Sandbox
+async def test_a_portal_quota_error_is_a_429_with_retry_after(
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("tin", "throttle", retry_after=30)
     for _ in range(2):
@@ -203,35 +207,39 @@ async def test_over_the_portals_quota_the_client_gets_a_retry_after(
             assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 30
             body = await response.json()
         assert set(body) == {"success", "message"} and body["success"] is False
-    assert await portal_calls(sandbox) == 1
+    assert await count_portal_checks(sandbox) == 1
 
 
-async def test_a_confirmed_tin_is_not_asked_about_again_a_refused_one_is(
-    api: Any, sandbox: Sandbox
+async def test_only_confirmed_tins_are_cached(api: Client, sandbox: Sandbox) -> None:
+    assert [await check_tin(api, **TIN) for _ in range(3)] == [VALID] * 3
+    assert await count_portal_checks(sandbox) == 1
+    assert [(await check_tin(api, **UNKNOWN))[0] for _ in range(2)] == [404, 404]
+    assert await count_portal_checks(sandbox) == 3
+
+
+async def test_the_tin_cache_expires_and_is_per_company(
+    api: Client,
+    start: StartService,
+    environment: dict[str, str],
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
-    assert [await tin(api, **TIN) for _ in range(3)] == [VALID] * 3
-    assert await portal_calls(sandbox) == 1
-    assert [(await tin(api, **UNKNOWN))[0] for _ in range(2)] == [404, 404]
-    assert await portal_calls(sandbox) == 3
-
-
-async def test_a_confirmation_is_kept_for_its_time_and_for_its_company(
-    api: Any, start: Any, environment: dict[str, str], sandbox: Sandbox, owner: asyncpg.Connection
-) -> None:
-    assert await tin(api, **TIN) == VALID
+    assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
-    assert await tin(api, **TIN) == VALID
-    assert await portal_calls(sandbox) == 2
+    assert await check_tin(api, **TIN) == VALID
+    assert await count_portal_checks(sandbox) == 2
     stranger = await start(await make_company(environment))
-    assert await tin(stranger, **TIN) == VALID
-    assert await portal_calls(sandbox) == 3
+    assert await check_tin(stranger, **TIN) == VALID
+    assert await count_portal_checks(sandbox) == 3
 
 
-async def test_old_confirmations_go_when_new_ones_come(api: Any, owner: asyncpg.Connection) -> None:
-    assert await tin(api, **TIN) == VALID
+async def test_expired_cache_entries_are_deleted_with_a_new_one(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
     assert (
-        await tin(
+        await check_tin(
             api, registration_type="NRIC", registration_number="880214145566", tin="IG40125678090"
         )
         == VALID
@@ -241,31 +249,31 @@ async def test_old_confirmations_go_when_new_ones_come(api: Any, owner: asyncpg.
     ]
 
 
-async def test_how_long_a_confirmation_is_kept_can_be_set(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+async def test_the_lifetime_of_the_tin_cache_is_configurable(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, TIN_CACHE_SECONDS="60")
-    assert await tin(api, **TIN) == VALID
+    assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '61 seconds'")
-    assert await tin(api, **TIN) == VALID
-    assert await portal_calls(sandbox) == 2
+    assert await check_tin(api, **TIN) == VALID
+    assert await count_portal_checks(sandbox) == 2
 
 
 @pytest.mark.parametrize("body, status", [(TIN, 200), (UNKNOWN, 404)])
-async def test_many_who_ask_the_same_at_once_are_one_call(
-    start: Any, company: Any, sandbox: Sandbox, body: Any, status: int
+async def test_concurrent_equal_tin_checks_share_one_portal_request(
+    start: StartService, company: Company, sandbox: Sandbox, body: dict[str, str], status: int
 ) -> None:
     api = await start(company, PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20")
     await sandbox.fault("tin", "slow_before", seconds=2)
-    answers = await asyncio.gather(*[tin(api, **body) for _ in range(10)])
+    answers = await asyncio.gather(*[check_tin(api, **body) for _ in range(10)])
     assert [given for given, _ in answers] == [status] * 10
-    assert await portal_calls(sandbox) == 1
+    assert await count_portal_checks(sandbox) == 1
 
 
-async def checks(api: Any, numbers: list[str], **headers: Any) -> list[Any]:
-    """The statuses of TIN checks with so many different identifiers."""
+async def check_tins(api: Client, numbers: Iterable[int], **headers: str) -> list[int]:
+    """Return the sorted statuses of concurrent TIN checks with different identifiers."""
     asked = [
-        answered(
+        request_json(
             api,
             "POST",
             "/api/validation/tin",
@@ -277,103 +285,111 @@ async def checks(api: Any, numbers: list[str], **headers: Any) -> list[Any]:
     return sorted(status for status, _ in await asyncio.gather(*asked))
 
 
-async def test_tin_checks_over_the_limit_of_a_key_do_not_reach_the_portal(
-    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
+    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     api = await start(company, TIN_CHECKS_PER_MINUTE="3")
-    assert await checks(api, range(10)) == [404] * 3 + [429] * 7
+    assert await check_tins(api, range(10)) == [404] * 3 + [429] * 7
     async with api.post("/api/validation/tin", json=UNKNOWN) as response:
         assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 20
         assert await response.json() == {
             "success": False,
             "message": "Too many TIN checks, please slow down.",
         }
-    assert await portal_calls(sandbox) == 3
+    assert await count_portal_checks(sandbox) == 3
     other = await make_company(environment, tin_code="C4821093650")
-    assert await checks(api, range(2), **{"X-API-Key": other.key}) == [404, 404]
+    assert await check_tins(api, range(2), **{"X-API-Key": other.key}) == [404, 404]
 
 
-async def test_tin_checks_that_the_portal_is_not_asked_for_do_not_count(
-    start: Any, company: Any, sandbox: Sandbox
+async def test_tin_checks_without_a_portal_request_are_not_limited(
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
-    """A cached answer, and a question that is being asked."""
+    """Cached results and checks that share a running request are not counted."""
     api = await start(
         company, TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20"
     )
     await sandbox.fault("tin", "slow_before", seconds=1)
-    assert await asyncio.gather(*[tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
-    assert await tin(api, **TIN) == VALID
-    assert (await tin(api, **UNKNOWN))[0] == 429
-    assert await portal_calls(sandbox) == 1
+    assert await asyncio.gather(*[check_tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
+    assert await check_tin(api, **TIN) == VALID
+    assert (await check_tin(api, **UNKNOWN))[0] == 429
+    assert await count_portal_checks(sandbox) == 1
 
 
-async def test_a_refused_tin_check_is_not_kept_for_its_idempotency_key(
-    start: Any, company: Any, owner: asyncpg.Connection
+async def test_a_429_of_a_tin_check_is_not_replayed_for_its_key(
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, TIN_CHECKS_PER_MINUTE="1")
-    assert await checks(api, [1], **{"Idempotency-Key": "a"}) == [404]
-    assert await checks(api, [2], **{"Idempotency-Key": "b"}) == [429]
+    assert await check_tins(api, [1], **{"Idempotency-Key": "a"}) == [404]
+    assert await check_tins(api, [2], **{"Idempotency-Key": "b"}) == [429]
     kept = await owner.fetch("select key from idempotency_keys")
     assert [row["key"] for row in kept] == ["a"]
 
 
-async def test_tin_checks_without_a_limit_are_not_counted(start: Any, company: Any) -> None:
-    api = await start(company, TIN_CHECKS_PER_MINUTE="0")
-    assert await checks(api, range(30)) == [404] * 30
-
-
-async def test_the_portal_is_asked_on_behalf_of_the_company(
-    api: Any, environment: dict[str, str], start: Any, sandbox: Sandbox
+async def test_a_limit_of_0_disables_the_limit_of_tin_checks(
+    start: StartService, company: Company
 ) -> None:
-    assert await tin(api, **TIN) == VALID
+    api = await start(company, TIN_CHECKS_PER_MINUTE="0")
+    assert await check_tins(api, range(30)) == [404] * 30
+
+
+async def test_each_company_has_its_own_login_for_tin_checks(
+    api: Client, environment: dict[str, str], start: StartService, sandbox: Sandbox
+) -> None:
+    assert await check_tin(api, **TIN) == VALID
     stranger = await start(await make_company(environment, tin_code="C4821093650"))
-    assert await tin(stranger, **TIN) == VALID
+    assert await check_tin(stranger, **TIN) == VALID
     assert (await sandbox.calls())["calls"]["login"] == 2
 
 
 # Codes of invoices
 
 
-async def test_an_invoice_code_is_free_until_an_invoice_of_the_year_has_it(api: Any) -> None:
-    assert await invoice_code(api, invoice_code=7) == free(True)
-    invoice_id = await created(api, code=7)
-    assert await invoice_code(api, invoice_code=7) == free(False)
-    assert await invoice_code(api, invoice_code=7, invoice_id=invoice_id) == free(True)
-    assert await invoice_code(api, invoice_code=7, invoice_id=invoice_id + 1) == free(False)
+async def test_an_invoice_code_is_free_until_used_in_the_year(api: Client) -> None:
+    assert await check_invoice_code(api, invoice_code=7) == availability(True)
+    invoice_id = await create_invoice(api, code=7)
+    assert await check_invoice_code(api, invoice_code=7) == availability(False)
+    assert await check_invoice_code(api, invoice_code=7, invoice_id=invoice_id) == availability(
+        True
+    )
+    assert await check_invoice_code(api, invoice_code=7, invoice_id=invoice_id + 1) == availability(
+        False
+    )
     async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
-    assert await invoice_code(api, invoice_code=7) == free(True)
+    assert await check_invoice_code(api, invoice_code=7) == availability(True)
 
 
-async def test_the_code_of_another_year_is_free(api: Any) -> None:
-    await created(api, code=7, issueDateTime=now(days=400))
-    assert await invoice_code(api, invoice_code=7) == free(True)
+async def test_an_invoice_code_of_another_year_is_free(api: Client) -> None:
+    await create_invoice(api, code=7, issueDateTime=now(days=400))
+    assert await check_invoice_code(api, invoice_code=7) == availability(True)
 
 
-async def test_the_current_year_is_that_of_the_business_time_zone(start: Any, company: Any) -> None:
-    """Zones 26 hours apart; whichever year an instant lies in, code and check agree on it."""
+async def test_the_year_of_a_code_is_in_the_business_time_zone(
+    start: StartService, company: Company
+) -> None:
+    """The time zones differ by 26 hours. Creation and check must use the same year."""
     for zone in ("Etc/GMT+12", "Pacific/Kiritimati"):
         api = await start(company, TIME_ZONE=zone)
         at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-        invoice_id = await created(api, code=9, issueDateTime=at)
-        assert await invoice_code(api, invoice_code=9) == free(False)
+        invoice_id = await create_invoice(api, code=9, issueDateTime=at)
+        assert await check_invoice_code(api, invoice_code=9) == availability(False)
         async with api.delete(f"/api/invoices/{invoice_id}"):
             pass
 
 
-async def test_the_code_of_any_type_of_invoice_counts(api: Any) -> None:
-    await created(api, code=7, type="PENDING_FINALIZE_INVOICE", buyer=None)
-    assert await invoice_code(api, invoice_code=7) == free(False)
+async def test_an_invoice_code_is_used_by_every_type_of_invoice(api: Client) -> None:
+    await create_invoice(api, code=7, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    assert await check_invoice_code(api, invoice_code=7) == availability(False)
 
 
-async def test_another_companys_code_is_free_and_its_id_excludes_nothing(
-    api: Any, start: Any, environment: dict[str, str]
+async def test_codes_and_ids_of_another_company_are_ignored(
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs = await created(stranger, code=7)
-    assert await invoice_code(api, invoice_code=7) == free(True)
-    await created(api, code=7)
-    assert await invoice_code(api, invoice_code=7, invoice_id=theirs) == free(False)
+    theirs = await create_invoice(stranger, code=7)
+    assert await check_invoice_code(api, invoice_code=7) == availability(True)
+    await create_invoice(api, code=7)
+    assert await check_invoice_code(api, invoice_code=7, invoice_id=theirs) == availability(False)
 
 
 @pytest.mark.parametrize(
@@ -389,49 +405,51 @@ async def test_another_companys_code_is_free_and_its_id_excludes_nothing(
         ({"invoice_code": 7, "code": 7}, "/code", "unknown"),
     ],
 )
-async def test_an_invoice_code_that_cannot_be_one_is_refused(
-    api: Any, body: dict[str, Any], path: str, rule: str
+async def test_an_invalid_invoice_code_check_is_a_422(
+    api: Client, body: dict[str, Any], path: str, rule: str
 ) -> None:
-    status, refusal = await invoice_code(api, **body)
+    status, refusal = await check_invoice_code(api, **body)
     assert (status, refusal["success"]) == (422, False)
     assert [(fault["path"], fault["rule"]) for fault in refusal["errors"]] == [(path, rule)]
 
 
-async def test_a_code_may_be_written_with_a_decimal_point(api: Any) -> None:
-    await created(api, code=7)
+async def test_an_integer_code_with_a_decimal_point_is_accepted(api: Client) -> None:
+    await create_invoice(api, code=7)
     async with api.post(
         "/api/validation/invoice-code",
         data=b'{"invoice_code": 7.0}',
         headers={"Content-Type": "application/json"},
     ) as response:
-        assert (response.status, await response.json()) == free(False)
+        assert (response.status, await response.json()) == availability(False)
 
 
 # Codes of notes
 
 
-async def test_a_note_code_is_free_until_a_note_of_its_type_has_it(api: Any) -> None:
-    invoice_id = await valid_invoice(api)
-    status, body = await answered(
+async def test_a_note_code_is_free_until_used_by_a_note_of_its_type(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    status, body = await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(adjustmentNoteCode=3)
     )
     assert status == 201
-    noted = body["data"]["id"]
+    note_id = body["data"]["id"]
     asked = {"adjustment_note_code": 3, "adjustment_note_type": "CREDIT_NOTE"}
-    assert await note_code(api, **asked) == free(False)
-    assert await note_code(api, **asked, adjustment_note_id=noted) == free(True)
+    assert await check_note_code(api, **asked) == availability(False)
+    assert await check_note_code(api, **asked, adjustment_note_id=note_id) == availability(True)
     for kind in ("DEBIT_NOTE", "REFUND_NOTE"):
-        assert await note_code(api, adjustment_note_code=3, adjustment_note_type=kind) == free(True)
-    assert (await answered(api, "DELETE", f"/api/adjustment-notes/{noted}"))[0] == 200
-    assert await note_code(api, **asked) == free(True)
+        assert await check_note_code(
+            api, adjustment_note_code=3, adjustment_note_type=kind
+        ) == availability(True)
+    assert (await request_json(api, "DELETE", f"/api/adjustment-notes/{note_id}"))[0] == 200
+    assert await check_note_code(api, **asked) == availability(True)
 
 
 @pytest.mark.parametrize(
     "kind", [{}, {"adjustment_note_type": "INVOICE"}, {"adjustment_note_type": ""}]
 )
-async def test_a_type_of_note_that_there_is_not_is_refused(api: Any, kind: dict[str, Any]) -> None:
+async def test_an_unknown_note_type_is_a_400(api: Client, kind: dict[str, Any]) -> None:
     refusal = {"success": False, "message": "Invalid adjustment note type"}
-    assert await note_code(api, adjustment_note_code=3, **kind) == (400, refusal)
+    assert await check_note_code(api, adjustment_note_code=3, **kind) == (400, refusal)
 
 
 @pytest.mark.parametrize(
@@ -443,8 +461,8 @@ async def test_a_type_of_note_that_there_is_not_is_refused(api: Any, kind: dict[
         {"adjustment_note_code": 3, "adjustment_note_type": "CREDIT_NOTE", "note": 1},
     ],
 )
-async def test_a_note_code_that_cannot_be_one_is_refused(api: Any, body: dict[str, Any]) -> None:
-    status, refusal = await note_code(api, **body)
+async def test_an_invalid_note_code_check_is_a_422(api: Client, body: dict[str, Any]) -> None:
+    status, refusal = await check_note_code(api, **body)
     assert (status, set(refusal), refusal["success"]) == (
         422,
         {"success", "message", "errors"},

@@ -12,8 +12,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
-from kit import answered, cancelled, created, documents, reaches, submitted
+from conftest import Client, Company, Sandbox, StartService, until
+from kit import cancel_latest, create_invoice, get_documents, request_json, submit, wait_for_status
 from processes import ROOT
 
 from service.monitoring.watchdog import EventLoopMonitor
@@ -22,18 +22,18 @@ IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
-async def readiness(api: Any) -> dict[str, Any]:
-    status, body = await answered(api, "GET", "/readyz")
+async def get_readiness(api: Client) -> dict[str, Any]:
+    status, body = await request_json(api, "GET", "/readyz")
     assert status == 200, body
     return body
 
 
-async def overdue(api: Any, kind: str) -> dict[str, Any]:
+async def wait_until_overdue(api: Client, kind: str) -> dict[str, Any]:
     """Wait until a kind of work is overdue, and return the readiness."""
-    return await until(lambda: readiness(api), lambda body: kind in body["overdue"])
+    return await until(lambda: get_readiness(api), lambda body: kind in body["overdue"])
 
 
-async def figures(api: Any) -> dict[str, str]:
+async def get_metrics(api: Client) -> dict[str, str]:
     """Return the metrics by name and labels."""
     async with api.get("/metrics") as response:
         lines = (await response.text()).splitlines()
@@ -41,42 +41,47 @@ async def figures(api: Any) -> dict[str, str]:
 
 
 async def test_unclaimed_work_is_overdue(
-    start: Any, company: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **IMPATIENT)
-    assert (await until(lambda: readiness(api), lambda body: body["needs_person"] == 0))[
+    assert (await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0))[
         "status"
     ] == "ok"
-    await created(api, isReady=True)
-    body = await overdue(api, "Queued")
+    await create_invoice(api, isReady=True)
+    body = await wait_until_overdue(api, "Queued")
     assert body["status"] == "degraded" and body["overdue"] == {"Queued": 1} and body["oldest"]
     assert any("overdue=Queued n=1" in line for line in caplog.messages)
-    shown = await figures(api)
+    shown = await get_metrics(api)
     assert (
         shown['einvoice_overdue{kind="Queued"}'] == "1"
         and shown['einvoice_submissions{state="Queued"}'] == "1"
     )
     assert float(shown['einvoice_overdue_seconds{kind="Queued"}']) > 0.2
     await owner.execute("update submissions set not_before = now() + interval '1 hour'")
-    assert (await until(lambda: readiness(api), lambda body: not body["overdue"]))["status"] == "ok"
+    assert (await until(lambda: get_readiness(api), lambda body: not body["overdue"]))[
+        "status"
+    ] == "ok"
 
 
-async def test_a_worker_without_turns_is_overdue(start: Any, company: Any) -> None:
+async def test_a_worker_without_turns_is_overdue(start: StartService, company: Company) -> None:
     """The limit is shorter than the interval between two turns."""
     api = await start(company, WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
-    await overdue(api, "Worker")
+    await wait_until_overdue(api, "Worker")
 
 
 async def test_every_kind_of_stuck_work_is_named(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Each kind has a row in the state in which a crashed worker leaves it."""
     api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     for _ in range(3):
-        invoice_id = await created(api)
-        assert (await submitted(api, invoice_id))[0] == 200
-        await reaches(api, invoice_id, "Valid")
+        invoice_id = await create_invoice(api)
+        assert (await submit(api, invoice_id))[0] == 200
+        await wait_for_status(api, invoice_id, "Valid")
     idle = await start(company, background=False, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     await api.close()
     past = "now() - interval '1 hour'"
@@ -100,23 +105,23 @@ async def test_every_kind_of_stuck_work_is_named(
               from webhook_endpoints w"""
     )
     kinds = {"Sending", "Uncertain", "Accepted", "Cancellation", "Sweep", "Delivery"}
-    await until(lambda: readiness(idle), lambda body: set(body["overdue"]) == kinds)
+    await until(lambda: get_readiness(idle), lambda body: set(body["overdue"]) == kinds)
 
 
 async def test_a_cancellation_is_overdue_after_its_settling_time(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The cancellation is claimed repeatedly meanwhile, so that its claim never expires."""
     api = await start(
         company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"}
     )
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await reaches(api, invoice_id, "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
     await sandbox.fault("state", "drop", times=2)
-    assert (await cancelled(api, invoice_id))[0] == 400
+    assert (await cancel_latest(api, invoice_id))[0] == 400
     await until(sandbox.calls, lambda calls: calls["calls"]["details"] >= 3)
-    assert (await readiness(api))["overdue"] == {}
+    assert (await get_readiness(api))["overdue"] == {}
     await sandbox.fault("details", "error_before", status=503, times=1000)
 
     async def age() -> dict[str, Any]:
@@ -124,25 +129,29 @@ async def test_a_cancellation_is_overdue_after_its_settling_time(
         await owner.execute(
             "update submitted_documents set cancel_sent_by = now() - interval '11 minutes'"
         )
-        return await readiness(api)
+        return await get_readiness(api)
 
     await until(age, lambda body: body["overdue"] == {"Cancellation": 1})
 
 
 async def test_manual_reviews_are_counted_and_keep_the_service_ready(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False, **IMPATIENT)
-    assert (await submitted(api, invoice_id := await created(api)))[0] == 200
+    assert (await submit(api, invoice_id := await create_invoice(api)))[0] == 200
     await owner.execute("update submissions set state = 'NeedsPerson'")
-    body = await until(lambda: readiness(api), lambda body: body["needs_person"])
+    body = await until(lambda: get_readiness(api), lambda body: body["needs_person"])
     assert (body["status"], body["needs_person"], body["findings"], body["held"]) == ("ok", 1, 0, 0)
-    assert (await figures(api))['einvoice_attention{kind="NeedsPerson"}'] == "1"
-    assert (await documents(api, invoice_id))[0]["status"] == "Submitted"
+    assert (await get_metrics(api))['einvoice_attention{kind="NeedsPerson"}'] == "1"
+    assert (await get_documents(api, invoice_id))[0]["status"] == "Submitted"
 
 
 async def test_work_of_a_killed_worker_process_is_overdue(
-    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], tmp_path: Path
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    environment: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
@@ -153,28 +162,28 @@ async def test_work_of_a_killed_worker_process_is_overdue(
     with open(tmp_path / "worker.log", "wb") as log:
         worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
     try:
-        await reaches(api, await created(api, isReady=True), "Valid")
-        assert (await readiness(api))["overdue"] == {}
+        await wait_for_status(api, await create_invoice(api, isReady=True), "Valid")
+        assert (await get_readiness(api))["overdue"] == {}
     finally:
         worker.send_signal(signal.SIGKILL)
         await asyncio.to_thread(worker.wait)
-    await created(api, isReady=True)
-    await overdue(api, "Queued")
+    await create_invoice(api, isReady=True)
+    await wait_until_overdue(api, "Queued")
 
 
 async def test_the_watchdog_reconnects_after_its_session_was_terminated(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False, **IMPATIENT)
-    await until(lambda: readiness(api), lambda body: body["needs_person"] == 0)
+    await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0)
     await owner.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where pid <> pg_backend_pid() and datname = current_database()"
     )
-    await until(lambda: answered(api, "GET", "/readyz"), lambda answer: answer[0] == 200)
-    assert (await submitted(api, await created(api)))[0] == 200
+    await until(lambda: request_json(api, "GET", "/readyz"), lambda answer: answer[0] == 200)
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     await owner.execute("update submissions set state = 'NeedsPerson'")
-    await until(lambda: readiness(api), lambda body: body["needs_person"] == 1)
+    await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 1)
 
 
 async def test_a_blocked_event_loop_is_logged_with_its_location(

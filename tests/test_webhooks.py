@@ -1,4 +1,4 @@
-"""Webhooks: what is delivered, how it is signed, when it is tried again, and where nothing is ever sent."""
+"""Webhooks: deliveries, signatures, retries, URL restrictions and fair shares of companies."""
 
 import asyncio
 import base64
@@ -6,8 +6,9 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,19 @@ import aiohttp
 import asyncpg
 import pytest
 from aiohttp import web
-from conftest import make_company, until
-from fixtures_webhooks import LOCAL, delivery, get, hook, log_of, signed_by
-from kit import GENEROUS, created
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_webhooks import (
+    LOCAL,
+    Receiver,
+    create_endpoint,
+    get_json,
+    is_signed_by,
+    list_deliveries,
+    wait_for_delivery,
+)
+from kit import GENEROUS, create_invoice
 from processes import Service
+from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
 from service.webhooks import signature
@@ -27,20 +37,21 @@ from service.webhooks.url_policy import is_internal, url_violation
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> Any:
+async def api(start: StartService, company: Company) -> Client:
+    """Return a client of a service that delivers to loopback."""
     return await start(company, **LOCAL)
 
 
-async def post(api: Any, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
+async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
     async with api.post(path, json=body or {}) as response:
         return response.status, await response.json()
 
 
-async def test_an_event_is_delivered_and_signed(api: Any, receiver: Any) -> None:
-    invoice_id, secret = await hook(api, receiver.url)
-    invoice = await created(api)
+async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
+    invoice_id, secret = await create_endpoint(api, receiver.url)
+    invoice = await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    [event] = (await get(api, "/api/events"))["data"]
+    [event] = (await get_json(api, "/api/events"))["data"]
     assert json.loads(body) == {
         "type": "invoice.created",
         "timestamp": event["created_at"],
@@ -50,9 +61,9 @@ async def test_an_event_is_delivered_and_signed(api: Any, receiver: Any) -> None
         headers["webhook-id"] == f"evt_{event['id']}"
         and headers["Content-Type"] == "application/json"
     )
-    assert signed_by(headers, body, secret)
-    assert not signed_by(headers, body + " ", secret)
-    found = await delivery(api, invoice_id, "Delivered")
+    assert is_signed_by(headers, body, secret)
+    assert not is_signed_by(headers, body + " ", secret)
+    found = await wait_for_delivery(api, invoice_id, "Delivered")
     assert (found["event_id"], found["event_type"], found["attempts"]) == (
         event["id"],
         "invoice.created",
@@ -61,47 +72,49 @@ async def test_an_event_is_delivered_and_signed(api: Any, receiver: Any) -> None
     assert (found["response_status"], found["error"], found["next_attempt_at"]) == (200, None, None)
 
 
-def test_the_example_of_the_specification() -> None:
+def test_the_signature_equals_the_example_of_standard_webhooks() -> None:
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     made = signature.sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-async def test_types_choose_and_a_disabled_endpoint_gets_nothing(api: Any, receiver: Any) -> None:
-    chosen, _ = await hook(api, receiver.url, types=["invoice.deleted"])
-    disabled, _ = await hook(api, receiver.url, enabled=False)
-    invoice_id = await created(api)
+async def test_only_enabled_endpoints_receive_their_event_types(
+    api: Client, receiver: Receiver
+) -> None:
+    chosen, _ = await create_endpoint(api, receiver.url, types=["invoice.deleted"])
+    disabled, _ = await create_endpoint(api, receiver.url, enabled=False)
+    invoice_id = await create_invoice(api)
     async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
-    found = await delivery(api, chosen, "Delivered")
+    found = await wait_for_delivery(api, chosen, "Delivered")
     assert found["event_type"] == "invoice.deleted"
-    assert await log_of(api, disabled) == []
+    assert await list_deliveries(api, disabled) == []
     assert len(receiver.got) == 1
 
 
-async def test_an_answer_of_500_and_one_that_never_comes_are_tried_again(
-    api: Any, receiver: Any
+async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
+    api: Client, receiver: Receiver
 ) -> None:
-    async def never(request: web.Request) -> None:
+    async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
-    receiver.answers = [500, never, 503]
-    invoice_id, secret = await hook(api, receiver.url)
-    await created(api)
+    receiver.answers = [500, hang, 503]
+    invoice_id, secret = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
     requests = await receiver.gets(4)
     assert len({headers["webhook-id"] for headers, _ in requests}) == 1
     assert len({body for _, body in requests}) == 1
-    assert all(signed_by(headers, body, secret) for headers, body in requests)
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 4
+    assert all(is_signed_by(headers, body, secret) for headers, body in requests)
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 4
 
 
-async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_again(
-    api: Any, receiver: Any
+async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
+    api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [500] * len(SCHEDULE)
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (
         len(SCHEDULE),
         500,
@@ -111,13 +124,13 @@ async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_agai
         200,
         {"success": True, "message": "The event will be delivered again."},
     )
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
 
 
-async def test_what_was_delivered_can_be_delivered_again(api: Any, receiver: Any) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    first = await delivery(api, invoice_id, "Delivered")
+async def test_a_redelivery_has_the_same_webhook_id(api: Client, receiver: Receiver) -> None:
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    first = await wait_for_delivery(api, invoice_id, "Delivered")
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{first['id']}/redeliver"))[
         0
     ] == 200
@@ -125,144 +138,154 @@ async def test_what_was_delivered_can_be_delivered_again(api: Any, receiver: Any
     assert one["webhook-id"] == two["webhook-id"]
 
 
-async def test_to_deliver_again_counts_also_while_an_attempt_is_under_way(
-    api: Any, receiver: Any
+async def test_a_redelivery_during_an_attempt_adds_an_attempt(
+    api: Client, receiver: Receiver
 ) -> None:
-    held, go_on = asyncio.Event(), asyncio.Event()
+    waiting, released = asyncio.Event(), asyncio.Event()
 
-    async def hold(request: web.Request) -> Any:
-        held.set()
-        await go_on.wait()
+    async def hold(request: web.Request) -> web.Response:
+        waiting.set()
+        await released.wait()
         return web.Response()
 
     receiver.answers = [hold]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    await held.wait()
-    [found] = await log_of(api, invoice_id)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    await waiting.wait()
+    [found] = await list_deliveries(api, invoice_id)
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{found['id']}/redeliver"))[
         0
     ] == 200
-    go_on.set()
+    released.set()
     await receiver.gets(2)
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 2
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 2
 
 
-async def test_the_first_pause_is_kept(start: Any, company: Any, receiver: Any) -> None:
+async def test_the_first_retry_waits_for_its_pause(
+    start: StartService, company: Company, receiver: Receiver
+) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
     await receiver.gets(1)
     [found] = await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed and listed[0]["response_status"]
+        lambda: list_deliveries(api, invoice_id),
+        lambda listed: listed and listed[0]["response_status"],
     )
     assert found["status"] == "Pending" and found["next_attempt_at"] > found["last_attempt_at"]
 
 
 @pytest.mark.parametrize("step", range(1, 11))
-def test_the_schedule(step: Any) -> None:
+def test_retries_follow_the_schedule_and_then_fail(step: int) -> None:
     seconds = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
-    ends = Outcome(response_status=500).result(step, 1)
+    ends = Outcome(response_status=500).result(step, Decimal(1))
     if step == 10:
         assert ends["next"] == "Failed"
     else:
         assert (ends["next"], ends["delay"].total_seconds()) == ("Pending", seconds[step - 1])
 
 
-async def test_a_redirect_is_not_followed(api: Any, receiver: Any) -> None:
-    async def elsewhere(request: web.Request) -> None:
+async def test_a_redirect_is_not_followed(api: Client, receiver: Receiver) -> None:
+    async def redirect(request: web.Request) -> None:
         raise web.HTTPTemporaryRedirect(receiver.url + "?followed")
 
-    receiver.answers = [elsewhere] * len(SCHEDULE)
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    receiver.answers = [redirect] * len(SCHEDULE)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
 
 
-async def test_an_endless_answer_is_cut_off(api: Any, receiver: Any) -> None:
-    async def endless(request: web.Request) -> None:
+async def test_an_endless_response_is_cut_off(api: Client, receiver: Receiver) -> None:
+    async def respond_endlessly(request: web.Request) -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         while True:
             await response.write(b"x" * 65536)
 
-    receiver.answers = [endless]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    assert (await delivery(api, invoice_id, "Delivered"))["response_status"] == 200
+    receiver.answers = [respond_endlessly]
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["response_status"] == 200
 
 
 async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
-    api: Any, receiver: Any
+    api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [410]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert (failed["response_status"], failed["attempts"]) == (410, 1)
-    assert (await get(api, f"/api/webhooks/{invoice_id}"))["enabled"] is False
+    assert (await get_json(api, f"/api/webhooks/{invoice_id}"))["enabled"] is False
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{failed['id']}/redeliver"))[
         0
     ] == 409
-    await created(api)
+    await create_invoice(api)
     async with api.put(f"/api/webhooks/{invoice_id}", json={"enabled": True}) as response:
         assert response.status == 200
-    later = await created(api)
+    later = await create_invoice(api)
     await receiver.gets(2)
     assert receiver.invoices()[-1] == later
     listed = await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed[0]["status"] == "Delivered"
+        lambda: list_deliveries(api, invoice_id), lambda listed: listed[0]["status"] == "Delivered"
     )
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
 
-async def test_a_rotated_secret_signs_together_with_the_new_one_until_it_expires(
-    start: Any, company: Any, receiver: Any
+async def test_a_rotated_secret_signs_until_it_expires(
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
-    invoice_id, first = await hook(api, receiver.url)
+    invoice_id, first = await create_endpoint(api, receiver.url)
     status, body = await post(api, f"/api/webhooks/{invoice_id}/rotate-secret")
     second = body["data"]["secret"]
     assert status == 200 and body["data"]["previous_valid_until"] and second != first
-    await created(api)
+    await create_invoice(api)
     [(headers, text)] = await receiver.gets(1)
     assert len(headers["webhook-signature"].split(" ")) == 2
-    assert signed_by(headers, text, first) and signed_by(headers, text, second)
+    assert is_signed_by(headers, text, first) and is_signed_by(headers, text, second)
 
-    async def again() -> Any:
-        """The latest request, of one more event."""
+    async def cause_delivery() -> tuple[Mapping[str, str], str]:
+        """Cause one more event and return its request."""
         count = len(receiver.got)
-        await created(api)
+        await create_invoice(api)
         await receiver.gets(count + 1)
         return receiver.got[-1]
 
-    headers, text = await until(again, lambda got: not signed_by(*got, first))
-    assert signed_by(headers, text, second)
+    headers, text = await until(cause_delivery, lambda got: not is_signed_by(got[0], got[1], first))
+    assert is_signed_by(headers, text, second)
 
 
-async def test_at_most_two_secrets_sign(api: Any, receiver: Any) -> None:
-    invoice_id, first = await hook(api, receiver.url)
+async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None:
+    invoice_id, first = await create_endpoint(api, receiver.url)
     second = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
     third = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
-    await created(api)
+    await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    assert [signed_by(headers, body, secret) for secret in (first, second, third)] == [
+    assert [is_signed_by(headers, body, secret) for secret in (first, second, third)] == [
         False,
         True,
         True,
     ]
 
 
-async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(
-    api: Any, receiver: Any, owner: asyncpg.Connection
+async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
+    api: Client, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
-    invoice_id, secret = await hook(api, receiver.url)
+    invoice_id, secret = await create_endpoint(api, receiver.url)
     assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
-    assert set(await get(api, f"/api/webhooks/{invoice_id}")) == {
-        "id", "company_id", "url", "description", "types", "enabled", "created_at", "updated_at",
-    }  # fmt: skip
+    assert set(await get_json(api, f"/api/webhooks/{invoice_id}")) == {
+        "id",
+        "company_id",
+        "url",
+        "description",
+        "types",
+        "enabled",
+        "created_at",
+        "updated_at",
+    }
     async with api.get("/api/webhooks") as response:
         assert secret not in await response.text()
     assert not await owner.fetchval(
@@ -270,31 +293,35 @@ async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(
     )
 
 
-async def test_events_come_one_after_another_in_their_order(api: Any, receiver: Any) -> None:
+async def test_events_are_delivered_in_order_and_one_at_a_time(
+    api: Client, receiver: Receiver
+) -> None:
     receiver.answers = [200, 500, 200]
-    invoice_id, _ = await hook(api, receiver.url)
-    made = [await created(api) for _ in range(12)]
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    made = [await create_invoice(api) for _ in range(12)]
     await until(
-        lambda: log_of(api, invoice_id),
+        lambda: list_deliveries(api, invoice_id),
         lambda listed: [one["status"] for one in listed].count("Delivered") == 10,
     )
     assert list(dict.fromkeys(receiver.invoices())) == made
     assert receiver.most_at_once == 1
 
 
-async def test_a_failing_event_does_not_hold_up_those_after_it(
-    start: Any, company: Any, receiver: Any
+async def test_a_failing_event_does_not_delay_later_events(
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
-    await hook(api, receiver.url)
-    made = [await created(api) for _ in range(3)]
+    await create_endpoint(api, receiver.url)
+    made = [await create_invoice(api) for _ in range(3)]
     await receiver.gets(3)
     assert receiver.invoices() == made
 
 
-async def test_an_endpoint_that_is_changed_keeps_the_rest(api: Any, receiver: Any) -> None:
-    invoice_id, _ = await hook(
+async def test_an_update_keeps_the_other_members_of_an_endpoint(
+    api: Client, receiver: Receiver
+) -> None:
+    invoice_id, _ = await create_endpoint(
         api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
     )
     async with api.put(
@@ -304,16 +331,16 @@ async def test_an_endpoint_that_is_changed_keeps_the_rest(api: Any, receiver: An
             200,
             {"success": True, "message": "Webhook updated."},
         )
-    record = await get(api, f"/api/webhooks/{invoice_id}")
+    record = await get_json(api, f"/api/webhooks/{invoice_id}")
     assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
-    await created(api)
+    await create_invoice(api)
     await receiver.gets(1)
 
 
-async def test_a_deleted_endpoint_is_gone(api: Any, receiver: Any) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    await delivery(api, invoice_id, "Delivered")
+async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) -> None:
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    await wait_for_delivery(api, invoice_id, "Delivered")
     async with api.delete(f"/api/webhooks/{invoice_id}") as response:
         assert (response.status, await response.json()) == (
             200,
@@ -321,61 +348,68 @@ async def test_a_deleted_endpoint_is_gone(api: Any, receiver: Any) -> None:
         )
     async with api.get(f"/api/webhooks/{invoice_id}/deliveries") as response:
         assert (response.status, await response.json()) == (404, {"message": "Webhook not found"})
-    assert (await get(api, "/api/webhooks"))["meta"]["total"] == 0
+    assert (await get_json(api, "/api/webhooks"))["meta"]["total"] == 0
 
 
-async def test_lists_have_nine_meta_fields_and_pages(api: Any) -> None:
-    made = [(await hook(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
-    page = await get(api, "/api/webhooks?page=2&per_page=1")
+async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
+    made = [(await create_endpoint(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
+    page = await get_json(api, "/api/webhooks?page=2&per_page=1")
     assert (
         [one["id"] for one in page["data"]] == [made[1]]
         and len(page["meta"]) == 9
         and page["meta"]["total"] == 3
     )
-    page = await get(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
+    page = await get_json(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
 
-async def test_a_company_has_at_most_twenty_endpoints(api: Any) -> None:
+async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
     for _ in range(20):
-        await hook(api, "https://hooks.example.com/in")
+        await create_endpoint(api, "https://hooks.example.com/in")
     assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
 
 
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
-async def test_the_limit_of_webhooks_holds_for_concurrent_requests(
-    start: Any, company: Any, existing: int, requests: int
+async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
+    start: StartService, company: Company, existing: int, requests: int
 ) -> None:
-    """Through two processes."""
+    """The requests go to two services."""
     clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
     for _ in range(existing):
-        await hook(clients[0], **body)
+        await create_endpoint(clients[0], **body)
     answers = await asyncio.gather(
         *[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)]
     )
     room = 20 - existing
     assert sorted(status for status, _ in answers) == [201] * room + [409] * (requests - room)
-    assert (await get(clients[0], "/api/webhooks"))["meta"]["total"] == 20
+    assert (await get_json(clients[0], "/api/webhooks"))["meta"]["total"] == 20
 
 
 @pytest.mark.parametrize(
     "body, path",
-    [({}, "/url"), ({"url": ""}, "/url"), ({"url": "ftp://hooks.example.com/"}, "/url"), ({"url": "https://"}, "/url"),
-     ({"url": "https://hooks.example.com/", "types": ["invoice.eaten"]}, "/types/0"),
-     ({"url": "https://hooks.example.com/", "secret": "whsec_x"}, "/secret")],
-)  # fmt: skip
-async def test_a_bad_body_is_refused(api: Any, body: dict[str, Any], path: str) -> None:
+    [
+        ({}, "/url"),
+        ({"url": ""}, "/url"),
+        ({"url": "ftp://hooks.example.com/"}, "/url"),
+        ({"url": "https://"}, "/url"),
+        ({"url": "https://hooks.example.com/", "types": ["invoice.eaten"]}, "/types/0"),
+        ({"url": "https://hooks.example.com/", "secret": "whsec_x"}, "/secret"),
+    ],
+)
+async def test_an_invalid_body_is_a_422_with_its_path(
+    api: Client, body: dict[str, Any], path: str
+) -> None:
     status, answer = await post(api, "/api/webhooks", body)
     assert status == 422 and path in [fault["path"] for fault in answer["errors"]]
 
 
-async def test_another_companys_endpoints_are_not_there(
-    api: Any, start: Any, environment: dict[str, str], receiver: Any
+async def test_endpoints_of_another_company_are_not_found(
+    api: Client, start: StartService, environment: dict[str, str], receiver: Receiver
 ) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    found = await delivery(api, invoice_id, "Delivered")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    found = await wait_for_delivery(api, invoice_id, "Delivered")
     other = await start(await make_company(environment, name="Other"), **LOCAL)
     place = f"/api/webhooks/{invoice_id}"
     for method, path in (
@@ -391,44 +425,92 @@ async def test_another_companys_endpoints_are_not_there(
                 404,
                 {"message": "Webhook not found"},
             ), (method, path)
-    own, _ = await hook(other, receiver.url)
+    own, _ = await create_endpoint(other, receiver.url)
     status, answer = await post(other, f"/api/webhooks/{own}/deliveries/{found['id']}/redeliver")
     assert (status, answer) == (404, {"message": "Delivery not found"})
-    await created(other)
+    await create_invoice(other)
     await receiver.gets(2)
-    assert len(await log_of(api, invoice_id)) == 1
+    assert len(await list_deliveries(api, invoice_id)) == 1
 
 
-HOSTS = (
-    "127.0.0.1", "127.0.0.1.", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
-    "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1",
-    "2130706433", "0x7f000001", "0x7f.0.0.1", "127.1", "0177.0.0.1", "127.0.0.01", "①②⑦.0.0.1",
-    "[::1]", "[::]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:8.8.8.8]",
-    "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::a00:1]", "[2002:7f00:1::]", "[2001::1]", "[2001:db8::1]",
-)  # fmt: skip
+HOSTS = [
+    "127.0.0.1",
+    "127.0.0.1.",
+    "10.1.2.3",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "198.18.0.1",
+    "192.0.2.1",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.0.0.1",
+    "127.1",
+    "0177.0.0.1",
+    "127.0.0.01",
+    "①②⑦.0.0.1",
+    "[::1]",
+    "[::]",
+    "[fe80::1]",
+    "[fe80::1%25eth0]",
+    "[fc00::1]",
+    "[ff02::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:8.8.8.8]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::a00:1]",
+    "[2002:7f00:1::]",
+    "[2001::1]",
+    "[2001:db8::1]",
+]
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_an_internal_host_is_refused(host: str) -> None:
+def test_a_url_with_an_internal_host_is_refused(host: str) -> None:
     assert url_violation(f"https://{host}/hook", allow_internal=False)
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://hooks.example.com/", "https://hooks.example.com:444/", "https://hooks.example.com:22/",
-     "https://a:b@hooks.example.com/", "https://hooks.example.com/#x", "https://exa mple.com/", "https://hooks.example.com:x/", "https://-a.example/",
-     "//hooks.example.com/", "hooks.example.com", "file:///etc/passwd", "https://hooks.example.com:99999/"],
-)  # fmt: skip
-def test_a_url_of_another_kind_is_refused(url: str) -> None:
+    [
+        "http://hooks.example.com/",
+        "https://hooks.example.com:444/",
+        "https://hooks.example.com:22/",
+        "https://a:b@hooks.example.com/",
+        "https://hooks.example.com/#x",
+        "https://exa mple.com/",
+        "https://hooks.example.com:x/",
+        "https://-a.example/",
+        "//hooks.example.com/",
+        "hooks.example.com",
+        "file:///etc/passwd",
+        "https://hooks.example.com:99999/",
+    ],
+)
+def test_a_url_of_another_form_is_refused(url: str) -> None:
     assert url_violation(url, allow_internal=False)
 
 
 @pytest.mark.parametrize(
     "url",
-    ["https://hooks.example.com", "https://hooks.example.com:8443/a?b=c", "https://8.8.8.8/", "https://[2606:4700::1111]/",
-     "https://例え.jp/", "https://a_b.example/", "https://0xabc.example.com/", "HTTPS://Hooks.Example.COM/"],
-)  # fmt: skip
-def test_a_public_url_is_taken(url: str) -> None:
+    [
+        "https://hooks.example.com",
+        "https://hooks.example.com:8443/a?b=c",
+        "https://8.8.8.8/",
+        "https://[2606:4700::1111]/",
+        "https://例え.jp/",
+        "https://a_b.example/",
+        "https://0xabc.example.com/",
+        "HTTPS://Hooks.Example.COM/",
+    ],
+)
+def test_a_public_https_url_is_accepted(url: str) -> None:
     assert url_violation(url, allow_internal=False) is None
 
 
@@ -439,20 +521,22 @@ def test_an_address_that_is_not_public_is_internal(address: str) -> None:
     assert is_internal(address)
 
 
-async def test_an_internal_url_is_refused_where_it_is_written(start: Any, company: Any) -> None:
+async def test_creation_and_update_refuse_an_internal_url(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, SECRET_KEY=GENEROUS["SECRET_KEY"])
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
         assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])
-    invoice_id, _ = await hook(api, "https://hooks.example.com/")
+    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/")
     async with api.put(f"/api/webhooks/{invoice_id}", json={"url": "https://[::1]/"}) as response:
         assert response.status == 422
 
 
-async def test_a_name_that_leads_inside_is_not_called(
-    environment: dict[str, str], receiver: Any
+async def test_the_connector_refuses_internal_addresses(
+    environment: dict[str, str], receiver: Receiver
 ) -> None:
-    """The connector refuses names and addresses that the earlier checks accepted."""
+    """It checks every connection, independently of the check of URLs."""
     async with delivery_session(read_config(environment)) as session:
         for host in ("localhost", "127.0.0.1"):
             with pytest.raises(aiohttp.ClientConnectorError):
@@ -465,7 +549,7 @@ async def test_a_name_that_leads_inside_is_not_called(
         assert response.status == 200
 
 
-#: Names as the resolver of these tests knows them: an exception, or an address.
+#: host name -> its address, or the error of its lookup
 NAMES = {
     "unknown.example": socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
     "internal.example": "10.0.0.1",
@@ -476,8 +560,8 @@ NAMES = {
 
 
 @pytest.fixture
-def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has names ending in .example looked up in NAMES, or in what a test adds: a callable is run in its thread."""
+def resolver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Resolve host names from the returned dictionary, first NAMES. Callables run in the thread."""
     names, real = dict(NAMES), socket.getaddrinfo
 
     def look_up(host: str, port: int, *args: Any, **more: Any) -> Any:
@@ -493,17 +577,20 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
     return names
 
 
-async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
-    start: Any, company: Any, resolver: Any, caplog: pytest.LogCaptureFixture
+async def test_an_internal_name_fails_like_an_unknown_name(
+    start: StartService,
+    company: Company,
+    resolver: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
-    ids = {name: (await hook(api, f"https://{name}/hook"))[0] for name in NAMES}
-    await created(api)
+    ids = {name: (await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES}
+    await create_invoice(api)
     seen = {}
     for name, invoice_id in ids.items():
-        failed = await delivery(api, invoice_id, "Failed")
+        failed = await wait_for_delivery(api, invoice_id, "Failed")
         seen[name] = {
             member: failed[member]
             for member in ("error", "response_status", "attempts", "delivered_at")
@@ -515,27 +602,27 @@ async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
         ("unknown.example", "ClientConnectorDNSError"),
         ("internal.example", "internal address"),
     ):
-        (found,) = await log_of(api, ids[name])
+        (found,) = await list_deliveries(api, ids[name])
         assert (
             f"webhooks: delivery {found['id']} of company {company.id}: {cause}" in caplog.messages
         )
 
 
-async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(
-    start: Any, company: Any, resolver: Any
+async def test_failed_connections_are_recorded_with_a_constant_delay(
+    start: StartService, company: Company, resolver: dict[str, Any]
 ) -> None:
-    """The time that an attempt took does not show whether a name was resolved: here a step lasts 0.2 s."""
+    """The duration of an attempt (here 0.2 s) does not show whether a name was resolved."""
     variables = {
         "WEBHOOK_ALLOW_INTERNAL": "false",
         "WEBHOOK_TIMEOUT_SECONDS": "3",
         "WEBHOOK_RETRY_SCALE": "1",
     }
     api = await start(company, **{**LOCAL, **variables})
-    ids = [(await hook(api, f"https://{name}/hook"))[0] for name in NAMES]
-    await created(api)
+    ids = [(await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES]
+    await create_invoice(api)
     for invoice_id in ids:
         [tried] = await until(
-            lambda invoice_id=invoice_id: log_of(api, invoice_id),
+            lambda invoice_id=invoice_id: list_deliveries(api, invoice_id),
             lambda listed: listed and listed[0]["error"],
         )
         first, next_one = (
@@ -544,48 +631,52 @@ async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(
         assert next_one - first - SCHEDULE[1] >= timedelta(seconds=0.2)
 
 
-async def test_a_url_that_was_stored_and_is_internal_is_not_called(
-    start: Any, company: Any, receiver: Any, owner: asyncpg.Connection
+async def test_a_stored_internal_url_receives_no_request(
+    start: StartService, company: Company, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
-    invoice_id, _ = await hook(api, "https://hooks.example.com/hook", enabled=False)
+    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/hook", enabled=False)
     await owner.execute("update webhook_endpoints set url = $1, enabled = true", receiver.url)
-    await created(api)
-    assert (await delivery(api, invoice_id, "Failed"))["error"] == "address"
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "address"
     assert not receiver.got
 
 
-async def test_connection_refused_by_the_receiver(api: Any, receiver: Any) -> None:
-    invoice_id, _ = await hook(api, "http://127.0.0.1:1/")
-    await created(api)
-    assert (await delivery(api, invoice_id, "Failed"))["error"] == "connection"
+async def test_a_connection_refused_by_the_receiver_is_recorded(
+    api: Client, receiver: Receiver
+) -> None:
+    invoice_id, _ = await create_endpoint(api, "http://127.0.0.1:1/")
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "connection"
 
 
 async def test_two_processes_deliver_each_event_once(
-    start: Any, company: Any, receiver: Any
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     one, two = await start(company, **LOCAL), await start(company, **LOCAL)
-    ids = [(await hook(one, receiver.url))[0] for _ in range(3)]
+    ids = [(await create_endpoint(one, receiver.url))[0] for _ in range(3)]
     made = [
         invoice_id
-        for pair in [await asyncio.gather(created(one), created(two)) for _ in range(10)]
+        for pair in [
+            await asyncio.gather(create_invoice(one), create_invoice(two)) for _ in range(10)
+        ]
         for invoice_id in pair
     ]
     for invoice_id in ids:
         page = f"/api/webhooks/{invoice_id}/deliveries?per_page=100&status=Delivered"
         await until(
-            lambda page=page: get(one, page), lambda listed: len(listed["data"]) == len(made)
+            lambda page=page: get_json(one, page), lambda listed: len(listed["data"]) == len(made)
         )
     assert sorted(receiver.invoices()) == sorted(made * len(ids))
 
 
-async def test_a_killed_process_has_its_delivery_made_again(
-    environment: dict[str, str], company: Any, receiver: Any, tmp_path: Path
+async def test_the_delivery_of_a_killed_process_is_repeated(
+    environment: dict[str, str], company: Company, receiver: Receiver, tmp_path: Path
 ) -> None:
-    held = asyncio.Event()
+    waiting = asyncio.Event()
 
     async def hold(request: web.Request) -> None:
-        held.set()
+        waiting.set()
         await asyncio.Event().wait()
 
     receiver.answers = [hold]
@@ -597,152 +688,163 @@ async def test_a_killed_process_has_its_delivery_made_again(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id, secret = await hook(client, receiver.url)
-            made = [await created(client) for _ in range(2)]
+            invoice_id, secret = await create_endpoint(client, receiver.url)
+            made = [await create_invoice(client) for _ in range(2)]
             async with asyncio.timeout(60):
-                await held.wait()
+                await waiting.wait()
             await service.kill()
             await service.start()
             await until(
-                lambda: get(client, f"/api/webhooks/{invoice_id}/deliveries?status=Delivered"),
+                lambda: get_json(client, f"/api/webhooks/{invoice_id}/deliveries?status=Delivered"),
                 lambda page: len(page["data"]) == 2,
             )
     finally:
         await service.stop()
     assert receiver.invoices() == [made[0], *made]
-    assert all(signed_by(headers, body, secret) for headers, body in receiver.got)
+    assert all(is_signed_by(headers, body, secret) for headers, body in receiver.got)
 
 
-# Fair shares
+# Fair shares of companies
 
 MANY = 20  # endpoints, the most of one company
 PATIENT = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60", "REQUESTS_PER_MINUTE": "0"}
 
 
 class Hanging:
-    """A receiver that never answers until it is released; counts the requests under way by the path's company."""
+    """A receiver that responds once it is released, and counts open requests by company."""
 
     def __init__(self) -> None:
-        self.under_way, self.released = Counter(), asyncio.Event()
+        self.url = ""
+        self.open: Counter[str] = Counter()
+        self.released = asyncio.Event()
 
-    async def take(self, request: web.Request) -> Any:
+    async def handle(self, request: web.Request) -> web.Response:
         company = request.match_info["company"]
-        self.under_way[company] += 1
+        self.open[company] += 1
         await self.released.wait()
         return web.Response()
 
 
 @pytest.fixture
-async def hanging(aiohttp_server: Any) -> AsyncIterator[Any]:
+async def hanging(aiohttp_server: AiohttpServer) -> AsyncIterator[Hanging]:
     hanging, app = Hanging(), web.Application()
-    app.router.add_post("/{company}", hanging.take)
+    app.router.add_post("/{company}", hanging.handle)
     server = await aiohttp_server(app)
     hanging.url = str(server.make_url("/"))
     yield hanging
     hanging.released.set()
 
 
-async def attackers(start: Any, environment: dict[str, str], hanging: Any, count: int) -> Any:
-    """Clients of some companies that have as many endpoints as they may have, all of which hang."""
+async def make_slow_companies(
+    start: StartService, environment: dict[str, str], hanging: Hanging, count: int
+) -> list[Client]:
+    """Return clients of companies with the maximum number of endpoints, all of which hang."""
     made = []
     for number in range(count):
         client = await start(
             await make_company(environment, name=f"Slow {number}"), background=False, **PATIENT
         )
-        await asyncio.gather(*[hook(client, f"{hanging.url}{number}") for _ in range(MANY)])
+        await asyncio.gather(
+            *[create_endpoint(client, f"{hanging.url}{number}") for _ in range(MANY)]
+        )
         made.append(client)
     return made
 
 
-async def all_claimed(owner: asyncpg.Connection, hanging: Any, least: Any) -> None:
-    """Waits until the events have become deliveries and attempts have begun, as many as get a place now."""
+async def wait_for_attempts(owner: asyncpg.Connection, hanging: Hanging, least: int) -> None:
+    """Wait until deliveries exist for all endpoints, and at least some attempts have begun."""
     due = "select count(*) from webhook_deliveries where status = 'Pending'"
-    await until(lambda: owner.fetchval(due), lambda n: n % MANY == 0 and n > 0)
+    await until(lambda: owner.fetchval(due), lambda n: n and n % MANY == 0)
 
-    async def begun() -> Any:
-        return hanging.under_way.total()
+    async def count_open() -> int:
+        return hanging.open.total()
 
-    await until(begun, lambda n: n >= least)
+    await until(count_open, lambda n: n >= least)
 
 
 @pytest.mark.parametrize("is_proven", [True, False])
 async def test_hanging_receivers_do_not_delay_another_company(
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
-    receiver: Any,
-    hanging: Any,
+    receiver: Receiver,
+    hanging: Hanging,
     is_proven: bool,
 ) -> None:
-    """Four companies, 80 endpoints that hang. Another's event arrives before any of their attempts has ended."""
-    slow_ones = await attackers(start, environment, hanging, 4)
+    """Four companies have 80 hanging endpoints. Another company's event is delivered meanwhile."""
+    slow_ones = await make_slow_companies(start, environment, hanging, 4)
     api = await start(company, background=False, **PATIENT)
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     if is_proven:
         await owner.execute("update webhook_endpoints set slow = false where id = $1", invoice_id)
-    await asyncio.gather(*[created(client) for client in slow_ones])
+    await asyncio.gather(*[create_invoice(client) for client in slow_ones])
     await start(company, **PATIENT)
-    await all_claimed(owner, hanging, 20)
-    await created(api)
+    await wait_for_attempts(owner, hanging, 20)
+    await create_invoice(api)
     await receiver.gets(1)
-    assert hanging.under_way.total() <= AT_ONCE / 2 and not hanging.released.is_set()
-    assert max(hanging.under_way.values()) <= COMPANY_SHARE / 2
+    assert hanging.open.total() <= AT_ONCE / 2 and not hanging.released.is_set()
+    assert max(hanging.open.values()) <= COMPANY_SHARE / 2
 
 
-async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(
-    start: Any,
+async def test_endpoints_that_become_slow_together_do_not_delay_others(
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
-    receiver: Any,
-    hanging: Any,
+    receiver: Receiver,
+    hanging: Hanging,
 ) -> None:
-    """The endpoints responded in time before."""
-    slow_ones = await attackers(start, environment, hanging, 4)
+    """The endpoints were quick before."""
+    slow_ones = await make_slow_companies(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
     api = await start(company, background=False, **PATIENT)
-    await hook(api, receiver.url)
-    await asyncio.gather(*[created(client) for client in slow_ones])
+    await create_endpoint(api, receiver.url)
+    await asyncio.gather(*[create_invoice(client) for client in slow_ones])
     await start(company, **PATIENT)
-    await all_claimed(owner, hanging, 40)
-    await created(api)
+    await wait_for_attempts(owner, hanging, 40)
+    await create_invoice(api)
     await receiver.gets(1)
-    assert max(hanging.under_way.values()) <= COMPANY_SHARE and hanging.under_way.total() < AT_ONCE
+    assert max(hanging.open.values()) <= COMPANY_SHARE and hanging.open.total() < AT_ONCE
 
 
-async def test_an_endpoint_is_slow_until_an_attempt_was_quick(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Any
+async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     assert await owner.fetchval("select slow from webhook_endpoints")
-    await created(api)
-    await delivery(api, invoice_id, "Delivered")
+    await create_invoice(api)
+    await wait_for_delivery(api, invoice_id, "Delivered")
     assert not await owner.fetchval("select slow from webhook_endpoints")
 
 
-async def test_an_attempt_that_timed_out_makes_its_endpoint_slow(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Any
+async def test_a_timeout_makes_an_endpoint_slow(
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    async def never(request: web.Request) -> None:
+    async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
-    receiver.answers = [never]
-    await created(api)
+    receiver.answers = [hang]
+    await create_invoice(api)
     await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed and listed[0]["error"] == "timeout"
+        lambda: list_deliveries(api, invoice_id),
+        lambda listed: listed and listed[0]["error"] == "timeout",
     )
     assert await owner.fetchval("select slow from webhook_endpoints")
 
 
 async def test_slow_name_servers_of_one_company_do_not_delay_another(
-    start: Any, environment: dict[str, str], company: Any, receiver: Any, resolver: Any
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    receiver: Receiver,
+    resolver: dict[str, Any],
 ) -> None:
-    """Its lookups wait in threads for as long as the test goes on."""
+    """The lookups of the other company wait in threads until the end of the test."""
     released, waiting = threading.Event(), []
 
     def hang() -> OSError:
@@ -753,13 +855,13 @@ async def test_slow_name_servers_of_one_company_do_not_delay_another(
     resolver["slow.example"], resolver["quick.example"] = hang, "127.0.0.1"
     other = await start(await make_company(environment, name="Slow"), background=False, **PATIENT)
     for _ in range(MANY):
-        await hook(other, "http://slow.example/")
+        await create_endpoint(other, "http://slow.example/")
     api = await start(company, **PATIENT)
     try:
-        await created(other)
+        await create_invoice(other)
         await until(lambda: asyncio.sleep(0, len(waiting)), lambda n: n >= 4)
-        await hook(api, receiver.url.replace("127.0.0.1", "quick.example"))
-        await created(api)
+        await create_endpoint(api, receiver.url.replace("127.0.0.1", "quick.example"))
+        await create_invoice(api)
         await receiver.gets(1)
         assert len(waiting) == 4
     finally:
