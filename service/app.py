@@ -1,10 +1,9 @@
 """The wiring: the parts of an application, opened in order and closed in reverse."""
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
@@ -106,12 +105,9 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     """Run the watchdog, in processes without background work too."""
     monitor = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
-    monitor.begin()
-    try:
-        async with _running(app[app_keys.WATCHDOG].run()):
+    with monitor.running():
+        async with app[app_keys.WATCHDOG].running():
             yield
-    finally:
-        monitor.end()
 
 
 async def _code_lists(app: web.Application) -> AsyncIterator[None]:
@@ -151,16 +147,9 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
     app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due
-    async with (
-        _running(session.run()),
-        _running(rings[0].record_use_forever()),
-        _running(rings[1].record_use_forever()),
-    ):
+    async with session.running(), rings[0].running(), rings[1].running():
         await session.connected()
         yield
-        for ring in rings:
-            await ring.record_use()
-    await session.close()
 
 
 async def _secrets(app: web.Application) -> AsyncIterator[None]:
@@ -217,48 +206,27 @@ def _background_context(app: web.Application, database: Database) -> SubmissionC
     return dataclasses.replace(context, database=database, portal=portal)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _worker(app: web.Application, database: Database) -> AsyncIterator[None]:
     worker = Worker(_background_context(app, database))
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
-    async with (
-        _running(worker.run()),
-        app[app_keys.SHUTDOWN].stopping(worker.stop),
-    ):
+    async with worker.running(), app[app_keys.SHUTDOWN].stopping(worker.stop):
         yield
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[None]:
     context = app[SUBMISSION_CONTEXT]
     async with delivery_session(context.config) as session:
         dispatcher = WebhookDispatcher(context.config, database, session, context.signers.vault)
-        async with (
-            _running(dispatcher.run()),
-            app[app_keys.SHUTDOWN].stopping(dispatcher.stop),
-        ):
+        async with dispatcher.running(), app[app_keys.SHUTDOWN].stopping(dispatcher.stop):
             yield
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
     """Compare the companies with the portal."""
     sweeper = Sweeper(_background_context(app, database))
     app[SUBMISSION_CONTEXT].session.on_reconnect.append(sweeper.woken.set)
-    async with _running(sweeper.run()):
+    async with sweeper.running():
         yield
-
-
-@contextlib.asynccontextmanager
-async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a task during the block, then cancel it until it ends.
-
-    One cancellation may be lost: a connection that fails at the same time can hide it.
-    """
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=1)

@@ -181,14 +181,13 @@ async def test_a_blocked_event_loop_is_logged_with_its_location(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     guard = EventLoopMonitor(asyncio.get_running_loop(), seconds=0.1)
-    guard.begin()
     warnings: list[logging.LogRecord] = []
-    for _ in range(600):
-        time.sleep(0.1)  # blocks the event loop
-        if warnings := [
-            record for record in caplog.records if "blocks the event loop" in record.message
-        ]:
-            break
-    await until(lambda: asyncio.sleep(0, guard.longest))
-    guard.end()
+    with guard.running():
+        for _ in range(600):
+            time.sleep(0.1)  # blocks the event loop
+            if warnings := [
+                record for record in caplog.records if "blocks the event loop" in record.message
+            ]:
+                break
+        await until(lambda: asyncio.sleep(0, guard.longest))
     assert "blocked" in warnings[0].message and warnings[0].levelno == logging.WARNING

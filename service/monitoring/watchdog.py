@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from service.config import Config
 from service.db.connections import connect
 from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
 from service.errors import describe_error
+from service.loops import Loop
 from service.monitoring.conditions import (
     Condition,
     WatchRow,
@@ -35,10 +36,11 @@ STALE_LOOKS = 3  # Looks that may fail before the watchdog itself is overdue.
 log = logging.getLogger(__name__)
 
 
-class Watchdog:
+class Watchdog(Loop):
     """Reads the counts every `config.watchdog`. `rows` are the last ones, None before the first."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__("watchdog", config.watchdog.total_seconds())
         self._config = config
         self._conn: asyncpg.Connection | None = None
         self._seen_at = time.monotonic()
@@ -76,17 +78,12 @@ class Watchdog:
                 log.warning("condition=%s %s %s", condition.kind, condition.what, condition.action)
         self._logged = {condition.kind for condition in current}
 
-    async def run(self) -> None:
-        """Look at regular intervals until cancelled."""
-        try:
-            while True:
-                await self._look()
-                for name, (n, age) in self.overdue.items():
-                    log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", name, n, age)
-                self._log_conditions()
-                await asyncio.sleep(self._config.watchdog.total_seconds())
-        finally:
-            await self._close()
+    async def work(self) -> None:
+        """Read the counts, and log overdue work and new conditions."""
+        await self._look()
+        for name, (n, age) in self.overdue.items():
+            log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", name, n, age)
+        self._log_conditions()
 
     async def _look(self) -> None:
         config = self._config
@@ -100,9 +97,10 @@ class Watchdog:
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
-            await self._close()
+            await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Close the connection."""
         if self._conn:
             with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=1)
@@ -162,16 +160,17 @@ class EventLoopMonitor(threading.Thread):
         self._thread = threading.get_ident()  # The loop's thread.
         self._next: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Start the monitor. The caller runs in the loop."""
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Monitor the event loop, in which the caller runs, during the block."""
         self._pulse()
         self.start()
-
-    def end(self) -> None:
-        """Stop the monitor."""
-        self._ended.set()
-        if self._next:
-            self._next.cancel()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            if self._next:
+                self._next.cancel()
 
     def _pulse(self) -> None:
         now = time.monotonic()

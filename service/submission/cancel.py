@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http.requests import or_not_found
+from service.loops import wait_for_event
 from service.portal.errors import NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.responses import UNKNOWN
 from service.submission import cancellation as machine
@@ -154,12 +154,8 @@ async def _join(
             if latest["cancelling_until"]:
                 break
             return
-        with (
-            context.waiters.waiting(company_id, latest["submission_id"]) as moved,
-            suppress(TimeoutError),
-        ):
-            async with asyncio.timeout(min(left, RECHECK.total_seconds())):
-                await moved.wait()
+        with context.waiters.waiting(company_id, latest["submission_id"]) as moved:
+            await wait_for_event(moved, min(left, RECHECK.total_seconds()))
     raise _unknown()
 
 
