@@ -38,7 +38,8 @@ from service.http.middleware import (
 )
 from service.http.requests import limit_uploads
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.watchdog import EventLoopMonitor, Watchdog
+from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter

@@ -14,7 +14,8 @@ from service.db.transactions import Database
 from service.http.api_keys import KeyRing
 from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.watchdog import EventLoopMonitor, Watchdog
+from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.watchdog import Watchdog
 
 #: Values of the application, set in service/app.py.
 CONFIG = web.AppKey("config", Config)

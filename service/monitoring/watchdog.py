@@ -3,14 +3,10 @@
 It repairs nothing. Findings are in /readyz and /metrics, and in the log once per look.
 """
 
-import asyncio
 import logging
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,8 +25,8 @@ from service.monitoring.conditions import (
     read_rows,
     sort_by_age,
 )
+from service.monitoring.event_loop import BLOCKED_SECONDS
 
-BLOCKED_SECONDS = 2.0  # The timeout of a usual readiness probe.
 STALE_LOOKS = 3  # Looks that may fail before the watchdog itself is overdue.
 
 log = logging.getLogger(__name__)
@@ -140,108 +136,3 @@ class Watchdog(Loop):
             "oldest": min(oldest).isoformat(timespec="milliseconds") if oldest else None,
             "conditions": [condition.as_json() for condition in self.conditions],
         }
-
-
-#: The labels of a sample, and its value.
-Sample = tuple[Mapping[str, str | int], float]
-
-
-class EventLoopMonitor(threading.Thread):
-    """Logs where the event loop is blocked, from a thread, because no task of the loop can."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = BLOCKED_SECONDS) -> None:
-        """Prepare a monitor that reports a block of more than `seconds`."""
-        super().__init__(name="event loop monitor", daemon=True)
-        self.longest = 0.0  # The longest block in seconds.
-        self._loop = loop
-        self._seconds = seconds
-        self._beat = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.get_ident()  # The loop's thread.
-        self._next: asyncio.TimerHandle | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Monitor the event loop, in which the caller runs, during the block."""
-        self._pulse()
-        self.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            if self._next:
-                self._next.cancel()
-
-    def _pulse(self) -> None:
-        now = time.monotonic()
-        self.longest = max(self.longest, now - self._beat - self._seconds / 4)
-        self._beat = now
-        self._next = self._loop.call_later(self._seconds / 4, self._pulse)
-
-    def run(self) -> None:
-        """Compare the time of the last pulse with the clock, and log each block once."""
-        reported = None
-        while not self._ended.wait(self._seconds / 4):
-            beat = self._beat
-            if time.monotonic() - beat > self._seconds and beat != reported:
-                reported = beat
-                log.warning(
-                    "The event loop has been blocked for %.1f s:\n%s",
-                    time.monotonic() - beat,
-                    self._stack(),
-                )
-
-    def _stack(self) -> str:
-        return "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=12))
-
-
-#: metric -> its help text
-HELP = {
-    "einvoice_submissions": "Submissions that wait, by state.",
-    "einvoice_submissions_due_seconds": "Seconds since the oldest of them became due.",
-    "einvoice_overdue": "Overdue work, by kind.",
-    "einvoice_overdue_seconds": "Age of the oldest overdue work in seconds, by kind.",
-    "einvoice_attention": "Items that need a person, by kind.",
-    "einvoice_attention_seconds": "Age of the oldest item that needs a person in seconds, by kind.",
-    "einvoice_watchdog_age_seconds": "Seconds since the watchdog last read the database.",
-    "einvoice_loop_blocked_seconds": "Longest time for which the event loop was blocked.",
-    "einvoice_requests_total": "Requests answered by this process, by method, route and status.",
-}
-
-
-def metrics_text(
-    watchdog: Watchdog,
-    monitor: EventLoopMonitor,
-    counts: Mapping[tuple[str, str, int], int],
-) -> str:
-    """Return /metrics in the text format of Prometheus.
-
-    `counts` is {(method, route, status): requests}.
-    """
-    states, attention = watchdog.of("state"), watchdog.of("attention")
-    overdue = watchdog.overdue.items()
-    samples: dict[str, list[Sample]] = {
-        "einvoice_submissions": [({"state": row.kind}, row.n) for row in states],
-        "einvoice_submissions_due_seconds": [
-            ({"state": row.kind}, max(0, row.age)) for row in states
-        ],
-        "einvoice_overdue": [({"kind": kind}, n) for kind, (n, _) in overdue],
-        "einvoice_overdue_seconds": [({"kind": kind}, age) for kind, (_, age) in overdue],
-        "einvoice_attention": [({"kind": row.kind}, row.n) for row in attention],
-        "einvoice_attention_seconds": [({"kind": row.kind}, row.age) for row in attention],
-        "einvoice_watchdog_age_seconds": [({}, watchdog.age)],
-        "einvoice_loop_blocked_seconds": [({}, monitor.longest)],
-        "einvoice_requests_total": [
-            ({"method": method, "route": route, "status": status}, n)
-            for (method, route, status), n in sorted(counts.items())
-        ],
-    }
-    return "".join(line for name, values in samples.items() for line in _write_metric(name, values))
-
-
-def _write_metric(name: str, samples: Iterable[Sample]) -> Iterator[str]:
-    kind = "counter" if name.endswith("_total") else "gauge"
-    yield f"# HELP {name} {HELP[name]}\n# TYPE {name} {kind}\n"
-    for labels, value in samples:
-        named = ",".join(f'{label}="{text}"' for label, text in labels.items())
-        yield f"{name}{{{named}}} {value}\n" if named else f"{name} {value}\n"
