@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from service.api.docs import DESCRIBE
-from service.api.exports import EXPORTS, Exports
-from service.api.records import PARTS, Parts
 from service.api.table import describe_api, make_routes
 from service.config import Config
 from service.db.reencryption import encrypt_plaintext_secrets
@@ -23,10 +21,10 @@ from service.db.transactions import (
     database_bounds,
 )
 from service.documents import codes
-from service.http import app_keys
+from service.errors import TooManyRequests, Unavailable
+from service.http import app_keys, limits
 from service.http.api_keys import INTEGRATION, KeyRing
 from service.http.idempotency import UNSETTLED, handle_idempotency_key
-from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
 from service.http.middleware import (
     add_quota_headers,
     add_request_id,
@@ -69,16 +67,12 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
-    app[app_keys.LIMITER] = RateLimiter(config.requests_per_minute)
-    app[app_keys.WRONG_KEY_LIMITER] = RateLimiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
     app[app_keys.REQUEST_COUNTS] = {}
     app[app_keys.SHUTDOWN] = GracefulShutdown()
     app[app_keys.WATCHDOG] = Watchdog(config)
-    app[EXPORTS] = Exports()
-    app[PARTS] = Parts()
+    _set_limits(app, config)
     app[DESCRIBE] = describe_api
-    app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
     app.add_routes(list(make_routes()))
     app.on_response_prepare.extend(
         [add_request_id, add_security_headers, add_quota_headers, close_on_shutdown]
@@ -89,6 +83,25 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     return app
 
 
+def _set_limits(app: web.Application, config: Config) -> None:
+    """Set the limits of the process."""
+    app[app_keys.LIMITER] = limits.RateLimiter(config.requests_per_minute)
+    app[app_keys.WRONG_KEY_LIMITER] = limits.RateLimiter(config.wrong_keys_per_minute)
+    app[app_keys.COMPANY_EXPORTS] = limits.ConcurrencyLimiter(
+        1, TooManyRequests, "An export of this company is already running."
+    )
+    app[app_keys.EXPORTS] = limits.ConcurrencyLimiter(
+        limits.MAX_EXPORTS, Unavailable, "Too many exports are running, please try again."
+    )
+    app[app_keys.COMPANY_PARTS] = limits.ConcurrencyLimiter(
+        limits.MAX_PARTS,
+        Unavailable,
+        "Other large pages of the company are being sent, please try again.",
+        limits.PART_SECONDS,
+    )
+    app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget(config.max_body_bytes)
+
+
 async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
     async with connected_pool(
@@ -97,7 +110,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         await check_tenant_isolation(pool)
         database = app[app_keys.DATABASE] = Database(pool, database_bounds(config))
         await record_database_identity(database)
-        app[app_keys.INTEGRATION_QUOTA] = IntegrationQuota(
+        app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
             database, config.integration_requests_per_minute
         )
         yield
