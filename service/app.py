@@ -1,16 +1,13 @@
 """The wiring: the parts of an application, opened in order and closed in reverse."""
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from service.api.docs import DESCRIBE
-from service.api.exports import EXPORTS, Exports
-from service.api.records import PARTS, Parts
 from service.api.table import describe_api, make_routes
 from service.config import Config
 from service.db.reencryption import encrypt_plaintext_secrets
@@ -24,10 +21,10 @@ from service.db.transactions import (
     database_bounds,
 )
 from service.documents import codes
-from service.http import app_keys
+from service.errors import TooManyRequests, Unavailable
+from service.http import app_keys, limits
 from service.http.api_keys import INTEGRATION, KeyRing
 from service.http.idempotency import UNSETTLED, handle_idempotency_key
-from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
 from service.http.middleware import (
     add_quota_headers,
     add_request_id,
@@ -39,7 +36,8 @@ from service.http.middleware import (
 )
 from service.http.requests import limit_uploads
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.watchdog import EventLoopMonitor, Watchdog
+from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
@@ -69,16 +67,12 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
-    app[app_keys.LIMITER] = RateLimiter(config.requests_per_minute)
-    app[app_keys.WRONG_KEY_LIMITER] = RateLimiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
     app[app_keys.REQUEST_COUNTS] = {}
     app[app_keys.SHUTDOWN] = GracefulShutdown()
     app[app_keys.WATCHDOG] = Watchdog(config)
-    app[EXPORTS] = Exports()
-    app[PARTS] = Parts()
+    _set_limits(app, config)
     app[DESCRIBE] = describe_api
-    app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
     app.add_routes(list(make_routes()))
     app.on_response_prepare.extend(
         [add_request_id, add_security_headers, add_quota_headers, close_on_shutdown]
@@ -89,6 +83,25 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     return app
 
 
+def _set_limits(app: web.Application, config: Config) -> None:
+    """Set the limits of the process."""
+    app[app_keys.LIMITER] = limits.RateLimiter(config.requests_per_minute)
+    app[app_keys.WRONG_KEY_LIMITER] = limits.RateLimiter(config.wrong_keys_per_minute)
+    app[app_keys.COMPANY_EXPORTS] = limits.ConcurrencyLimiter(
+        1, TooManyRequests, "An export of this company is already running."
+    )
+    app[app_keys.EXPORTS] = limits.ConcurrencyLimiter(
+        limits.MAX_EXPORTS, Unavailable, "Too many exports are running, please try again."
+    )
+    app[app_keys.COMPANY_PARTS] = limits.ConcurrencyLimiter(
+        limits.MAX_PARTS,
+        Unavailable,
+        "Other large pages of the company are being sent, please try again.",
+        limits.PART_SECONDS,
+    )
+    app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget(config.max_body_bytes)
+
+
 async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
     async with connected_pool(
@@ -97,7 +110,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         await check_tenant_isolation(pool)
         database = app[app_keys.DATABASE] = Database(pool, database_bounds(config))
         await record_database_identity(database)
-        app[app_keys.INTEGRATION_QUOTA] = IntegrationQuota(
+        app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
             database, config.integration_requests_per_minute
         )
         yield
@@ -106,12 +119,9 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     """Run the watchdog, in processes without background work too."""
     monitor = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
-    monitor.begin()
-    try:
-        async with _running(app[app_keys.WATCHDOG].run()):
+    with monitor.running():
+        async with app[app_keys.WATCHDOG].running():
             yield
-    finally:
-        monitor.end()
 
 
 async def _code_lists(app: web.Application) -> AsyncIterator[None]:
@@ -151,16 +161,9 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
     app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due
-    async with (
-        _running(session.run()),
-        _running(rings[0].record_use_forever()),
-        _running(rings[1].record_use_forever()),
-    ):
+    async with session.running(), rings[0].running(), rings[1].running():
         await session.connected()
         yield
-        for ring in rings:
-            await ring.record_use()
-    await session.close()
 
 
 async def _secrets(app: web.Application) -> AsyncIterator[None]:
@@ -217,48 +220,27 @@ def _background_context(app: web.Application, database: Database) -> SubmissionC
     return dataclasses.replace(context, database=database, portal=portal)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _worker(app: web.Application, database: Database) -> AsyncIterator[None]:
     worker = Worker(_background_context(app, database))
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
-    async with (
-        _running(worker.run()),
-        app[app_keys.SHUTDOWN].stopping(worker.stop),
-    ):
+    async with worker.running(), app[app_keys.SHUTDOWN].stopping(worker.stop):
         yield
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[None]:
     context = app[SUBMISSION_CONTEXT]
     async with delivery_session(context.config) as session:
         dispatcher = WebhookDispatcher(context.config, database, session, context.signers.vault)
-        async with (
-            _running(dispatcher.run()),
-            app[app_keys.SHUTDOWN].stopping(dispatcher.stop),
-        ):
+        async with dispatcher.running(), app[app_keys.SHUTDOWN].stopping(dispatcher.stop):
             yield
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
     """Compare the companies with the portal."""
     sweeper = Sweeper(_background_context(app, database))
     app[SUBMISSION_CONTEXT].session.on_reconnect.append(sweeper.woken.set)
-    async with _running(sweeper.run()):
+    async with sweeper.running():
         yield
-
-
-@contextlib.asynccontextmanager
-async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a task during the block, then cancel it until it ends.
-
-    One cancellation may be lost: a connection that fails at the same time can hide it.
-    """
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=1)

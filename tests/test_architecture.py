@@ -108,6 +108,33 @@ def test_imports_go_to_the_same_or_a_lower_layer(module: str) -> None:
     assert [name for name in targets if layer_of(name) < layer_of(module)] == []
 
 
+def _foreign_private_names(tree: ast.Module) -> Iterator[str]:
+    """Yield `value._name` for private attributes of values other than the module's own objects."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            value = ast.unparse(node.value)
+            if value not in ("self", "cls", "other"):
+                yield f"{value}.{node.attr}"
+
+
+def test_private_names_of_libraries_are_used_in_two_modules() -> None:
+    """Tests pin what these rely on: test_aiohttp_internals.py and test_silence.py."""
+    public = {"os._exit", "sys._current_frames"}  # documented
+    found = {
+        module: names
+        for module, path in MODULES.items()
+        if (names := set(_foreign_private_names(ast.parse(path.read_text()))) - public)
+    }
+    assert found == {
+        "service.http.aiohttp_internals": {
+            "server._kwargs",
+            "server._loop",
+            "super()._make_server",
+        },
+        "service.db.connections": {"connection._transport"},
+    }
+
+
 # SQL
 
 

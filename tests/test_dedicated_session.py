@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -21,15 +21,9 @@ async def session(
 ) -> AsyncIterator[DedicatedSession]:
     """Yield a connected dedicated session, like that of another process."""
     dedicated = DedicatedSession(database, listeners or {})
-    running = asyncio.create_task(dedicated.run())
-    try:
+    async with dedicated.running():
         await dedicated.connected()
         yield dedicated
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await dedicated.close()
 
 
 async def test_a_submission_lock_excludes_every_other_session(database: str) -> None:

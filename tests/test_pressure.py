@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -24,12 +24,17 @@ from network import Network
 from test_exports import insert_copies
 
 from service import json_codec
-from service.api.exports import MAX_EXPORTS, Exports
 from service.db.migrations import migrate
 from service.db.transactions import MAX_WAITING, Bounds, Database, connected_pool
-from service.errors import Unavailable
+from service.errors import TooManyRequests, Unavailable
 from service.http import app_keys
-from service.http.limits import MAX_BUCKETS, MAX_UPLOAD_BYTES, RateLimiter
+from service.http.limits import (
+    MAX_BUCKETS,
+    MAX_EXPORTS,
+    MAX_UPLOAD_BYTES,
+    ConcurrencyLimiter,
+    RateLimiter,
+)
 
 #: Makes the first writes to a table fail with an SQLSTATE.
 FAILING = """
@@ -406,15 +411,40 @@ async def test_a_company_has_one_export_at_a_time(
     assert len((await request_json(api, "get", path))[1]) == 603
 
 
-def test_concurrent_exports_of_a_process_are_limited() -> None:
-    exports = Exports()
-    with ExitStack() as stack:
-        for company in range(MAX_EXPORTS):
-            stack.enter_context(exports.one(company))
-        with pytest.raises(Unavailable), exports.one(MAX_EXPORTS):
-            pass
-    with exports.one(MAX_EXPORTS):
+async def test_concurrent_exports_of_a_process_are_limited(api: Client) -> None:
+    path, exports = "/api/invoices/export-all", api.app[app_keys.EXPORTS]
+    async with AsyncExitStack() as stack:
+        for _ in range(MAX_EXPORTS - 1):
+            await stack.enter_async_context(exports.one())
+        assert (await request_json(api, "get", path))[0] == 200
+        await stack.enter_async_context(exports.one())
+        assert is_unavailable(await api.get(path))
+    assert (await request_json(api, "get", path))[0] == 200
+
+
+async def test_a_concurrency_limiter_rejects_a_block_after_its_patience() -> None:
+    limiter = ConcurrencyLimiter(2, TooManyRequests, "Busy.", patience=0.01)
+    async with limiter.one("a"), limiter.one("a"), limiter.one("b"):
+        with pytest.raises(TooManyRequests, match="Busy"):
+            async with limiter.one("a"):
+                pass
+    async with limiter.one("a"):
         pass
+    assert not limiter._semaphores and not limiter._blocks
+
+
+async def test_a_concurrency_limiter_grants_waiting_blocks_in_their_order() -> None:
+    limiter, order = ConcurrencyLimiter(1, Unavailable, "Busy.", patience=60), list[int]()
+
+    async def run(number: int) -> None:
+        async with limiter.one("a"):
+            order.append(number)
+
+    async with limiter.one("a"):
+        tasks = [asyncio.create_task(run(number)) for number in range(5)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == list(range(5))
 
 
 async def test_a_large_document_blocks_no_other_request(api: Client) -> None:

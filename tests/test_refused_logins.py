@@ -236,7 +236,7 @@ async def test_a_refused_login_is_shown_to_the_operator(
     await change_client(sandbox, blocked=True)
     await submit_refused(api)
     await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 1)
-    assert (await get_metrics(api))['einvoice_attention{kind="CredentialsRefused"}'] == "1"
+    assert (await get_metrics(api))['einvoice_attention{kind="CredentialsRefused"}'] == 1
     (shown,) = (await reconcile.attention(config))["refused_logins"]
     assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == (
         "sandbox-client",

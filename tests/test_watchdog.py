@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from conftest import Client, Company, Sandbox, StartService, until
 from kit import cancel_latest, create_invoice, get_documents, request_json, submit, wait_for_status
 from processes import ROOT
 
-from service.monitoring.watchdog import EventLoopMonitor
+from service.monitoring.event_loop import EventLoopMonitor
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
@@ -33,11 +34,36 @@ async def wait_until_overdue(api: Client, kind: str) -> dict[str, Any]:
     return await until(lambda: get_readiness(api), lambda body: kind in body["overdue"])
 
 
-async def get_metrics(api: Client) -> dict[str, str]:
+async def get_metrics(api: Client) -> dict[str, float]:
     """Return the metrics by name and labels."""
     async with api.get("/metrics") as response:
         lines = (await response.text()).splitlines()
-    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+async def test_metrics_have_types_and_labels(start: StartService, company: Company) -> None:
+    api = await start(company, background=False, **IMPATIENT)
+    await request_json(api, "GET", "/api/invoices/7")
+    async with api.get("/metrics") as response:
+        text = await response.text()
+        assert (
+            response.content_type == "text/plain" and "version=" in response.headers["Content-Type"]
+        )
+    types = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
+    assert types.pop("einvoice_requests_total") == "counter" and set(types.values()) == {"gauge"}
+    assert set(types) == {
+        "einvoice_submissions",
+        "einvoice_submissions_due_seconds",
+        "einvoice_overdue",
+        "einvoice_overdue_seconds",
+        "einvoice_attention",
+        "einvoice_attention_seconds",
+        "einvoice_watchdog_age_seconds",
+        "einvoice_loop_blocked_seconds",
+    }
+    labels = 'method="GET",route="/api/invoices/{id}",status="404"'
+    assert (await get_metrics(api))[f"einvoice_requests_total{{{labels}}}"] == 1
 
 
 async def test_unclaimed_work_is_overdue(
@@ -57,10 +83,10 @@ async def test_unclaimed_work_is_overdue(
     assert any("overdue=Queued n=1" in line for line in caplog.messages)
     shown = await get_metrics(api)
     assert (
-        shown['einvoice_overdue{kind="Queued"}'] == "1"
-        and shown['einvoice_submissions{state="Queued"}'] == "1"
+        shown['einvoice_overdue{kind="Queued"}'] == 1
+        and shown['einvoice_submissions{state="Queued"}'] == 1
     )
-    assert float(shown['einvoice_overdue_seconds{kind="Queued"}']) > 0.2
+    assert shown['einvoice_overdue_seconds{kind="Queued"}'] > 0.2
     await owner.execute("update submissions set not_before = now() + interval '1 hour'")
     assert (await until(lambda: get_readiness(api), lambda body: not body["overdue"]))[
         "status"
@@ -142,7 +168,7 @@ async def test_manual_reviews_are_counted_and_keep_the_service_ready(
     await owner.execute("update submissions set state = 'NeedsPerson'")
     body = await until(lambda: get_readiness(api), lambda body: body["needs_person"])
     assert (body["status"], body["needs_person"], body["findings"], body["held"]) == ("ok", 1, 0, 0)
-    assert (await get_metrics(api))['einvoice_attention{kind="NeedsPerson"}'] == "1"
+    assert (await get_metrics(api))['einvoice_attention{kind="NeedsPerson"}'] == 1
     assert (await get_documents(api, invoice_id))[0]["status"] == "Submitted"
 
 
@@ -190,14 +216,13 @@ async def test_a_blocked_event_loop_is_logged_with_its_location(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     guard = EventLoopMonitor(asyncio.get_running_loop(), seconds=0.1)
-    guard.begin()
     warnings: list[logging.LogRecord] = []
-    for _ in range(600):
-        time.sleep(0.1)  # blocks the event loop
-        if warnings := [
-            record for record in caplog.records if "blocks the event loop" in record.message
-        ]:
-            break
-    await until(lambda: asyncio.sleep(0, guard.longest))
-    guard.end()
+    with guard.running():
+        for _ in range(600):
+            time.sleep(0.1)  # blocks the event loop
+            if warnings := [
+                record for record in caplog.records if "blocks the event loop" in record.message
+            ]:
+                break
+        await until(lambda: asyncio.sleep(0, guard.longest))
     assert "blocked" in warnings[0].message and warnings[0].levelno == logging.WARNING

@@ -6,9 +6,10 @@ the results.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import coroutine
 from typing import Any
 
 from service.documents import states
@@ -51,6 +52,9 @@ from service.submission.types import (
 
 #: Chooses one of some options.
 Choose = Callable[[Sequence[Any]], Any]
+CancelResponse = (
+    cancellation.Done | cancellation.NotSent | cancellation.Refused | cancellation.Unclear
+)
 
 
 def seconds(number: float) -> timedelta:
@@ -140,15 +144,50 @@ class Job:
     is_past_check: bool = False
 
 
+@coroutine
+def _pause() -> Generator[None]:
+    """Suspend the work of a process until its next step."""
+    yield
+
+
 @dataclass(slots=True)
 class Cancelling:
     """The work of one process on the cancellation of one document. A crash loses it."""
 
+    world: "World"
     document_id: int
     fence: int
-    standing: cancellation.CancellationState
-    command: cancellation.Command
     send_until: datetime
+    steps: Coroutine[None, None, None] | None = None
+
+    def start(self, state: cancellation.CancellationState, is_new: bool) -> None:
+        """Run until the first pause, which is before the first request."""
+        self.steps = self._run(state, is_new)
+        self.steps.send(None)
+
+    def step(self) -> bool:
+        """Continue until the next pause. Return whether there is one."""
+        assert self.steps
+        try:
+            self.steps.send(None)
+        except StopIteration:
+            return False
+        return True
+
+    async def _run(self, state: cancellation.CancellationState, is_new: bool) -> None:
+        state, result = await cancellation.resolve(state, self, self.world.times, is_new)
+        await _pause()
+        self.world.store_cancellation(self, state, result)
+
+    async def cancel(self) -> CancelResponse:
+        """Send the request."""
+        await _pause()
+        return self.world.request_cancel(self)
+
+    async def read(self) -> cancellation.Shown | cancellation.NotShown:
+        """Read the state of the document."""
+        await _pause()
+        return self.world.show_status(self)
 
 
 @dataclass(slots=True)
@@ -264,8 +303,8 @@ class World:
             former = self.cancelling.get(document_id)
             sent_by = former.sent_by if former else None
             self.cancelling[document_id] = Cancellation(self.now, self.now + LEASE)
-            standing = cancellation.CancellationState(self.now, sent_by)
-            self._cancel(process, document_id, standing, cancellation.Begun())
+            state = cancellation.CancellationState(self.now, sent_by)
+            self._cancel(process, document_id, state, is_new=True)
 
     def _is_being_cancelled(self, document_id: int) -> bool:
         row = self.cancelling.get(document_id)
@@ -273,21 +312,21 @@ class World:
 
     def _resume(self, process: Process, document_id: int) -> None:
         row = self.cancelling[document_id]
-        standing = cancellation.CancellationState(self.now, row.sent_by, row.looks)
-        self._cancel(process, document_id, standing, cancellation.Resumed())
+        state = cancellation.CancellationState(self.now, row.sent_by, row.looks)
+        self._cancel(process, document_id, state, is_new=False)
 
     def _cancel(
         self,
         process: Process,
         document_id: int,
-        standing: cancellation.CancellationState,
-        event: cancellation.Event,
+        state: cancellation.CancellationState,
+        is_new: bool,
     ) -> None:
         self.fences[document_id] = self.fences.get(document_id, 0) + 1
         self.cancelling[document_id].until = self.now + LEASE
-        standing, command = cancellation.step(standing, event, self.times)
-        fence = self.fences[document_id]
-        process.job = Cancelling(document_id, fence, standing, command, self.now + LEASE)
+        job = Cancelling(self, document_id, self.fences[document_id], self.now + LEASE)
+        job.start(state, is_new)
+        process.job = job
 
     def _docs(self) -> list[SubmittedDocument]:
         return [doc for row in self.rows.values() for doc in row.submission.docs]
@@ -381,11 +420,8 @@ class World:
         """Do the next small step of a process's job."""
         job = process.job
         if isinstance(job, Cancelling):
-            event = self._carry_out_cancel(job, job.command)
-            if event is None:
+            if not job.step():
                 self._end(process)
-            else:
-                job.standing, job.command = cancellation.step(job.standing, event, self.times)
         elif job is None or not job.commands:
             self._take_next(process)
         elif isinstance(job.commands[0], Send) and not job.is_past_check:
@@ -536,29 +572,31 @@ class World:
         job.submission = state_machine.apply_command(replace(job.submission, now=self.now), command)
         return IntentCommitted(_encode(row.body), self.now.timestamp())
 
-    # Commands of a cancellation
+    # Requests and results of a cancellation
 
-    def _carry_out_cancel(
-        self, job: Cancelling, command: cancellation.Command
-    ) -> cancellation.Event | None:
-        """Carry out a command of a cancellation and return its event, or None at the end."""
-        match command:
-            case cancellation.Put():
-                return self._request_cancel(job)
-            case cancellation.Read():
-                if self.is_hostile and self.choose((False, True)):
-                    return cancellation.NotShown()
-                return cancellation.Shown(self._entry_of(job.document_id).status, code=command.code)
+    def store_cancellation(
+        self,
+        job: Cancelling,
+        state: cancellation.CancellationState,
+        result: cancellation.Note | cancellation.Wait | cancellation.End,
+    ) -> None:
+        """Store the result of a cancellation, as the claim permits."""
+        match result:
             case cancellation.Note():
                 self._record_cancelled(job.document_id)
-            case cancellation.Wait():
-                self._postpone_cancel(job, command)
+            case cancellation.Wait(delay):
+                self._postpone_cancel(job, state, delay)
             case cancellation.End():
                 if self.fences[job.document_id] == job.fence:
                     self.cancelling.pop(job.document_id, None)
-        return None
 
-    def _request_cancel(self, job: Cancelling) -> cancellation.Event:
+    def show_status(self, job: Cancelling) -> cancellation.Shown | cancellation.NotShown:
+        """Return the state of the document, or nothing."""
+        if self.is_hostile and self.choose((False, True)):
+            return cancellation.NotShown()
+        return cancellation.Shown(self._entry_of(job.document_id).status)
+
+    def request_cancel(self, job: Cancelling) -> CancelResponse:
         """Send a cancel request, which the portal may process late. An expired claim sends none."""
         if self.now > job.send_until:
             return cancellation.NotSent()
@@ -588,12 +626,14 @@ class World:
             row.submission = replace(row.submission, docs=docs)
         self.cancelling.pop(document_id, None)
 
-    def _postpone_cancel(self, job: Cancelling, command: cancellation.Wait) -> None:
+    def _postpone_cancel(
+        self, job: Cancelling, state: cancellation.CancellationState, delay: timedelta
+    ) -> None:
         row = self.cancelling.get(job.document_id)
         if row and self.fences[job.document_id] == job.fence:
-            row.until = self.now + command.delay
-            row.sent_by = self.now if job.standing.is_unclear else job.standing.sent_by
-            row.looks = job.standing.looks + 1
+            row.until = self.now + delay
+            row.sent_by = self.now if state.is_unclear else state.sent_by
+            row.looks = state.looks + 1
 
     def _entry_of(self, document_id: int) -> Entry:
         (doc,) = [doc for doc in self._docs() if doc.id == document_id]

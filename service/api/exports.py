@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from aiohttp import web
 
 from service.db.statements import Statement
-from service.errors import TooManyRequests, Unavailable, format_traceback, retry_after
+from service.errors import format_traceback
 from service.http import app_keys, responses
 
 log = logging.getLogger(__name__)
@@ -17,41 +17,8 @@ FIRST_BATCH = 20
 LARGEST_BATCH = 500
 BATCH_CHARACTERS = 1_000_000  # of text, which is in memory while the client reads it
 LAST_ID = 2**63 - 1
-#: Running exports of a process. Between two batches an export holds text, but no connection.
-MAX_EXPORTS = 16
-RETRY_SECONDS = 5
 PIECE_CHARACTERS = 64 * 1024
 PIECE_SECONDS = 10  # for a client to read a piece
-
-
-class Exports:
-    """Limits running exports: one per company and path, and MOST_EXPORTS in the process."""
-
-    def __init__(self) -> None:
-        self._running: set[tuple[int, str]] = set()  # (company, path)
-
-    @contextmanager
-    def one(self, company: int, path: str = "") -> Iterator[None]:
-        """Count an export while the block runs.
-
-        Raises TooManyRequests if the company has one running, Unavailable at MOST_EXPORTS.
-        """
-        if (company, path) in self._running:
-            raise TooManyRequests(
-                "An export of this company is already running.", retry_after(RETRY_SECONDS)
-            )
-        if len(self._running) >= MAX_EXPORTS:
-            raise Unavailable(
-                "Too many exports are running, please try again.", retry_after(RETRY_SECONDS)
-            )
-        self._running.add((company, path))
-        try:
-            yield
-        finally:
-            self._running.discard((company, path))
-
-
-EXPORTS = web.AppKey("exports", Exports)
 
 
 async def export_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
@@ -76,13 +43,18 @@ async def stream_array(
 ) -> web.StreamResponse:
     """Stream a JSON array as a file, from pieces that each contain some of its entries.
 
-    Raises TooManyRequests and Unavailable, as Exports does. After that, see stream_text.
+    Raises TooManyRequests if the company has the same export running, and Unavailable if the
+    process has too many. After that, see stream_text.
     """
     response = web.StreamResponse(headers=responses.attachment_headers(filename))
     response.content_type = "application/json"
     if request.method == "HEAD":
         return await stream_text(request, response, pieces)
-    with request.app[EXPORTS].one(request[app_keys.COMPANY], request.path):
+    company, app = request[app_keys.COMPANY], request.app
+    async with (
+        app[app_keys.COMPANY_EXPORTS].one((company, request.path)),
+        app[app_keys.EXPORTS].one(),
+    ):
         return await stream_text(request, response, _array(pieces))
 
 

@@ -3,12 +3,13 @@
 from functools import partial
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.api.operation import ErrorResponse, Operation
 from service.db.transactions import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
-from service.monitoring.watchdog import metrics_text
+from service.monitoring.metrics import ProcessCollector, render_metrics
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Service")
@@ -48,7 +49,9 @@ async def get_readiness(request: web.Request) -> web.Response:
 async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics of the process in the text format of Prometheus."""
     app = request.app
-    text = metrics_text(
+    collector = ProcessCollector(
         app[app_keys.WATCHDOG], app[app_keys.EVENT_LOOP_MONITOR], app[app_keys.REQUEST_COUNTS]
     )
-    return web.Response(text=text, content_type="text/plain")
+    return web.Response(
+        body=render_metrics(collector), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    )

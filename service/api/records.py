@@ -4,9 +4,7 @@ A small page of a list is one response. A large one is streamed in parts, so tha
 memory as a whole.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +16,6 @@ from service.api.exports import export_batches, stream_array, stream_text
 from service.api.operation import Operation, QueryParameter
 from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
 from service.db.statements import Statement
-from service.errors import Unavailable, retry_after
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import DocumentKind
@@ -26,8 +23,6 @@ from service.submission.document_kinds import DocumentKind
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
 PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is larger
-MOST_PARTS = 4  # in memory, per company and process
-PART_SECONDS = 60  # for which a part may wait for memory
 SEPARATOR = ", \n "  # between the records of an array, as PostgreSQL writes it
 
 
@@ -133,40 +128,6 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
     return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
 
-class Parts:
-    """Limits the number of parts of streamed pages in memory per company."""
-
-    def __init__(self) -> None:
-        self._semaphores: dict[int, asyncio.Semaphore] = {}
-        self._users: dict[int, int] = {}  # company -> parts in memory or waiting
-
-    @asynccontextmanager
-    async def one(self, company: int) -> AsyncIterator[None]:
-        """Wait for memory for one part. Raises Unavailable after PART_SECONDS."""
-        semaphore = self._semaphores.setdefault(company, asyncio.Semaphore(MOST_PARTS))
-        self._users[company] = self._users.get(company, 0) + 1
-        try:
-            try:
-                async with asyncio.timeout(PART_SECONDS):
-                    await semaphore.acquire()
-            except TimeoutError:
-                raise Unavailable(
-                    "Other large pages of the company are being sent, please try again.",
-                    retry_after(5),
-                ) from None
-            try:
-                yield
-            finally:
-                semaphore.release()
-        finally:
-            self._users[company] -= 1
-            if not self._users[company]:
-                del self._users[company], self._semaphores[company]
-
-
-PARTS = web.AppKey("parts", Parts)
-
-
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
     """Return the record of the path's id. `statement` returns its JSON text."""
     company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
@@ -219,7 +180,7 @@ async def _large_page(
     company, place, separator = request[app_keys.COMPANY], 0, ""
     yield f"{head}["
     while place < len(ids):
-        async with request.app[PARTS].one(company):
+        async with request.app[app_keys.COMPANY_PARTS].one(company):
             records, place = await _read_part(request, record, ids, place)
             if records:
                 yield separator + SEPARATOR.join(records)

@@ -18,7 +18,8 @@ from service.db.transactions import (
     UNAVAILABLE,
     Bounds,
 )
-from service.errors import Unavailable, describe_error, retry_after
+from service.errors import Unavailable, retry_after
+from service.loops import Loop, wait_for_event
 
 HEARTBEAT_SECONDS = 5
 RECONNECT_SECONDS = 0.2
@@ -26,7 +27,7 @@ RECONNECT_SECONDS = 0.2
 log = logging.getLogger(__name__)
 
 
-class DedicatedSession:
+class DedicatedSession(Loop):
     """One connection of a process, for state that belongs to a session: locks and notifications.
 
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
@@ -42,6 +43,7 @@ class DedicatedSession:
         bounds: Bounds | None = None,
     ) -> None:
         """Prepare a session. `listeners` are {channel: function of the payload}."""
+        super().__init__("dedicated session", RECONNECT_SECONDS, TRANSIENT_DB_ERRORS)
         self._url = url
         self._silence = silence
         self._bounds = bounds or Bounds()
@@ -58,33 +60,21 @@ class DedicatedSession:
         """Return whether there is a connection."""
         return self._conn is not None and not self._conn.is_closed()
 
-    async def run(self) -> None:
-        """Connect, and reconnect when the connection is lost, until cancelled."""
-        while True:
-            try:
-                conn = await self._connect()
-            except TRANSIENT_DB_ERRORS as error:
-                log.warning("dedicated session: cannot connect: %s", describe_error(error))
-                await asyncio.sleep(RECONNECT_SECONDS)
-                continue
-            await self._watch(conn)
-            self._made.clear()
-            log.warning("dedicated session: the connection was lost")
+    async def work(self) -> float:
+        """Connect, and wait until the connection is lost. The next round reconnects at once."""
+        conn = await self._connect()
+        while not await wait_for_event(self._lost, HEARTBEAT_SECONDS):
+            await self._check_connection(conn)
+        self._made.clear()
+        log.warning("dedicated session: the connection was lost")
+        return 0
 
-    async def _watch(self, conn: asyncpg.Connection) -> None:
-        """Return when the connection is lost, including a silent loss of the network."""
-        while not self._lost.is_set():
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._lost.wait()
-            except TimeoutError:
-                await self._beat(conn)
-
-    async def _beat(self, conn: asyncpg.Connection) -> None:
+    async def _check_connection(self, conn: asyncpg.Connection) -> None:
+        """Terminate a connection that does not answer, such as one whose network was lost."""
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
                 await sql.ping(conn)
-        except TRANSIENT_DB_ERRORS:
+        except Exception:
             conn.terminate()
             self._lost.set()
 
@@ -119,11 +109,8 @@ class DedicatedSession:
 
     async def ready(self) -> None:
         """Wait a limited time for a connection. Raises Unavailable: no lock can be taken."""
-        try:
-            async with asyncio.timeout(self._bounds.acquire):
-                await self.connected()
-        except TimeoutError:
-            raise Unavailable(UNAVAILABLE, retry_after(2)) from None
+        if not await wait_for_event(self._made, self._bounds.acquire):
+            raise Unavailable(UNAVAILABLE, retry_after(2))
 
     @asynccontextmanager
     async def lock_submission(self, company_id: int, submission_id: int) -> AsyncIterator[bool]:

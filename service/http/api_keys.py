@@ -3,7 +3,6 @@
 The database stores only the SHA-256 of the secret.
 """
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -20,6 +19,7 @@ from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import Unauthorized, describe_error
+from service.loops import Loop
 
 REQUIRED = "API key is required"
 WRONG = "Invalid API key"
@@ -39,6 +39,7 @@ _NO_DIGEST = bytes(32)
 #: without noticing it still revokes a key within a second.
 CACHE_SECONDS = 0.5
 MAX_CACHED = 10_000
+RECORD_SECONDS = 60  # between two writes of last_used_at
 #: Time before the expiry of a key from which its use is logged as a warning, once a day.
 WARN_SECONDS = 14 * 86400
 DAY_SECONDS = 86400
@@ -134,10 +135,14 @@ def contains_key(text: str) -> bool:
     return _KEY_START.search(text) is not None
 
 
-class KeyRing:
-    """Looks up the owners of keys, with a short cache that notifications invalidate."""
+class KeyRing(Loop):
+    """Looks up the owners of keys, with a short cache that notifications invalidate.
+
+    In the background it records when keys were last used.
+    """
 
     def __init__(self, database: Database, kind: KeyKind = COMPANY) -> None:
+        super().__init__("keys", RECORD_SECONDS)
         self._kind = kind
         self._database = database
         self._cached: dict[str, _CachedKey] = {}
@@ -172,7 +177,7 @@ class KeyRing:
         self._invalidations += 1
         self._cached.clear()
 
-    async def record_use(self) -> None:
+    async def work(self) -> None:
         """Write last_used_at of the keys used since the last call.
 
         Keys that cannot be written because of a transient error are written by the next call.
@@ -185,11 +190,9 @@ class KeyRing:
         except TRANSIENT_DB_ERRORS as error:
             log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
 
-    async def record_use_forever(self) -> None:
-        """Call record_use every minute."""
-        while True:
-            await asyncio.sleep(60)
-            await self.record_use()
+    async def close(self) -> None:
+        """Write the use of keys since the last round."""
+        await self.work()
 
     async def _look_up(self, key_id: str) -> _CachedKey | None:
         cached, now = self._cached.get(key_id), time.monotonic()

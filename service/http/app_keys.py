@@ -12,9 +12,10 @@ from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.transactions import Database
 from service.http.api_keys import KeyRing
-from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
+from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.watchdog import EventLoopMonitor, Watchdog
+from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.watchdog import Watchdog
 
 #: Values of the application, set in service/app.py.
 CONFIG = web.AppKey("config", Config)
@@ -25,6 +26,9 @@ INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", KeyRing)
 LIMITER = web.AppKey("limiter", RateLimiter)
 WRONG_KEY_LIMITER = web.AppKey("wrong_key_limiter", RateLimiter)
 INTEGRATION_QUOTA = web.AppKey("integration_quota", IntegrationQuota)
+COMPANY_EXPORTS = web.AppKey("company_exports", ConcurrencyLimiter)  # by company and path
+EXPORTS = web.AppKey("exports", ConcurrencyLimiter)
+COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed pages, by company
 UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
 EVENT_LOOP_MONITOR = web.AppKey("event_loop_monitor", EventLoopMonitor)

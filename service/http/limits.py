@@ -1,17 +1,30 @@
-"""Limits of requests: rates per name and per integration key, and memory for request bodies."""
+"""Limits of requests.
 
+- A RateLimiter limits requests per minute in one process, an IntegrationQuota over all processes.
+- A ConcurrencyLimiter limits what runs at once in one process.
+- The UploadBudget limits the memory for request bodies in one process.
+
+docs/operations.md#limits lists all limits of the service.
+"""
+
+import asyncio
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.errors import Unavailable, retry_after
+from service.errors import ApiError, Unavailable, retry_after
 
 MAX_BUCKETS = 100_000  # of one RateLimiter
+RETRY_SECONDS = 5  # for a client that a ConcurrencyLimiter has rejected
+MAX_EXPORTS = 16  # running in one process; between two batches an export holds text, no connection
+MAX_PARTS = 4  # of streamed pages in memory, per company and process
+PART_SECONDS = 60  # for which a part may wait for memory
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 
 #: Bytes that the UploadBudget has reserved for the body of a request.
@@ -71,6 +84,44 @@ class IntegrationQuota:
             "X-RateLimit-Remaining": str(remaining),
             "X-RateLimit-Reset": str(reset),
         }
+
+
+class ConcurrencyLimiter:
+    """Limits how many blocks with the same name run at once in this process.
+
+    A block waits `patience` seconds for its turn, then `error` is raised with `message`.
+    """
+
+    def __init__(self, most: int, error: type[ApiError], message: str, patience: float = 0) -> None:
+        self._most = most
+        self._error = error
+        self._message = message
+        self._patience = patience
+        self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
+        self._blocks: Counter[Hashable] = Counter()  # running or waiting
+
+    @asynccontextmanager
+    async def one(self, name: Hashable = None) -> AsyncIterator[None]:
+        """Count the block. Raises the error of the limiter."""
+        semaphore = self._semaphores.setdefault(name, asyncio.Semaphore(self._most))
+        self._blocks[name] += 1
+        try:
+            await self._acquire(semaphore)
+            try:
+                yield
+            finally:
+                semaphore.release()
+        finally:
+            self._blocks[name] -= 1
+            if not self._blocks[name]:
+                del self._blocks[name], self._semaphores[name]
+
+    async def _acquire(self, semaphore: asyncio.Semaphore) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await semaphore.acquire()
+        except TimeoutError:
+            raise self._error(self._message, retry_after(RETRY_SECONDS)) from None
 
 
 class UploadBudget:

@@ -3,13 +3,9 @@
 It repairs nothing. Findings are in /readyz and /metrics, and in the log once per look.
 """
 
-import asyncio
 import logging
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +16,7 @@ from service.config import Config
 from service.db.connections import connect
 from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
 from service.errors import describe_error
+from service.loops import Loop
 from service.monitoring.conditions import (
     Condition,
     WatchRow,
@@ -28,17 +25,18 @@ from service.monitoring.conditions import (
     read_rows,
     sort_by_age,
 )
+from service.monitoring.event_loop import BLOCKED_SECONDS
 
-BLOCKED_SECONDS = 2.0  # The timeout of a usual readiness probe.
 STALE_LOOKS = 3  # Looks that may fail before the watchdog itself is overdue.
 
 log = logging.getLogger(__name__)
 
 
-class Watchdog:
+class Watchdog(Loop):
     """Reads the counts every `config.watchdog`. `rows` are the last ones, None before the first."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__("watchdog", config.watchdog.total_seconds())
         self._config = config
         self._conn: asyncpg.Connection | None = None
         self._seen_at = time.monotonic()
@@ -76,17 +74,12 @@ class Watchdog:
                 log.warning("condition=%s %s %s", condition.kind, condition.what, condition.action)
         self._logged = {condition.kind for condition in current}
 
-    async def run(self) -> None:
-        """Look at regular intervals until cancelled."""
-        try:
-            while True:
-                await self._look()
-                for name, (n, age) in self.overdue.items():
-                    log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", name, n, age)
-                self._log_conditions()
-                await asyncio.sleep(self._config.watchdog.total_seconds())
-        finally:
-            await self._close()
+    async def work(self) -> None:
+        """Read the counts, and log overdue work and new conditions."""
+        await self._look()
+        for name, (n, age) in self.overdue.items():
+            log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", name, n, age)
+        self._log_conditions()
 
     async def _look(self) -> None:
         config = self._config
@@ -100,9 +93,10 @@ class Watchdog:
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
-            await self._close()
+            await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Close the connection."""
         if self._conn:
             with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=1)
@@ -142,107 +136,3 @@ class Watchdog:
             "oldest": min(oldest).isoformat(timespec="milliseconds") if oldest else None,
             "conditions": [condition.as_json() for condition in self.conditions],
         }
-
-
-#: The labels of a sample, and its value.
-Sample = tuple[Mapping[str, str | int], float]
-
-
-class EventLoopMonitor(threading.Thread):
-    """Logs where the event loop is blocked, from a thread, because no task of the loop can."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = BLOCKED_SECONDS) -> None:
-        """Prepare a monitor that reports a block of more than `seconds`."""
-        super().__init__(name="event loop monitor", daemon=True)
-        self.longest = 0.0  # The longest block in seconds.
-        self._loop = loop
-        self._seconds = seconds
-        self._beat = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.get_ident()  # The loop's thread.
-        self._next: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Start the monitor. The caller runs in the loop."""
-        self._pulse()
-        self.start()
-
-    def end(self) -> None:
-        """Stop the monitor."""
-        self._ended.set()
-        if self._next:
-            self._next.cancel()
-
-    def _pulse(self) -> None:
-        now = time.monotonic()
-        self.longest = max(self.longest, now - self._beat - self._seconds / 4)
-        self._beat = now
-        self._next = self._loop.call_later(self._seconds / 4, self._pulse)
-
-    def run(self) -> None:
-        """Compare the time of the last pulse with the clock, and log each block once."""
-        reported = None
-        while not self._ended.wait(self._seconds / 4):
-            beat = self._beat
-            if time.monotonic() - beat > self._seconds and beat != reported:
-                reported = beat
-                log.warning(
-                    "The event loop has been blocked for %.1f s:\n%s",
-                    time.monotonic() - beat,
-                    self._stack(),
-                )
-
-    def _stack(self) -> str:
-        return "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=12))
-
-
-#: metric -> its help text
-HELP = {
-    "einvoice_submissions": "Submissions that wait, by state.",
-    "einvoice_submissions_due_seconds": "Seconds since the oldest of them became due.",
-    "einvoice_overdue": "Overdue work, by kind.",
-    "einvoice_overdue_seconds": "Age of the oldest overdue work in seconds, by kind.",
-    "einvoice_attention": "Items that need a person, by kind.",
-    "einvoice_attention_seconds": "Age of the oldest item that needs a person in seconds, by kind.",
-    "einvoice_watchdog_age_seconds": "Seconds since the watchdog last read the database.",
-    "einvoice_loop_blocked_seconds": "Longest time for which the event loop was blocked.",
-    "einvoice_requests_total": "Requests answered by this process, by method, route and status.",
-}
-
-
-def metrics_text(
-    watchdog: Watchdog,
-    monitor: EventLoopMonitor,
-    counts: Mapping[tuple[str, str, int], int],
-) -> str:
-    """Return /metrics in the text format of Prometheus.
-
-    `counts` is {(method, route, status): requests}.
-    """
-    states, attention = watchdog.of("state"), watchdog.of("attention")
-    overdue = watchdog.overdue.items()
-    samples: dict[str, list[Sample]] = {
-        "einvoice_submissions": [({"state": row.kind}, row.n) for row in states],
-        "einvoice_submissions_due_seconds": [
-            ({"state": row.kind}, max(0, row.age)) for row in states
-        ],
-        "einvoice_overdue": [({"kind": kind}, n) for kind, (n, _) in overdue],
-        "einvoice_overdue_seconds": [({"kind": kind}, age) for kind, (_, age) in overdue],
-        "einvoice_attention": [({"kind": row.kind}, row.n) for row in attention],
-        "einvoice_attention_seconds": [({"kind": row.kind}, row.age) for row in attention],
-        "einvoice_watchdog_age_seconds": [({}, watchdog.age)],
-        "einvoice_loop_blocked_seconds": [({}, monitor.longest)],
-        "einvoice_requests_total": [
-            ({"method": method, "route": route, "status": status}, n)
-            for (method, route, status), n in sorted(counts.items())
-        ],
-    }
-    return "".join(line for name, values in samples.items() for line in _write_metric(name, values))
-
-
-def _write_metric(name: str, samples: Iterable[Sample]) -> Iterator[str]:
-    kind = "counter" if name.endswith("_total") else "gauge"
-    yield f"# HELP {name} {HELP[name]}\n# TYPE {name} {kind}\n"
-    for labels, value in samples:
-        named = ",".join(f'{label}="{text}"' for label, text in labels.items())
-        yield f"{name}{{{named}}} {value}\n" if named else f"{name} {value}\n"

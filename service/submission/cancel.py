@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,21 +18,12 @@ from service.db.statements import sql
 from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http.requests import or_not_found
+from service.loops import wait_for_event
 from service.portal.errors import NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.responses import UNKNOWN
-from service.submission import cancellation as machine
+from service.submission import cancellation as rules
 from service.submission import store
-from service.submission.cancellation import (
-    CancellationState,
-    Command,
-    End,
-    Event,
-    Note,
-    Put,
-    Read,
-    Wait,
-    step,
-)
+from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import SubmissionContext
 from service.submission.document_kinds import DocumentKind
 from service.submission.types import Change
@@ -92,7 +82,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     until = time.monotonic() + context.config.submit_wait.total_seconds()
     while (begun := await _begin(context, company_id, order)) is None:
         await _join(context, company_id, order.kind.ids(order.record_id), until)
-    task = context.spawn(_run(context, *begun, machine.Begun()))
+    task = context.spawn(_run(context, *begun))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
         raise _unknown()
@@ -154,97 +144,95 @@ async def _join(
             if latest["cancelling_until"]:
                 break
             return
-        with (
-            context.waiters.waiting(company_id, latest["submission_id"]) as moved,
-            suppress(TimeoutError),
-        ):
-            async with asyncio.timeout(min(left, RECHECK.total_seconds())):
-                await moved.wait()
+        with context.waiters.waiting(company_id, latest["submission_id"]) as moved:
+            await wait_for_event(moved, min(left, RECHECK.total_seconds()))
     raise _unknown()
-
-
-async def _run(
-    context: SubmissionContext,
-    cancellation: Cancellation,
-    state: CancellationState,
-    event: Event,
-) -> ApiError | None:
-    """Carry out commands until the result is stored. Return None, or the error for the caller."""
-    async with context.database.reading(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, **cancellation.key)
-    while True:
-        state, command = step(state, event, context.config)
-        match command:
-            case Put():
-                event = await _send(context, cancellation, doc)
-            case Read():
-                event = await _read(context, doc, command)
-            case _:
-                return await _write(context, cancellation, state, command)
 
 
 async def resume(context: SubmissionContext, cancellation: Cancellation) -> None:
     """Continue a cancellation whose outcome is unclear or whose sender stored no result in time."""
+    await _run(context, cancellation, None)
+
+
+async def _run(
+    context: SubmissionContext, cancellation: Cancellation, new: CancellationState | None
+) -> ApiError | None:
+    """Resolve a cancellation and store the result. Return None, or the error for the caller.
+
+    `new` is the state of a cancellation whose request this process sends. Without it, a stored one
+    is resumed, and nothing is sent.
+    """
     async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
-    state = CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
-    await _run(context, cancellation, state, machine.Resumed())
+    requests = _Requests(context, cancellation, doc)
+    state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
+    state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
+    return await _write(context, cancellation, state, result)
 
 
-async def _send(
-    context: SubmissionContext, cancellation: Cancellation, doc: Mapping[str, Any]
-) -> Event:
-    async def check_claim() -> None:
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The requests to the portal about the document of a cancellation."""
+
+    context: SubmissionContext
+    cancellation: Cancellation
+    doc: Mapping[str, Any]
+
+    async def cancel(self) -> rules.Done | rules.NotSent | rules.Refused | rules.Unclear:
+        """Send the request, unless the claim has expired."""
+        doc = self.doc
+        failpoints.reach("before_cancel_sent")
+        answer = rules.Done()
+        try:
+            await self.context.portal.cancel(
+                doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=self._check_claim
+            )
+        except PortalError as error:
+            await self.context.apply_throttle(error, "cancel")
+            answer = _classify(error)
+        failpoints.reach("after_cancel_answer")
+        return answer
+
+    async def _check_claim(self) -> None:
         """Raise NotSent if another process may have claimed the cancellation."""
-        if time.monotonic() > cancellation.send_until:
+        if time.monotonic() > self.cancellation.send_until:
             raise NotSent(TOO_LATE)
 
-    failpoints.reach("before_cancel_sent")
-    try:
-        await context.portal.cancel(
-            doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=check_claim
-        )
-        event = machine.Done()
-    except PortalError as error:
-        await context.apply_throttle(error, "cancel")
-        event = _classify(error)
-    failpoints.reach("after_cancel_answer")
-    return event
+    async def read(self) -> rules.Shown | rules.NotShown:
+        """Read the state of the document."""
+        try:
+            listed = await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
+        except PortalError as error:
+            await self.context.apply_throttle(error, "details")
+            if isinstance(error, Throttled):
+                return rules.NotShown(error.retry_after)
+            return rules.NotShown()
+        if listed.status == UNKNOWN:
+            return rules.NotShown()
+        return rules.Shown(listed.status, listed.cancelled_at, listed.reason)
 
 
-def _classify(error: PortalError) -> Event:
-    """Return the event of a failed request. A refusal without a code may come from a gateway."""
+def _classify(error: PortalError) -> rules.NotSent | rules.Refused | rules.Unclear:
+    """Return the kind of a failed request. A refusal without a code may come from a gateway."""
     if isinstance(error, Refused) and error.code:
-        return machine.Refused(error.code)
-    return machine.Unclear() if isinstance(error, Refused | Unclear) else machine.NotSent()
-
-
-async def _read(context: SubmissionContext, doc: Mapping[str, Any], command: Read) -> Event:
-    try:
-        listed = await context.portal.details(doc["tin"], doc["uuid"])
-    except PortalError as error:
-        await context.apply_throttle(error, "details")
-        if isinstance(error, Throttled):
-            return machine.NotShown(error.retry_after)
-        return machine.NotShown()
-    if listed.status == UNKNOWN:
-        return machine.NotShown()
-    return machine.Shown(listed.status, listed.cancelled_at, command.code, listed.reason)
+        return rules.Refused(error.code)
+    return rules.Unclear() if isinstance(error, Refused | Unclear) else rules.NotSent()
 
 
 async def _write(
     context: SubmissionContext,
     cancellation: Cancellation,
     state: CancellationState,
-    command: Command,
+    result: Note | Wait | End,
 ) -> ApiError | None:
     """Store the result of a request or of a read. Return None, or the error for the caller."""
     async with context.database.company(cancellation.company_id) as conn:
-        match command:
+        match result:
             case Note():
-                return await _note(conn, cancellation, command)
+                await _note(conn, cancellation, result)
+                return None
             case Wait():
-                await _wait(conn, cancellation, state, command.delay)
+                await _wait(conn, cancellation, state, result.delay)
                 return _unknown()
             case End(code):
                 ended = await sql.cancellation_end(
@@ -254,16 +242,15 @@ async def _write(
                     is_unclear=state.may_have_arrived,
                 )
                 return _by_authority(code) if ended else _unknown()
-    return None
 
 
-async def _note(conn: Connection, cancellation: Cancellation, command: Note) -> None:
+async def _note(conn: Connection, cancellation: Cancellation, result: Note) -> None:
     company = cancellation.company_id
     # Read again: the document may have moved to another submission.
     doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
     await store.lock_subjects(conn, company, doc["submission_id"])
     change = Change(
-        cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason
+        cancellation.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason
     )
     await store.apply_changes(conn, company, [change])
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])

@@ -1,6 +1,6 @@
-"""The state machine of a cancellation: `step(state, event, times) -> (state, command)`.
+"""The rules of a cancellation. The caller provides the requests to the portal.
 
-No I/O and no clock. The intent is committed before the request is sent. Only a response that
+The intent is committed before the request is sent. Only a response that
 confirms the cancellation counts as success: a repeated request may be refused because the first one
 was processed, so otherwise the state of the document decides. A request without a trustworthy
 response may be processed late. Until its settling time is over, the state is read repeatedly with
@@ -53,17 +53,7 @@ class CancellationState:
         return self.sent_by is None or self.now >= self.sent_by + times.portal_settle
 
 
-# Events
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The intent was committed, and this process sends the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """A read of the state is due, or the sending process stored no result in time."""
+# Responses to the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +78,15 @@ class Unclear:
     """The request has no trustworthy response: it may be processed now or later."""
 
 
+# States of the document
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The portal's state of the document, and the code of the preceding refusal."""
+    """The portal's state of the document."""
 
     status: str
     cancelled_at: datetime | None = None
-    code: str | None = None
     reason: str | None = None
 
 
@@ -105,22 +97,15 @@ class NotShown:
     wait: timedelta = timedelta(0)
 
 
-Event = Begun | Resumed | Done | NotSent | Refused | Unclear | Shown | NotShown
+class Requests(Protocol):
+    """The requests to the portal about one document."""
+
+    async def cancel(self) -> Done | NotSent | Refused | Unclear: ...
+
+    async def read(self) -> Shown | NotShown: ...
 
 
-# Commands
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Send the request. The event is Done, NotSent, Refused or Unclear."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read the state of the document. The event is Shown or NotShown."""
-
-    code: str | None = None
+# Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,30 +130,32 @@ class End:
     code: str | None = None
 
 
-Command = Put | Read | Note | Wait | End
+async def resolve(
+    state: CancellationState, requests: Requests, times: Times, is_new: bool
+) -> tuple[CancellationState, Note | Wait | End]:
+    """Send the request of a new cancellation, and read the state of the document if necessary.
 
-
-def step(state: CancellationState, event: Event, times: Times) -> tuple[CancellationState, Command]:
-    """Return the state after an event, and the next command."""
-    match event:
-        case Begun():
-            return state, Put()
-        case Resumed():
-            return state, Read()
-        case Done():
-            return state, Note()
-        case NotSent() if state.sent_by is None:
-            return state, End()
-        case NotSent():
-            return state, Read()
-        case Refused(code):
-            return state, Read(code)
-        case Unclear():
-            return replace(state, is_unclear=True, looks=0), Read()
-        case Shown("Cancelled"):
-            return state, Note(event.cancelled_at, event.reason)
+    Return the state after that, and the result to store. A cancellation that is not new is only
+    read: its request may have been sent.
+    """
+    code = None
+    if is_new:
+        match await requests.cancel():
+            case Done():
+                return state, Note()
+            case NotSent() if state.sent_by is None:
+                return state, End()
+            case NotSent():
+                pass  # an earlier request may be processed
+            case Refused(code):
+                pass  # possibly because an earlier request was processed
+            case Unclear():
+                state = replace(state, is_unclear=True, looks=0)
+    match await requests.read():
+        case Shown("Cancelled", at, reason):
+            return state, Note(at, reason)
         case Shown(status) if status in states.FINAL or state.is_settled(times):
-            return state, End(event.code)
+            return state, End(code)
         case Shown():
             return state, Wait(_next_look(state, times))
         case NotShown(wait):

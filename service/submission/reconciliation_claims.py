@@ -13,6 +13,7 @@ from datetime import timedelta
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error
+from service.loops import running
 from service.portal.errors import PortalError
 from service.submission import store
 from service.submission.context import Claim, SubmissionContext
@@ -135,15 +136,13 @@ async def hold_claims(
         yield None
         return
     claims = ReconciliationClaims(context, company_id, fence)
-    renewal = asyncio.create_task(claims.renew_forever())
     try:
-        yield claims
+        async with running(claims.renew_forever()):
+            yield claims
     except Exception:
         claims.rest = max(claims.rest, context.config.portal_retry)
         raise
     finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)
         with suppress(*TRANSIENT_DB_ERRORS):  # otherwise it ends with its lease
             async with context.database.company(company_id) as conn:
                 await sql.reconciliation_end(

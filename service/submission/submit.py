@@ -9,7 +9,6 @@ import hashlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,6 +24,7 @@ from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest
 from service.http.requests import or_not_found
+from service.loops import wait_for_event
 from service.offload import offload
 from service.submission import checks, eligibility
 from service.submission.context import Claim, SubmissionContext
@@ -333,9 +333,7 @@ async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int 
             if row["document_id"] != document_id or row["state"] in ANSWERED or left <= 0:
                 return row
             if row["id"] == submission_id:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, RECHECK.total_seconds())):
-                        await moved.wait()
+                await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
 async def _get_submission(

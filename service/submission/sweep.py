@@ -5,10 +5,8 @@ that the portal processed long after they seemed not received. While a company's
 only a sweep without unaccounted documents ends the hold.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +15,7 @@ from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
-from service.errors import describe_error, format_traceback
+from service.loops import Loop
 from service.portal.errors import PortalError
 from service.portal.responses import Document, Listing, OddRow
 from service.submission import sweep_rules
@@ -274,33 +272,21 @@ async def record_database_identity(database: Database) -> None:
             )
 
 
-class Sweeper:
-    """Sweeps companies as they become due. Any number of processes share this by claims."""
+class Sweeper(Loop):
+    """Sweeps companies as they become due. Any number of processes share this by claims.
+
+    It is woken when PostgreSQL was unavailable and may be another database now.
+    """
 
     def __init__(self, context: SubmissionContext) -> None:
+        pause = min(LONGEST_SLEEP, context.config.sweep.total_seconds() / 4)
+        super().__init__("sweep", pause, TRANSIENT_DB_ERRORS)
         self._context = context
-        #: Set when PostgreSQL was unavailable and may be another database now.
-        self.woken = asyncio.Event()
 
-    async def run(self) -> None:
-        """Run until cancelled. An interrupted sweep is repeated by the next claim."""
-        while True:
-            self.woken.clear()
-            try:
-                await record_database_identity(self._context.database)
-                if await self._sweep_next():
-                    continue
-            except TRANSIENT_DB_ERRORS as error:
-                log.warning("sweep: %s", describe_error(error))
-            except Exception as error:
-                log.error("sweep: failed\n%s", format_traceback(error))
-            await self._sleep()
-
-    async def _sleep(self) -> None:
-        seconds = min(LONGEST_SLEEP, self._context.config.sweep.total_seconds() / 4)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.woken.wait()
+    async def work(self) -> float | None:
+        """Sweep the next due company. If it is interrupted, the next claim repeats it."""
+        await record_database_identity(self._context.database)
+        return 0 if await self._sweep_next() else None
 
     async def _sweep_next(self) -> bool:
         """Sweep the next due company, and return whether there was one.

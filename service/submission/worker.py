@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error, format_traceback
+from service.loops import Loop
 from service.submission import cancel, poll, reconcile, send, store
 from service.submission.context import Claim, SubmissionContext
 
@@ -22,6 +21,7 @@ QUEUES: dict[str, tuple[int, tuple[str, ...]]] = {
     "looks": (8, ("Sending", "Uncertain", "Accepted")),
     "cancellations": (4, ()),
 }
+ERROR_PAUSE = 0.5  # seconds after a round that failed
 LONGEST_SLEEP = 5.0  # seconds; notifications can be lost
 SHORTEST_SLEEP = 0.02  # seconds; due work may be claimed by another process
 SUSPECT_SLEEP = 0.5  # seconds, while a suspect is handled: due suspects wait for it
@@ -42,43 +42,27 @@ FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
 NEEDS = {"Queued": "submit", "Uncertain": "search", "Accepted": "submission"}
 
 
-class Worker:
+class Worker(Loop):
     """Claims and handles work until it is stopped.
 
     An error is logged, and its work is claimed again when the lease expires.
     """
 
     def __init__(self, context: SubmissionContext) -> None:
+        super().__init__("worker", ERROR_PAUSE, TRANSIENT_DB_ERRORS, context.due)
         self._context = context
         self._busy: dict[str, set[asyncio.Task[None]]] = {queue: set() for queue in QUEUES}
         self._suspects: set[asyncio.Task[None]] = set()
-        self._stopping = False
-        self.beat = time.monotonic()  # latest iteration, at most LONGEST_SLEEP ago
-        self._idle = asyncio.Event()  # set when it has stopped claiming
 
-    async def run(self) -> None:
-        try:
-            await self._run()
-        finally:
-            self._idle.set()
-
-    async def _run(self) -> None:
-        while not self._stopping:
-            self._context.due.clear()
-            self.beat = time.monotonic()
-            try:
-                await self._claim()
-                await self._sleep()
-            except TRANSIENT_DB_ERRORS as error:
-                log.warning("worker: %s", describe_error(error))
-                await asyncio.sleep(0.5)
+    async def work(self) -> float:
+        """Start due work, and return the seconds until more is due. A notification comes earlier."""
+        await self._claim()
+        return await self._seconds_until_due()
 
     async def stop(self) -> None:
         """Stop claiming and wait for running work."""
-        self._stopping = True
         self._context.stopping.set()
-        self._context.due.set()
-        await self._idle.wait()
+        await super().stop()
         await self._context.finish(STOP_SECONDS)
 
     async def _claim(self) -> None:
@@ -163,15 +147,12 @@ class Worker:
                 describe_error(error),
             )
 
-    async def _sleep(self) -> None:
-        """Wait for a notification, the next due work, or the end of a pause of the portal."""
+    async def _seconds_until_due(self) -> float:
+        """Return the seconds until more work is due or a pause of the portal ends."""
         seconds = min(LONGEST_SLEEP, self._context.held_for(NEEDS.values()))
         capacities = [self._capacity(queue) for queue in QUEUES]
         states = [state for most, states in capacities if most > 0 for state in states]
         async with self._context.database.across() as conn:
             due = await sql.submission_next_due(conn, states=states)
         shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP
-        seconds = seconds if due is None else min(seconds, max(shortest, due.total_seconds()))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._context.due.wait()
+        return seconds if due is None else min(seconds, max(shortest, due.total_seconds()))

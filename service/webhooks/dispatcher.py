@@ -29,6 +29,7 @@ from service.db.encryption import WEBHOOK_SECRET, DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import describe_error, format_traceback
+from service.loops import Loop
 from service.webhooks import signature, url_policy
 from service.webhooks.resolver import Resolver, company_of_attempt
 
@@ -114,42 +115,34 @@ def _public_socket(found: aiohttp.AddrInfoType) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-class WebhookDispatcher:
+class WebhookDispatcher(Loop):
     """Delivers until it is stopped. Unfinished deliveries are claimed again from the database."""
 
     def __init__(
         self, config: Config, database: Database, session: aiohttp.ClientSession, vault: Vault
     ) -> None:
+        super().__init__("webhooks", POLL_SECONDS, TRANSIENT_DB_ERRORS)
         self._config = config
         self._database = database
         self._session = session
         self._vault = vault
         self._tasks: dict[asyncio.Task[None], Mapping[str, Any]] = {}  # attempt -> claim
-        self._wake = asyncio.Event()
-        self._stopping = False
-
-    async def run(self) -> None:
-        while not self._stopping:
-            self._wake.clear()
-            try:
-                await self._claim()
-            except TRANSIENT_DB_ERRORS as error:
-                log.warning("webhooks: %s", describe_error(error))
-            await self._sleep()
 
     async def stop(self) -> None:
         """Stop claiming and wait for the running attempts."""
-        self._stopping = True
-        self._wake.set()
+        await super().stop()
         if self._tasks:
             await asyncio.wait(
                 self._tasks, timeout=self._config.webhook_timeout.total_seconds() + 1
             )
 
-    async def _claim(self) -> None:
+    async def work(self) -> float | None:
+        """Create and start deliveries. The end of an attempt, which may make another due, wakes it.
+
+        Return 0 if there may be more to create.
+        """
         async with self._database.across() as conn:
-            if await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE):
-                self._wake.set()  # there may be more
+            more = await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE)
             if len(self._tasks) < AT_ONCE:
                 under_way = self._tasks.values()
                 claims = await sql.webhook_delivery_claim(
@@ -164,16 +157,11 @@ class WebhookDispatcher:
                     task = asyncio.create_task(self._deliver(claim))
                     self._tasks[task] = claim
                     task.add_done_callback(self._done)
+        return 0 if more else None
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        self._wake.set()
-
-    async def _sleep(self) -> None:
-        """Wait until an attempt has ended, which may make another delivery due, or POLL_SECONDS."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_SECONDS):
-                await self._wake.wait()
+        self.woken.set()
 
     async def _deliver(self, claim: Mapping[str, Any]) -> None:
         company_of_attempt.set(claim["company_id"])
