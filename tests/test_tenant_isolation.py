@@ -321,7 +321,7 @@ async def without_policies(owner: asyncpg.Connection) -> None:
 class Tenant:
     """A company and an account: a client, the ids of their records by place, keyed requests."""
 
-    api: Any
+    api: Client
     company: int
     account: int
     ids: dict[str, Any]
