@@ -55,7 +55,7 @@ class Worker(Loop):
         self._suspects: set[asyncio.Task[None]] = set()
 
     async def work(self) -> float:
-        """Start due work, and return the seconds until more is due. A notification comes earlier."""
+        """Start due work, and return the seconds until more is due, without notifications."""
         await self._claim()
         return await self._seconds_until_due()
 
