@@ -59,15 +59,19 @@ class PostgresServer:
         )
 
     async def start(self) -> None:
-        """Start the server and wait until it accepts a connection. Raises TimeoutError.
+        """Start the server and wait until it accepts a connection. Raises RuntimeError.
 
-        It is started again if it ended because a client has the port for a moment.
+        A start is repeated if it failed, because a client may have the port for a moment.
         """
-        async with patience(START_SECONDS):
-            while not await self._is_ready():
-                if self._process is None or self._process.poll() is not None:
-                    self._launch()
-                await asyncio.sleep(POLL_SECONDS)
+        try:
+            async with patience(START_SECONDS):
+                while not await self._is_ready():
+                    if self._process is None or self._process.poll() is not None:
+                        self._launch()
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            log = (self._home / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"PostgreSQL did not start:\n{log[-2000:]}") from None
 
     def _launch(self) -> None:
         cluster = self._cluster
