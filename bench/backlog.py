@@ -22,8 +22,7 @@ from dataclasses import replace
 import aiohttp
 import asyncpg
 from batches import create_ready_invoices
-from harness import (
-    ROOT,
+from benchmark import (
     Service,
     print_table,
     read_memory,
@@ -31,9 +30,6 @@ from harness import (
     start_service,
     summary_of,
 )
-
-sys.path.insert(0, str(ROOT / "tests"))
-
 from network import Network
 
 from service.documents.ubl import document
@@ -84,12 +80,13 @@ async def main(options: argparse.Namespace) -> None:
             f"{options.documents:,} responses are lost; starting {options.processes} processes",
             flush=True,
         )
-        await _set_rate_scale(service, options.scale)
+        await service.portal.settings(rate_scale=options.scale)
         before = await _count_requests(service)
         began, pids = time.perf_counter(), []
         async with _add_delay(service, options) as distant:
             for _ in range(options.processes):
-                pids.append(await stack.enter_async_context(distant.start_worker()))
+                process = await stack.enter_async_context(distant.make_another())
+                pids.append(process.pid)
             most, states = await _wait_until_resolved(owner)
             seconds = time.perf_counter() - began
             peak = max(read_memory(pid)[1] or 0 for pid in pids)
@@ -118,7 +115,7 @@ async def _send(service: Service, owner: asyncpg.Connection, documents: int) -> 
     print(f"Sending {documents:,} invoices …", flush=True)
     async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
         await create_ready_invoices(http, service, documents)
-    async with service.start_worker(), asyncio.timeout(TIMEOUT_SECONDS):
+    async with service.make_another(), asyncio.timeout(TIMEOUT_SECONDS):
         while (await owner.fetchval(COUNT_SENT) or 0) < documents:
             await asyncio.sleep(0.5)
 
@@ -162,22 +159,9 @@ async def _add_delay(service: Service, options: argparse.Namespace) -> AsyncIter
     yield replace(service, environment={**service.environment, **variables})
 
 
-async def _set_rate_scale(service: Service, scale: float) -> None:
-    """Enable the rate limits of the sandbox."""
-    async with (
-        aiohttp.ClientSession(service.config.portal_api_base) as http,
-        http.post("/_sandbox/settings", json={"rate_scale": scale}) as response,
-    ):
-        assert response.status == 200, await response.text()
-
-
 async def _count_requests(service: Service) -> dict[str, int]:
     """Return the requests of the sandbox by operation, and the responses 429."""
-    async with (
-        aiohttp.ClientSession(service.config.portal_api_base) as http,
-        http.get("/_sandbox/calls") as response,
-    ):
-        counts = await response.json()
+    counts = await service.portal.calls()
     refused = sum(answers.get("429", 0) for answers in counts["answers"].values())
     return {**counts["calls"], "response 429": refused}
 

@@ -15,7 +15,7 @@ import time
 from contextlib import AsyncExitStack
 
 import aiohttp
-from harness import Service, print_table, run, start_service, summary_of
+from benchmark import Service, print_table, run, start_service, summary_of
 from requests import create_requests
 
 CONNECTIONS = 16
@@ -42,13 +42,11 @@ async def main(options: argparse.Namespace) -> None:
         await create_ready_invoices(http, service, options.invoices)
         began = time.perf_counter()
         for _ in range(2):
-            await stack.enter_async_context(service.start_worker())
+            await stack.enter_async_context(service.make_another())
         async with asyncio.timeout(TIMEOUT_SECONDS):
             times = await _wait_until_valid(http, service, options.invoices, began)
-        async with http.get(f"{service.config.portal_api_base}/_sandbox/calls") as response:
-            calls = await response.json()
-        async with http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response:
-            numbers = [entry["number"] for entry in (await response.json())["documents"]]
+        calls = await service.portal.calls()
+        numbers = [entry["number"] for entry in await service.portal.ledger()]
     submits = calls["calls"]["submit"]
     rows = [
         ("submit requests", submits),

@@ -21,9 +21,9 @@ from typing import Any
 
 import aiohttp
 import asyncpg
-from harness import Service, print_table, read_memory, run, start_service, summary_of
+from benchmark import Service, print_table, read_memory, run, start_service, summary_of
+from harness.postgres_server import PostgresServer
 from requests import create_requests
-from restarts import Server
 
 FREE_BYTES = 1_500_000  # left to PostgreSQL when the file is written
 MAX_DISK_BYTES = 10**9  # size of a file system that may be filled
@@ -37,17 +37,15 @@ async def main(directory: Path) -> None:
     if shutil.disk_usage(directory).total > MAX_DISK_BYTES:
         sys.exit(f"{directory} is on a large file system: mount a small one there.")
     home = directory / "postgres"
-    home.mkdir()
-    server = Server(home)
-    await server.create()
-    await server.start()
     try:
-        async with start_service(
-            sandbox=True, server=server.url, variables={"LOG_LEVEL": "WARNING"}
-        ) as service:
+        async with (
+            PostgresServer(home) as server,
+            start_service(
+                sandbox=True, server=server.url, variables={"LOG_LEVEL": "WARNING"}
+            ) as service,
+        ):
             results = await _fill_disk(service, directory / "filler")
     finally:
-        await server.stop()
         shutil.rmtree(home)
     print_table("A full disk", ("", ""), list(results.items()))
     wrong = {
@@ -98,7 +96,7 @@ async def _fill_disk(service: Service, filler: Path) -> dict[str, Any]:
             path = f"/api/invoices/{acknowledged[0]}/submit-to-portal"
             async with http.post(path, json={}) as response:
                 submit = response.status
-            sent = len(await read_ledger(service))
+            sent = len(await service.portal.ledger())
         finally:
             filler.unlink()
         after = Counter([await write() for _ in range(REFUSALS)])
@@ -113,15 +111,6 @@ async def _fill_disk(service: Service, filler: Path) -> dict[str, Any]:
         "of them lost": await count_lost(service, acknowledged),
         "peak memory of the service, MB": read_memory(service.pid)[1] or "unknown",
     }
-
-
-async def read_ledger(service: Service) -> list[dict[str, Any]]:
-    """Return the documents that the sandbox has accepted."""
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
-    ):
-        return (await response.json())["documents"]
 
 
 async def count_lost(service: Service, acknowledged: list[int]) -> int:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from harness import print_table, summary_of
+from benchmark import print_table, summary_of
 
 from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl import document

@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import time
 
-from harness import (
+from benchmark import (
     Company,
     Service,
     print_table,

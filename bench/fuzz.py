@@ -24,12 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, Service, print_table, read_memory, run, start_service, summary_of
+from benchmark import Service, print_table, read_memory, run, start_service, summary_of
 from http_client import Connection, NoResponse, Response
 from inventor import BODIES, CREATED, CREATIONS, FuzzRequest, RequestGenerator, replace_urls
-
-sys.path.insert(0, str(ROOT / "tests"))
-
 from no_json import NOT_A_BODY, NOT_JSON
 
 from service.api.table import OPERATIONS

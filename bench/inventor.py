@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness import ROOT
+from benchmark import ROOT
 
 from service.api.operation import INTEGRATION, Operation
 from service.api.table import OPERATIONS

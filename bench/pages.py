@@ -13,7 +13,7 @@ import sys
 import time
 
 import aiohttp
-from harness import (
+from benchmark import (
     Company,
     Service,
     print_table,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
-from harness import print_table, run, start_service, summary_of
+from benchmark import print_table, run, start_service, summary_of
+from harness.sandbox import Administration
 from http_client import Connection, Response, make_request
 from requests import BUYER, LINE
 
@@ -74,10 +74,10 @@ class Track:
     """Two processes with a connection for each request of a race, and the sandbox."""
 
     def __init__(
-        self, connections: list[Connection], key: str, sandbox: aiohttp.ClientSession, seed: int
+        self, connections: list[Connection], key: str, portal: Administration, seed: int
     ) -> None:
         self.codes = itertools.count(1)
-        self._connections, self._key, self._sandbox = connections, key, sandbox
+        self._connections, self._key, self._portal = connections, key, portal
         self._random = random.Random(seed)
 
     async def send_all(self, *requests: Request) -> Answers:
@@ -134,14 +134,11 @@ class Track:
 
     async def read_ledger(self, number: str) -> list[dict[str, Any]]:
         """Return the portal's documents with a number."""
-        params = {"number": number}
-        async with self._sandbox.get("/_sandbox/ledger", params=params) as response:
-            return (await response.json())["documents"]
+        return await self._portal.ledger(number=number)
 
     async def count_responses(self, operation: str) -> int:
         """Return the number of the portal's responses for an operation."""
-        async with self._sandbox.get("/_sandbox/calls") as response:
-            return sum((await response.json())["answers"].get(operation, {}).values())
+        return sum((await self._portal.calls())["answers"].get(operation, {}).values())
 
 
 def make_invoice(code: int) -> str:
@@ -301,13 +298,12 @@ async def main(options: argparse.Namespace) -> None:
     began = time.perf_counter()
     async with (
         start_service(sandbox=True, variables=VARIABLES) as service,
-        service.start_second() as second,
-        aiohttp.ClientSession(service.config.portal_api_base) as sandbox,
+        service.make_another() as second,
     ):
         company = await service.add_company()
-        ports = itertools.islice(itertools.cycle((service.port, second)), options.ways)
+        ports = itertools.islice(itertools.cycle((service.port, second.port)), options.ways)
         connections = [Connection(port) for port in ports]
-        track = Track(connections, company.key, sandbox, options.seed)
+        track = Track(connections, company.key, service.portal, options.seed)
         for name, run_round in RACES.items():
             if options.only in name:
                 race = races[name] = Race()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from harness import Company, Service, print_table, run, start_service, summary_of
+from benchmark import Company, Service, print_table, run, start_service, summary_of
 
 #: Method, path, and body as JSON text.
 Request = tuple[str, str, str | None]

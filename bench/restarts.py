@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -26,36 +25,22 @@ from typing import Any
 
 import aiohttp
 import asyncpg
-from harness import (
+from benchmark import (
     Service,
-    free_port,
     print_table,
     read_memory,
     run,
     start_service,
     summary_of,
 )
+from harness.postgres_server import PostgresServer
 from requests import Request, create_requests
-
-from service.embedded_postgres.binaries import (
-    choose_account,
-    find_programs,
-    launch,
-    restrict_account,
-)
-from service.embedded_postgres.server import (
-    NO_ANSWER,
-    SETTINGS,
-    Cluster,
-    change_owner,
-    make_cluster,
-)
 
 WRITERS, READERS = 8, 6
 LOAD_SECONDS = 3  # before each restart and after the last
 RECOVERY_SECONDS = 2
 MAX_MEGABYTES = 300
-STOPS = (("fast", signal.SIGINT), ("immediate", signal.SIGQUIT))
+STOPS = ("fast", "immediate")
 #: Short times, so that submissions that a restart interrupted are resolved within the run.
 VARIABLES = {
     "PORTAL_LEASE_SECONDS": "4",
@@ -67,43 +52,6 @@ VARIABLES = {
     "SANDBOX_PROCESSING_SECONDS": "0.2",
     "LOG_LEVEL": "WARNING",
 }
-
-
-class Server:
-    """A PostgreSQL on a fixed port that can be stopped and started again."""
-
-    def __init__(self, home: Path) -> None:
-        self._home, self._port = home, free_port()
-        self._account = choose_account(home)
-        self._programs = find_programs()
-        self.url = ""
-
-    async def create(self) -> None:
-        """Create the data directory."""
-        change_owner(self._home, self._account)
-        self._account = restrict_account(self._account, self._programs, self._home)
-        await make_cluster(Cluster(self._home / "cluster", self._programs, self._account))
-        password = (self._home / "cluster" / "superuser_password").read_text()
-        self.url = (
-            f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres?sslmode=disable"
-        )
-
-    async def start(self) -> None:
-        """Start the server and wait until it accepts a connection."""
-        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": self._port}.items()]
-        command = [self._programs.bin / "postgres", *settings, "-D", self._home / "cluster"]
-        with (self._home / "server.log").open("ab") as log:
-            self._process = launch(command, self._account, stdout=log, stderr=log)
-        while True:
-            try:
-                return await (await asyncpg.connect(self.url, timeout=5)).close()
-            except NO_ANSWER:
-                await asyncio.sleep(0.01)
-
-    async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """Send the signal to the server and wait until it has ended."""
-        self._process.send_signal(number)
-        await asyncio.to_thread(self._process.wait, 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +155,18 @@ class Restart:
 async def main(options: argparse.Namespace) -> None:
     """Run the load and the restarts, and print the results."""
     with tempfile.TemporaryDirectory(prefix="bench-restarts-") as home:
-        server = Server(Path(home))
-        await server.create()
-        await server.start()
-        try:
-            async with start_service(
-                sandbox=True, server=server.url, variables=VARIABLES
-            ) as service:
-                violations = await _run_restarts(server, service, options)
-        finally:
-            await server.stop()
+        async with (
+            PostgresServer(Path(home)) as server,
+            start_service(sandbox=True, server=server.url, variables=VARIABLES) as service,
+        ):
+            violations = await _run_restarts(server, service, options)
     if violations:
         sys.exit("Violations: " + "; ".join(violations))
 
 
-async def _run_restarts(server: Server, service: Service, options: argparse.Namespace) -> list[str]:
+async def _run_restarts(
+    server: PostgresServer, service: Service, options: argparse.Namespace
+) -> list[str]:
     """Restart PostgreSQL under load. Return the violations."""
     company = await service.add_company()
     session = aiohttp.ClientSession(
@@ -245,12 +190,12 @@ async def _run_restarts(server: Server, service: Service, options: argparse.Name
         return await _report(service, load, restarts)
 
 
-async def _restart(server: Server, load: Load, number: int) -> Restart:
+async def _restart(server: PostgresServer, load: Load, number: int) -> Restart:
     """Restart PostgreSQL once, with load before and after."""
     await asyncio.sleep(LOAD_SECONDS)
-    kind, stop = STOPS[(number - 1) % len(STOPS)]
+    kind = STOPS[(number - 1) % len(STOPS)]
     began = time.monotonic()
-    await server.stop(stop)
+    await server.stop(kind)
     await asyncio.sleep(load.random.uniform(0, 1.5))
     await server.start()
     back = time.monotonic()
@@ -321,8 +266,7 @@ async def _report(service: Service, load: Load, restarts: list[Restart]) -> list
 
 def _print_errors(service: Service) -> None:
     """Print the first errors that the service logged about requests."""
-    log = (service.home / f"serve-{service.port}.log").read_text()
-    errors = log.partition(" level=ERROR logger=service.requests ")[2]
+    errors = service.process.output().partition(" level=ERROR logger=service.requests ")[2]
     if errors:
         print(f"\nErrors in the log of the service:\n{errors[:4000]}")
 
@@ -349,12 +293,7 @@ async def _read_final_state(service: Service) -> FinalState:
     submitted = await conn.fetchval("select count(*) from invoices where status <> 'Draft'")
     stored = {row["id"]: row["code"] for row in await conn.fetch("select id, code from invoices")}
     await conn.close()
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
-    ):
-        ledger = (await response.json())["documents"]
-    return FinalState(stored, submitted, not_valid, ledger)
+    return FinalState(stored, submitted, not_valid, await service.portal.ledger())
 
 
 if __name__ == "__main__":

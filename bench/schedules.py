@@ -14,11 +14,8 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
+from benchmark import summary_of
 from world import HASTY, TIMES, schedule
 
 PART = 500  # seeds per task
@@ -40,7 +37,7 @@ def run_part(first: int) -> tuple[Counter[str], list[str]]:
 
 def main() -> None:
     """Run all seeds on all processors and print the totals."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

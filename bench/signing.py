@@ -15,11 +15,11 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from benchmark import print_table, summary_of
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from harness import print_table, summary_of
 
 from service.commands.demo import BUYER, LINE
 from service.commands.serve import DEMO_COMPANY

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness import print_table, read_memory, run, start_service, summary_of
+from benchmark import print_table, read_memory, run, start_service, summary_of
 from http_client import Connection, NoResponse, make_request, read_response
 from requests import Request, create_requests
 

@@ -16,28 +16,26 @@ import asyncio
 import itertools
 import json
 import random
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from disk import count_lost
-from harness import (
-    ROOT,
-    START_SECONDS,
+from benchmark import (
     Company,
     Service,
-    free_port,
     print_table,
     read_memory,
     run,
     start_service,
     summary_of,
 )
+from disk import count_lost
+from harness.processes import ChildProcess
 from requests import Request, create_requests
 
 CLIENTS, SUBMITTERS, IDLE = 10, 2, 10
@@ -46,7 +44,7 @@ EXPORTED = 5_000  # invoices of each company that exports
 LOAD_SECONDS = (0.3, 1.5)
 MAX_STOP_SECONDS = 30
 MAX_MEGABYTES = 300
-PORTAL_SECONDS = 1
+DELAY = {"seconds": 1, "times": 2 * SUBMITTERS}  # of submissions at the portal
 
 
 class ConnectionClosed(Exception):
@@ -219,8 +217,11 @@ async def main(options: argparse.Namespace) -> None:
         acknowledged: list[int] = []
         total: Counter[tuple[str, str]] = Counter()
         for number in range(1, options.stops + 1):
-            round_ = Round(free_port())
-            stop = await _run_round(service, work, round_, chance.uniform(*LOAD_SECONDS))
+            process = service.make_another(PORTAL_POLL_SECONDS="60")
+            round_ = Round(process.port)
+            async with process:
+                await service.portal.fault("submit", "slow_before", **DELAY)
+                stop = await _run_round(process, work, round_, chance.uniform(*LOAD_SECONDS))
             rows.append((number, *_make_row(round_, stop)))
             failures = [*round_.find_failures(), *stop.find_violations()]
             violations += [f"stop {number}: {failure}" for failure in failures]
@@ -241,32 +242,15 @@ async def main(options: argparse.Namespace) -> None:
         sys.exit("Violations:\n" + "\n".join(violations[:20]))
 
 
-async def _run_round(service: Service, work: Work, round_: Round, seconds: float) -> Stop:
-    """Start a process, run its clients for some seconds, send SIGTERM and wait for the end."""
-    environment = {**service.environment, "PORT": str(round_.port), "PORTAL_POLL_SECONDS": "60"}
-    with (service.home / f"stops-{round_.port}.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(ROOT / "run.py"),
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    await _wait_until_ready(round_.port)
-    await _slow_down_portal(service)
+async def _run_round(process: ChildProcess, work: Work, round_: Round, seconds: float) -> Stop:
+    """Run the clients of a process for some seconds, send it SIGTERM and wait for its end."""
     clients = [asyncio.create_task(client) for client in work.clients(round_)]
     await asyncio.sleep(seconds)
     _, peak = read_memory(process.pid)
     round_.stopped_at = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    try:
-        async with asyncio.timeout(MAX_STOP_SECONDS + 10):
-            code = await process.wait()
-    except TimeoutError:
-        process.kill()
-        code = await process.wait()
-    stop = Stop(time.monotonic() - round_.stopped_at, code, peak or 0.0)
+    with suppress(TimeoutError):  # It was killed.
+        await process.stop()
+    stop = Stop(time.monotonic() - round_.stopped_at, process.exit_code or 0, peak or 0.0)
     await asyncio.gather(*clients)
     return stop
 
@@ -305,33 +289,6 @@ async def _create_drafts(service: Service, company: Company, count: int) -> Iter
             ) as response:
                 ids.append((await response.json())["data"]["id"])
     return iter([("POST", f"/api/invoices/{each}/submit-to-portal", "{}") for each in ids])
-
-
-async def _slow_down_portal(service: Service) -> None:
-    """Delay the next submissions at the sandbox."""
-    order = {
-        "operation": "submit",
-        "kind": "slow_before",
-        "seconds": PORTAL_SECONDS,
-        "times": 2 * SUBMITTERS,
-    }
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{service.config.portal_api_base}/_sandbox/faults", json=order) as response,
-    ):
-        assert response.status < 300, await response.text()
-
-
-async def _wait_until_ready(port: int) -> None:
-    async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as http:
-        while True:
-            try:
-                async with http.get(f"http://127.0.0.1:{port}/readyz") as response:
-                    if response.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.05)
 
 
 def _print_results(

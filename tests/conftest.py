@@ -2,28 +2,29 @@
 
 import asyncio
 import os
-import secrets
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
-from urllib.parse import urlsplit
+from typing import Any, Protocol, overload
 
 import asyncpg
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient
+from harness.companies import Company, add_company, make_tin
+from harness.databases import create_database, name_of, provide_server
+from harness.environments import variables
+from harness.waiting import patience as patience  # for the test modules
+from harness.waiting import until as until
 
 from service.app import create_app
-from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.migrations import migrate
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
-from service.embedded_postgres.lifecycle import postgres
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
@@ -36,29 +37,7 @@ pytest_plugins = [
 ]
 
 #: TINs of companies created without one. The sandbox registers a taxpayer at its first login.
-TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101, 131))]
-
-#: The times of a submission, scaled down from minutes to fractions of a second.
-SCALED = {
-    "PORTAL_CONNECT_TIMEOUT_SECONDS": "3",
-    "PORTAL_TIMEOUT_SECONDS": "5",
-    "PORTAL_LEASE_SECONDS": "8",
-    "PORTAL_SETTLE_SECONDS": "0.4",
-    "PORTAL_PROOF_GAP_SECONDS": "0.1",
-    "PORTAL_POLL_SECONDS": "0.05",
-    "PORTAL_POLL_MAX_SECONDS": "0.2",
-    "PORTAL_RETRY_SECONDS": "0.05",
-    "PORTAL_LOGIN_RETRY_SECONDS": "0.2",
-    "PORTAL_BATCH_SECONDS": "0.05",
-    "PORTAL_RATE_SCALE": "0",
-    "SUBMIT_WAIT_SECONDS": "5",
-    # A busy machine is slow. Tests about pressure set their own values.
-    "DATABASE_ACQUIRE_SECONDS": "30",
-    "DATABASE_ANSWER_SECONDS": "20",
-    "WRONG_KEYS_PER_MINUTE": "0",
-    "TIN_CHECKS_PER_MINUTE": "0",
-    "LOG_LEVEL": "WARNING",
-}
+TINS = [DEMO_COMPANY["tin_code"], *map(make_tin, range(101, 131))]
 
 #: The directory of the embedded cluster if there is room: a test's database is some hundred files.
 MEMORY = Path("/dev/shm")
@@ -68,7 +47,6 @@ MEMORY_NEEDED = 3 * 2**30  # Bytes for the clusters of all workers.
 Client = TestClient[web.Request, web.Application]
 #: A client of an application in this process, or of a service in a process of its own.
 AnyClient = Client | ClientSession
-_Value = TypeVar("_Value")
 
 
 class ClientFactory(Protocol):
@@ -77,15 +55,6 @@ class ClientFactory(Protocol):
     def __call__(self, app: web.Application, **options: Any) -> Awaitable[Client]:
         """Start an application and return a client of it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """A company and its API key."""
-
-    id: int
-    key: str
-    key_id: str
 
 
 class HasKey(Protocol):
@@ -141,18 +110,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(scratch: Path) -> Iterator[str]:
     """Yield the URL of a PostgreSQL for databases of tests: DATABASE_URL or an embedded one."""
-    if url := os.environ.get("DATABASE_URL"):
-        yield url
-        return
     with asyncio.Runner() as runner:
-        server = postgres(scratch)
-        url = runner.run(server.__aenter__())
-        # No test cuts the power of this cluster, and waiting for the disk would take most of the
-        # time.
-        for setting in ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'"):
-            runner.run(administer(url, f"alter system set {setting}"))
-        runner.run(administer(url, "select pg_reload_conf()"))
-        yield url
+        server = provide_server(scratch, durable=False)
+        yield runner.run(server.__aenter__())
         runner.run(server.__aexit__(None, None, None))
 
 
@@ -168,22 +128,21 @@ class Templates:
 @pytest.fixture(scope="session")
 def templates(cluster: str) -> Iterator[Templates]:
     """Yield a migrated database, and one with a complete company and its key."""
-    empty = f"template_{secrets.token_hex(6)}"
-    with_company = f"{empty}_company"
     with asyncio.Runner() as runner:
-        runner.run(administer(cluster, f"create database {empty}"))
-        runner.run(migrate(replace_database(cluster, empty)))
-        runner.run(
-            administer(
-                cluster, f"create database {with_company} template {empty} strategy file_copy"
-            )
-        )
-        company = runner.run(
-            make_company(variables(replace_database(cluster, with_company), "http://127.0.0.1:1"))
-        )
-        yield Templates(empty, with_company, company)
-        for name in (empty, with_company):
-            runner.run(administer(cluster, f"drop database {name} with (force)"))
+        made = make_templates(cluster)
+        yield runner.run(made.__aenter__())
+        runner.run(made.__aexit__(None, None, None))
+
+
+@asynccontextmanager
+async def make_templates(cluster: str) -> AsyncIterator[Templates]:
+    """Create the template databases, and drop them at the end."""
+    async with create_database(cluster) as url:
+        await migrate(url)
+        empty = name_of(url)
+        async with create_database(cluster, empty) as url:
+            company = await make_company(variables(url, "http://127.0.0.1:1"))
+            yield Templates(empty, name_of(url), company)
 
 
 @pytest.fixture
@@ -191,11 +150,9 @@ async def database(
     cluster: str, templates: Templates, request: pytest.FixtureRequest
 ) -> AsyncIterator[str]:
     """Yield the URL of a migrated database, with a company if the test uses `company`."""
-    name = f"test_{secrets.token_hex(6)}"
     template = templates.with_company if "company" in request.fixturenames else templates.empty
-    await administer(cluster, f"create database {name} template {template} strategy file_copy")
-    yield replace_database(cluster, name)
-    await administer(cluster, f"drop database {name} with (force)")
+    async with create_database(cluster, template) as url:
+        yield url
 
 
 @pytest.fixture
@@ -267,20 +224,6 @@ def environment(database: str, sandbox: Sandbox) -> dict[str, str]:
     return variables(database, sandbox.base)
 
 
-def variables(database: str, portal: str) -> dict[str, str]:
-    """Return the variables of a service on a database and a sandbox."""
-    return {
-        "DATABASE_URL": database,
-        "PORTAL_API_BASE": portal,
-        "PORTAL_IDENTITY_BASE": portal,
-        "PORTAL_WEB_BASE": portal,
-        "PORTAL_CLIENT_ID": "sandbox-client",
-        "PORTAL_CLIENT_SECRET": "sandbox-secret",
-        "PORTAL_INTERMEDIARY": "true",
-        **SCALED,
-    }
-
-
 @pytest.fixture
 def company(database: str, templates: Templates) -> Company:
     """Return a complete company and its key."""
@@ -295,12 +238,10 @@ async def make_company(environment: Mapping[str, str], **facts: Any) -> Company:
     """Create a company and a key. Without `tin_code` it gets the first unused one of TINS."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
-        tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(Database(pool))
+        database = Database(pool)
+        tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(database)
         settable = {name: value for name, value in facts.items() if name not in UNSETTABLE}
-        facts = {**DEMO_COMPANY, **settable, "tin_code": tin}
-        company_id = await insert_company(Database(pool), facts)
-        key = await insert_key(config, Database(pool), company_id, "test")
-    return Company(company_id, key["key"], key["key_id"])
+        return await add_company(config, database, **{**settable, "tin_code": tin})
 
 
 async def _free_tin(database: Database) -> str:
@@ -321,40 +262,3 @@ async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> S
 async def api(database: str, start: StartService, company: Company) -> Client:
     """Return a client of the service with the key of `company`."""
     return await start(company)
-
-
-#: The limit of waits. It is generous for busy machines; a test that passes does not wait for it.
-PATIENCE_SECONDS = float(os.environ.get("TEST_PATIENCE_SECONDS", "60"))
-
-
-@asynccontextmanager
-async def patience(seconds: float = PATIENCE_SECONDS) -> AsyncIterator[None]:
-    """Limit the duration of the block. Raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        yield
-
-
-async def until(
-    ask: Callable[[], Awaitable[_Value]],
-    holds: Callable[[_Value], object] = bool,
-    seconds: float = PATIENCE_SECONDS,
-) -> _Value:
-    """Return the value of `ask` as soon as `holds` accepts it. Raises TimeoutError."""
-    async with patience(seconds):
-        while not holds(value := await ask()):
-            await asyncio.sleep(0.01)
-        return value
-
-
-async def administer(url: str, statement: str) -> None:
-    """Run a statement on a connection of its own."""
-    conn = await asyncpg.connect(url)
-    try:
-        await conn.execute(statement)
-    finally:
-        await conn.close()
-
-
-def replace_database(url: str, name: str) -> str:
-    """Return the URL of another database of the same server."""
-    return urlsplit(url)._replace(path=f"/{name}").geturl()

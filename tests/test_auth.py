@@ -19,6 +19,7 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService, make_company, until
+from harness.processes import Service
 from kit import (
     INTEGRATIONS,
     KEYLESS,
@@ -32,7 +33,6 @@ from kit import (
     open_integrations,
     request_json,
 )
-from processes import Service
 from yarl import URL
 
 from service.commands.companies import add_key, revoke_key

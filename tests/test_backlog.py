@@ -12,9 +12,9 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
+from harness.processes import Service
 from kit import create_invoice, get_invoice, submit
 from network import Network
-from processes import Service
 
 MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes
@@ -85,8 +85,7 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
             service = Service(
                 {**variables, "PORTAL_LEASE_SECONDS": LEASE}, tmp_path / f"service-{number}.log"
             )
-            stack.push_async_callback(service.stop)
-            await service.start()
+            await stack.enter_async_context(service)
         found = await wait_until_resolved(owner)
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,8 +12,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
+from harness.processes import Service
 from kit import create_invoice, get_documents, get_invoice, invoice, line, now, request_json, submit
-from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
 from test_submission import STRANGER
 
@@ -566,16 +567,13 @@ class StartProcess(Protocol):
 @pytest.fixture
 async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[StartProcess]:
     """Yield a function that starts a process of the service; all are stopped at the end."""
-    made = []
+    async with AsyncExitStack() as stack:
 
-    async def make(**variables: str) -> Service:
-        made.append(Service({**environment, **variables}, tmp_path / f"service{len(made)}.log"))
-        await made[-1].start()
-        return made[-1]
+        async def make(**variables: str) -> Service:
+            service = Service({**environment, **variables}, tmp_path / "services.log")
+            return await stack.enter_async_context(service)
 
-    yield make
-    for service in made:
-        await service.stop()
+        yield make
 
 
 async def test_kill_while_merging_loses_nothing(

@@ -11,10 +11,10 @@ import pytest
 from chaos import judge, report, schedule
 from chaos.clients import Record
 from chaos.counters import Counters
-from chaos.portal import Administration
 from chaos.proxy import Proxy
 from chaos.season import Size, play
 from conftest import Client, Company, Sandbox
+from harness.sandbox import Administration
 from kit import create_valid_invoice, line
 
 TEXT = line()["description"]
@@ -157,9 +157,9 @@ class Always:
 async def test_proxy_loses_a_commit_or_its_response(
     database: str, owner: asyncpg.Connection, share: str, is_there: bool
 ) -> None:
-    target = urlsplit(database)
-    async with Proxy(lambda: target.port, Always(), Counters()) as proxy:
-        conn = await asyncpg.connect(database.replace(f":{target.port}/", f":{proxy.port}/"))
+    target = urlsplit(database).port or 5432
+    async with Proxy(target, Always(), Counters()) as proxy:
+        conn = await asyncpg.connect(database.replace(f":{target}/", f":{proxy.port}/"))
         await conn.execute("begin")
         await conn.execute("create table kept ()")
         setattr(proxy, share, 1.0)

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
@@ -15,6 +15,8 @@ import pytest
 from certificates import issued, key_text, rsa_key
 from conftest import Client, Company, StartService, until
 from fixtures_service import RunCommand
+from harness.databases import create_database
+from harness.processes import Service
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -24,7 +26,6 @@ from kit import (
     line,
     request_json,
 )
-from processes import Service
 
 from service.commands.codes import import_codes
 from service.commands.companies import CommandError
@@ -303,14 +304,10 @@ async def test_command_error_is_reported_in_one_line(
 
 
 @pytest.fixture
-async def empty(cluster: str, database: str) -> AsyncIterator[str]:
+async def empty(cluster: str) -> AsyncIterator[str]:
     """Yield the URL of an empty database."""
-    name = f"{urlsplit(database).path[1:]}_empty"
-    elsewhere = await asyncpg.connect(cluster)
-    await elsewhere.execute(f"create database {name}")
-    yield urlunsplit(urlsplit(database)._replace(path=f"/{name}"))
-    await elsewhere.execute(f"drop database {name} with (force)")
-    await elsewhere.close()
+    async with create_database(cluster) as url:
+        yield url
 
 
 async def test_migrate_prints_applied_files_and_is_idempotent(

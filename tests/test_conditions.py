@@ -1,17 +1,14 @@
 """Conditions for operators: description, suggested action, and how fast they are reported."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService, until
+from harness.processes import free_port, run_command
 from kit import create_invoice, create_valid_invoice, request_json, submit
-from processes import ROOT, free_port
 
 from service.monitoring.conditions import WORDING
 
@@ -76,16 +73,8 @@ async def test_watchdog_reports_a_condition_with_an_action(
     what, action = WORDING[kind]
     assert (found["what"], found["action"], found["n"]) == (what.format(n=1), action, 1)
     assert found["since"]
-    assert found in attention(environment)["conditions"]
-
-
-def attention(environment: dict[str, str]) -> Any:
-    """Return the output of the `attention` command with the test's intervals."""
-    command = [sys.executable, str(ROOT / "run.py"), "attention"]
-    env = {**os.environ, **environment, **IMPATIENT}
-    return json.loads(
-        subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout
-    )
+    shown = await run_command(["attention"], {**environment, **IMPATIENT})
+    assert found in json.loads(shown.out)["conditions"], shown.err
 
 
 async def test_watchdog_reports_an_unreachable_portal(

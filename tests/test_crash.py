@@ -11,8 +11,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, until
+from harness.processes import Service, free_port
 from kit import create_invoice, get_documents, get_invoice, invoice, note, now, submit
-from processes import Service, free_port
 
 #: Timeouts so long that the service still waits for the portal when it is killed.
 PATIENT = {
@@ -25,10 +25,8 @@ PATIENT = {
 @pytest.fixture
 async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     """Yield a running process of the service that waits long for a slow portal."""
-    process = Service({**environment, **PATIENT}, tmp_path / "service.log")
-    await process.start()
-    yield process
-    await process.stop()
+    async with Service({**environment, **PATIENT}, tmp_path / "service.log") as process:
+        yield process
 
 
 @pytest.fixture
@@ -139,9 +137,7 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
-    other = Service(environment, tmp_path / "other.log")
-    await other.start()
-    try:
+    async with Service(environment, tmp_path / "other.log") as other:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
             invoice_id = await create_invoice(client)
             answers = await asyncio.gather(
@@ -151,8 +147,6 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
             await until(
                 lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
             )
-    finally:
-        await other.stop()
     assert len(await sandbox.ledger()) == 1
 
 
@@ -165,17 +159,13 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     tmp_path: Path,
 ) -> None:
     await sandbox.fault("submit", "accept_then_drop")
-    other = Service(environment, tmp_path / "other.log")
-    await other.start()
-    try:
+    async with Service(environment, tmp_path / "other.log") as other:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
             invoice_id = await create_invoice(client)
             await asyncio.gather(*[submit(each, invoice_id) for each in [client, second] * 25])
             await until(
                 lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
             )
-    finally:
-        await other.stop()
     assert len(await sandbox.ledger()) == 1
 
 
@@ -243,8 +233,7 @@ async def test_no_work_is_claimed_after_sigterm(
     invoice_id = await create_invoice(client)
     answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.ledger)
-    assert service.process
-    service.process.send_signal(signal.SIGTERM)
+    service.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     due = await owner.fetchval(
         """
@@ -254,7 +243,7 @@ async def test_no_work_is_claimed_after_sigterm(
         company.id,
     )
     await owner.execute("select pg_notify('submission_due', '')")
-    assert await asyncio.to_thread(service.process.wait, 40) == 0 and (await answer)[0] == 200
+    assert await service.wait() == 0 and (await answer)[0] == 200
     assert await owner.fetchval("select fence from submissions where id = $1", due) == 1
 
 
@@ -273,8 +262,7 @@ async def test_second_signal_stops_the_service_immediately(
     invoice_id = await create_invoice(client)
     answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
-    assert service.process
-    service.process.send_signal(signal.SIGTERM)
+    service.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     assert await service.stop() == 1
     with pytest.raises(aiohttp.ClientError):
@@ -292,8 +280,7 @@ async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) ->
     }
     service = Service(environment, tmp_path / "service.log")
     await service.start()
-    printed = await until(lambda: _printed(service), lambda text: "export KEY=" in text)
-    (key,) = re.findall(r"export KEY=(\S+)", printed)
+    (key,) = re.findall(r"export KEY=(\S+)", await service.printed("export KEY="))
     try:
         async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
             draft, sent = (
@@ -311,7 +298,3 @@ async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) ->
     finally:
         assert await service.stop() == 0
     assert json.loads((tmp_path / "data" / "demo-company.json").read_text())["id"] == 1
-
-
-async def _printed(service: Service) -> str:
-    return service.output()

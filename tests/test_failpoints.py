@@ -7,8 +7,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, until
+from harness.processes import Service
 from kit import cancel_latest, create_invoice, get_documents, get_invoice, submit
-from processes import Service
 
 from service.failpoints import NAMES
 

@@ -1,23 +1,14 @@
 """Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import (
-    Client,
-    ClientFactory,
-    Company,
-    Sandbox,
-    administer,
-    replace_database,
-    until,
-    variables,
-)
+from conftest import Client, ClientFactory, Company, Sandbox, until
+from harness.databases import administer, create_database, name_of
+from harness.environments import variables
 from kit import (
     create_invoice,
     create_valid_invoice,
@@ -70,18 +61,12 @@ async def serving(aiohttp_client: ClientFactory, sandbox: Sandbox, company: Comp
 @pytest.fixture
 async def backup(cluster: str, database: str) -> AsyncIterator[CopyDatabase]:
     """Yield a function that copies the database and returns the URL of the copy."""
-    names: list[str] = []
-    source = urlsplit(database).path.strip("/")
+    async with AsyncExitStack() as stack:
 
-    async def copy() -> str:
-        name = f"test_{secrets.token_hex(6)}"
-        await administer(cluster, f"create database {name} template {source} strategy file_copy")
-        names.append(name)
-        return replace_database(cluster, name)
+        async def copy() -> str:
+            return await stack.enter_async_context(create_database(cluster, name_of(database)))
 
-    yield copy
-    for name in names:
-        await administer(cluster, f"drop database {name} with (force)")
+        yield copy
 
 
 async def count_holds(url: str) -> int:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
@@ -12,8 +10,8 @@ from typing import Any, Protocol
 import asyncpg
 import pytest
 from conftest import Client, ClientFactory, Company, HasKey, StartService, make_company, until
+from fixtures_service import RunCommand
 from kit import Account, make_account
-from processes import ROOT
 
 from service.app import create_app
 from service.commands.integrations import insert_organization
@@ -1083,23 +1081,12 @@ async def test_every_integration_statement_can_be_prepared(
         await owner.prepare(statement.query)
 
 
-def command(environment: dict[str, str], *arguments: str) -> tuple[int, Any]:
-    """Run `python run.py …`. Return (exit status, printed JSON or error message)."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return done.returncode, json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
-
-
 async def test_commands_create_a_working_account_and_revoke_its_key(
-    environment: dict[str, str], open_portal: OpenPortal, company: Company
+    command: RunCommand, open_portal: OpenPortal, company: Company
 ) -> None:
-    async def run(*arguments: str) -> tuple[int, Any]:
-        return await asyncio.to_thread(command, environment, *arguments)
+    async def run(*arguments: str) -> tuple[int | None, Any]:
+        done = await command(*arguments)
+        return done.code, json.loads(done.out) if done.code == 0 else done.err
 
     status, made = await run("add-integration-key", "--account", "Melaka Group")
     assert status == 0 and set(made) == {"key", "key_id", "account_id"}
@@ -1201,8 +1188,8 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
     ],
 )
 async def test_failing_command_reports_the_reason(
-    environment: dict[str, str], portal: Client, arguments: list[Any], complaint: str
+    command: RunCommand, portal: Client, arguments: list[Any], complaint: str
 ) -> None:
     await create_user(portal, email="Nurul@example.com")
-    status, message = await asyncio.to_thread(command, environment, *arguments)
-    assert status == 1 and complaint in message and "Traceback" not in message
+    done = await command(*arguments)
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 from certificates import issued, key_text
 from conftest import Company, Sandbox, until
+from harness.processes import Service
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -25,7 +26,6 @@ from kit import (
     request_json,
     submit,
 )
-from processes import Service
 from test_edge import BROKEN
 
 #: Personal data in bodies, and a word that clients put into every kind of input.
@@ -41,10 +41,8 @@ PASSWORD = "opensesame-4711"
 @pytest.fixture
 async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     environment = {**environment, **GENEROUS, "LOG_LEVEL": "DEBUG", "WRONG_KEYS_PER_MINUTE": "3"}
-    process = Service(environment, tmp_path / "service.log")
-    await process.start()
-    yield process
-    await process.stop()
+    async with Service(environment, tmp_path / "service.log") as process:
+        yield process
 
 
 async def test_logs_hold_no_secrets_bodies_or_personal_data(
@@ -66,8 +64,7 @@ async def test_logs_hold_no_secrets_bodies_or_personal_data(
         ]
     for sent in BROKEN.values():
         await _raw(service.port, sent.replace(b"%s", company.key.encode()))
-    assert service.process
-    limits = Path(f"/proc/{service.process.pid}/limits").read_text()
+    limits = Path(f"/proc/{service.pid}/limits").read_text()
     assert "Max core file size        0                    0" in limits
     assert await service.stop() == 0
     output = service.output()

@@ -1,6 +1,5 @@
 """A lost submission adopts only the document that it sent itself."""
 
-import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,12 +12,11 @@ from conftest import (
     Sandbox,
     StartService,
     Templates,
-    administer,
     make_company,
-    replace_database,
     until,
-    variables,
 )
+from harness.databases import create_database
+from harness.environments import variables
 from kit import (
     cancel_latest,
     create_invoice,
@@ -50,16 +48,13 @@ async def other_installation(
     cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
 ) -> AsyncIterator[Client]:
     """Yield a client of another installation for the same taxpayer."""
-    name = f"test_{secrets.token_hex(6)}"
-    await administer(
-        cluster, f"create database {name} template {templates.empty} strategy file_copy"
-    )
-    environment = variables(replace_database(cluster, name), sandbox.base)
-    app = create_app(read_config(environment))
-    client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
-    yield client
-    await client.close()
-    await administer(cluster, f"drop database {name} with (force)")
+    async with create_database(cluster, templates.empty) as url:
+        environment = variables(url, sandbox.base)
+        app = create_app(read_config(environment))
+        key = (await make_company(environment)).key
+        client = await aiohttp_client(app, headers={"X-API-Key": key})
+        yield client
+        await client.close()
 
 
 async def wait_for_outcome(owner: asyncpg.Connection) -> str:

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from conftest import until
+from harness.processes import free_port
 from pytest_aiohttp.plugin import AiohttpServer
 from slow_tls import make_authority
 
@@ -436,17 +437,11 @@ async def test_a_cancel_raises_the_error_class_of_its_response(
 # Requests that are not sent
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.parametrize(
     "base", ["http://127.0.0.1:{}", "http://portal.invalid"], ids=["refused", "unknown name"]
 )
 async def test_an_unreachable_portal_is_sent_nothing(base: str) -> None:
-    config = config_for(base.format(unused_port()), PORTAL_CONNECT_TIMEOUT_SECONDS="1")
+    config = config_for(base.format(free_port()), PORTAL_CONNECT_TIMEOUT_SECONDS="1")
     async with portal_session(config) as session:
         with pytest.raises(NotSent):
             await Portal(session, config).submit(TIN, b"{}")

@@ -12,8 +12,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
+from harness.processes import Service
 from kit import create_invoice, get_invoice, request_json, submit
-from processes import Service
 from test_batches import (
     AUTOMATIC,
     count_submits,

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 import pytest
-from conftest import Templates, administer, replace_database, until
+from conftest import Templates, until
+from harness.databases import administer, create_database
 
 from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import SQL, load_objects
@@ -222,18 +223,17 @@ async def test_a_replaced_view_waits_without_blocking_its_readers(
 
 
 @pytest.fixture
-async def plain(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIterator[str]:
+async def plain(cluster: str, templates: Templates) -> AsyncIterator[str]:
     """The address of an empty database as its owner, a role that is not a superuser."""
-    name, role = f"test_{tmp_path.name[-20:]}_plain".replace("-", "_"), "einvoice_plain_owner"
+    role = "einvoice_plain_owner"
     # Another test process may have created it.
     with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
         await administer(cluster, f"create role {role} createrole")
     await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
-    await administer(cluster, f"create database {name} owner {role}")
-    url = urlsplit(replace_database(cluster, name))
-    query = urlencode([*parse_qsl(url.query), ("role", role)])
-    yield str(url._replace(query=query).geturl())
-    await administer(cluster, f"drop database {name} with (force)")
+    async with create_database(cluster, owner=role) as database:
+        url = urlsplit(database)
+        query = urlencode([*parse_qsl(url.query), ("role", role)])
+        yield str(url._replace(query=query).geturl())
 
 
 async def test_an_owner_that_is_no_superuser_migrates_and_upgrades(

@@ -19,7 +19,10 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import Templates, administer, make_company, replace_database, variables
+from conftest import Templates, make_company
+from harness.databases import create_database
+from harness.environments import variables
+from harness.processes import free_port
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -33,7 +36,6 @@ from kit import (
     now,
     request_json,
 )
-from processes import free_port
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation.hypothesis.builder import (
     HypothesisTestConfig,
@@ -222,17 +224,15 @@ def service(
 
 @asynccontextmanager
 async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[SimpleNamespace]:
-    name = f"{template}_schemathesis"
-    await administer(cluster, f"create database {name} template {template} strategy file_copy")
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(administer, cluster, f"drop database {name} with (force)")
+        database = await stack.enter_async_context(create_database(cluster, template))
         settings = Settings(
             state=str(folder / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0
         )
         sandbox = await stack.enter_async_context(TestServer(create_sandbox(settings)))
         portal = str(sandbox.make_url("")).rstrip("/")
         environment = {
-            **variables(replace_database(cluster, name), portal),
+            **variables(database, portal),
             **GENEROUS,
             "PORT": str(free_port()),
             "REQUESTS_PER_MINUTE": "0",

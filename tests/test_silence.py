@@ -14,8 +14,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import ClientFactory, Company, Sandbox, until
+from harness.processes import Service
 from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
-from processes import Service
 from test_architecture import MODULES
 
 from service.app import create_app
@@ -53,10 +53,8 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture
 async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
-    process = Service({**environment, **QUIET}, tmp_path / "other.log")
-    await process.start()
-    yield process
-    await process.stop()
+    async with Service({**environment, **QUIET}, tmp_path / "other.log") as process:
+        yield process
 
 
 @pytest.fixture
@@ -125,8 +123,7 @@ async def test_the_lock_of_a_paused_process_is_kept(
     )
     assert held and held["pid"] == before["pid"]
     assert (await get_invoice(second, invoice_id))["status"] == "Submitting"
-    assert service.process
-    service.process.send_signal(signal.SIGCONT)
+    service.send_signal(signal.SIGCONT)
     await answer
     await until(
         lambda: get_invoice(second, invoice_id),

@@ -10,8 +10,8 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, StartService, until
+from harness.processes import Service
 from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
-from processes import Service
 from slow_tls import SlowPath, make_authority, slow_path
 
 from service.submission.send import STALE_SECONDS
@@ -47,11 +47,11 @@ async def client(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a process that submits over the slow path and logs in directly."""
     trust = {"SSL_CERT_FILE": str(tmp_path / "tls.pem"), "PORTAL_API_BASE": path.base}
-    service = Service({**environment, **PATIENT, **trust}, tmp_path / "service.log")
-    await service.start()
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
+    async with (
+        Service({**environment, **PATIENT, **trust}, tmp_path / "service.log") as service,
+        aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session,
+    ):
         yield session
-    await service.stop()
 
 
 async def test_a_slow_tls_connection_sends_a_document_once(
@@ -137,8 +137,7 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
                 lambda: owner.fetchval(IDLE_SECONDS),
                 lambda seconds: (seconds or 0) > REQUEST_SECONDS,
             )
-            assert service.process
-            service.process.send_signal(signal.SIGCONT)
+            service.send_signal(signal.SIGCONT)
             status, body = await answer
             assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
             (row,) = await owner.fetch(SENDS)

@@ -2,11 +2,7 @@
 
 import asyncio
 import logging
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
+from harness.processes import ChildProcess
 from kit import cancel_latest, create_invoice, get_documents, request_json, submit, wait_for_status
-from processes import ROOT
 
 from service.monitoring.event_loop import EventLoopMonitor
 
@@ -181,18 +177,13 @@ async def test_work_of_a_killed_worker_process_is_overdue(
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
-    command, variables = (
-        [sys.executable, str(ROOT / "run.py"), "worker"],
-        {**os.environ, **environment},
-    )
-    with open(tmp_path / "worker.log", "wb") as log:
-        worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+    worker = ChildProcess(["worker"], environment, tmp_path / "worker.log")
+    await worker.start()
     try:
         await wait_for_status(api, await create_invoice(api, isReady=True), "Valid")
         assert (await get_readiness(api))["overdue"] == {}
     finally:
-        worker.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(worker.wait)
+        await worker.kill()
     await create_invoice(api, isReady=True)
     await wait_until_overdue(api, "Queued")
 

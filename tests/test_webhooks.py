@@ -26,8 +26,8 @@ from fixtures_webhooks import (
     list_deliveries,
     wait_for_delivery,
 )
+from harness.processes import Service
 from kit import GENEROUS, create_invoice
-from processes import Service
 from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config

@@ -7,10 +7,12 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from harness.processes import read_peak
+from harness.sandbox import Administration
+
 from . import report, schedule
 from .counters import count_passes, read_marks, size_of, was_killed
-from .portal import Administration
-from .processes import Plan, Process
+from .processes import ForkedProcess, Plan
 from .stage import Stage
 
 LIVES = (0.4, 4)  # seconds that a process lives, on a machine that is not busy
@@ -40,7 +42,7 @@ def make_actors(stage: Stage) -> Iterator[Coroutine[Any, Any, None]]:
     yield distort_rows(stage)
 
 
-async def hunt(stage: Stage, service: Process) -> None:
+async def hunt(stage: Stage, service: ForkedProcess) -> None:
     """Kill and pause a process of the service repeatedly, at failpoints and at random moments."""
     random, marks = stage.random(service.name), stage.launcher.marks
     clock = asyncio.get_running_loop().time
@@ -58,7 +60,7 @@ async def hunt(stage: Stage, service: Process) -> None:
             await asyncio.sleep(random.uniform(0, LIVES[0]))
             await _pause(stage, service, random)
         await _wait_until(stage, service, random, end, since)
-        if not service.gone:
+        if not service.is_gone:
             stage.counters.count("random kills")
             await service.kill()
         elif not was_killed(marks, service.pid):
@@ -68,7 +70,7 @@ async def hunt(stage: Stage, service: Process) -> None:
 
 
 async def _wait_until(
-    stage: Stage, service: Process, random: Random, end: float, since: int
+    stage: Stage, service: ForkedProcess, random: Random, end: float, since: int
 ) -> None:
     """Wait until a process ends by its plan, or its life is over. Continue it if it stops itself.
 
@@ -78,20 +80,20 @@ async def _wait_until(
     """
     clock = asyncio.get_running_loop().time
     longest = end + LONGEST_LIFE
-    while not service.gone and not stage.over.is_set():
+    while not service.is_gone and not stage.over.is_set():
         now = clock()
         if now >= longest or (
             now >= end and count_passes(stage.launcher.marks, service.pid, since) >= LEAST_PASSES
         ):
             break
-        stage.counters.reach(report.PEAK, service.peak())
-        if service.stopped:
+        stage.counters.reach(report.PEAK, read_peak(service.pid))
+        if service.is_paused:
             await _pause(stage, service, random)
             end = clock() + LIVES[0]  # for the work that it had claimed
         await asyncio.sleep(0.02)
 
 
-async def _pause(stage: Stage, service: Process, random: Random) -> None:
+async def _pause(stage: Stage, service: ForkedProcess, random: Random) -> None:
     """Pause a process for longer than a lease, sometimes for longer than the settling time."""
     seconds = random.uniform(*schedule.PAUSE)
     settle = float(stage.mode.settle)
@@ -114,7 +116,7 @@ def _make_plan(stage: Stage, random: Random) -> Plan | None:
     return None
 
 
-async def kill_randomly(stage: Stage, process: Process) -> None:
+async def kill_randomly(stage: Stage, process: ForkedProcess) -> None:
     """Kill a process repeatedly, at random moments."""
     random = stage.random(process.name)
     while not stage.over.is_set():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from harness.sandbox import Administration
 
 from service.commands.reconcile import reconcile
 from service.config import read_config
@@ -20,7 +21,6 @@ from service.db.transactions import TRANSIENT_DB_ERRORS
 
 from .clients import Record
 from .counters import Counters
-from .portal import Administration
 
 sql = Statements(Path(__file__).resolve().parent)
 CLOSED = {"Invalid", "Cancelled"}

@@ -16,8 +16,9 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NoReturn
+
+from harness.processes import read_peak
 
 import run
 from service import failpoints
@@ -116,15 +117,6 @@ def install(plan: dict[str, Any] | None, marks: str) -> None:
 
     for name in failpoints.NAMES:
         failpoints.set_action(name, make_action(name))
-
-
-def read_peak(pid: int | None) -> int:
-    """Return the peak resident memory of a process in kB, 0 if it is unknown or has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,18 @@
-"""Processes of the launcher: each has a fixed port and is killed, paused and started again."""
+"""The launcher and its processes, which are killed, paused and started again."""
 
 import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
-from .launcher import read_peak
-
-ROOT = Path(__file__).resolve().parents[2]
-GONE = {"", "Z", "X"}
-START_SECONDS = 60
-POLL_SECONDS = 0.02
+from harness.processes import ROOT, Process
 
 Plan = dict[str, Any]
-
-
-def free_port() -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +75,15 @@ class Launcher:
         return self._home / f"{name}.log"
 
 
-class Process:
-    """A process on a fixed port. `ready` is the path that answers once it has started.
-
-    A process without `ready` is not a server.
-    """
+class ForkedProcess(Process):
+    """A process of the launcher, which may have a plan. Its output goes to its log."""
 
     def __init__(
         self, launcher: Launcher, command: Command, port: int = 0, ready: str | None = None
     ) -> None:
-        self.name, self.port = command.name, port
-        self.base = f"http://127.0.0.1:{port}"
-        self.pid: int | None = None
-        self._launcher, self._command, self._ready = launcher, command, ready
+        super().__init__(port, ready)
+        self.name = command.name
+        self._launcher, self._command = launcher, command
 
     async def start(self, plan: Plan | None = None) -> bool:
         """Start the process and wait until it answers.
@@ -110,55 +91,10 @@ class Process:
         Return False if it ended before that, by its plan or because it cannot start now.
         """
         self.pid = await self._launcher.start(self._command, plan)
-        async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as session:
-            while not self.gone:
-                if self.stopped or self._ready is None or await self._is_ready(session):
-                    return True
-                await asyncio.sleep(POLL_SECONDS)
-        return False
-
-    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
-        address = f"{self.base}{self._ready}"
-        try:
-            async with session.get(address, timeout=aiohttp.ClientTimeout(total=1)) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
-
-    @property
-    def state(self) -> str:
-        """Return the kernel's one-letter state, or an empty string after the end."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            return ""
-
-    @property
-    def gone(self) -> bool:
-        return self.pid is None or self.state in GONE
-
-    @property
-    def stopped(self) -> bool:
-        return self.state == "T"
-
-    def peak(self) -> int:
-        """Return the peak resident memory in kB."""
-        return read_peak(self.pid)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if the process has been started."""
-        if self.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    async def kill(self) -> None:
-        """Kill the process and wait until it has ended."""
-        self.signal(signal.SIGKILL)
-        while not self.gone:
-            await asyncio.sleep(POLL_SECONDS)
+        return await self.wait_until_ready()
 
     async def pause(self, seconds: float) -> None:
         """Stop the process for some seconds."""
-        self.signal(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)
-        self.signal(signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)

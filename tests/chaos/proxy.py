@@ -1,7 +1,6 @@
 """A proxy between the services and PostgreSQL that loses data and connections at bad moments."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -21,7 +20,7 @@ class RandomSource(Protocol):
 
 
 class Proxy:
-    """Listens on `port` and forwards to the port that `target()` returns.
+    """Listens on `port` and forwards to the port `target`.
 
     Three shares, from 0 to 1, can be changed at any time. `lost`: commits that are forwarded while
     their response is not. `cut`: client messages at which both sides of the connection are closed.
@@ -32,7 +31,7 @@ class Proxy:
 
     def __init__(
         self,
-        target: Callable[[], int | None],
+        target: int,
         random: RandomSource,
         counters: Counters,
         silence: float = 5.0,
@@ -61,7 +60,7 @@ class Proxy:
         task = asyncio.current_task()
         self._connections.add(task)
         try:
-            server = await asyncio.open_connection("127.0.0.1", self._target())
+            server = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             writer.close()
         else:

@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.processes import read_peak
+
 from . import actors, judge, naive, report, schedule
 from .clients import Clients
 from .counters import Counters, read_marks
@@ -144,7 +146,7 @@ class Season:
         stage, counters = self._stage, self._counters
         await self._observe(counters)
         for service in stage.services:
-            counters.reach(report.PEAK, service.peak())
+            counters.reach(report.PEAK, read_peak(service.pid))
         if stage.naive_portal:
             ledger = await stage.naive_portal.ledger()
             counters.count("naive duplicates", naive.count_duplicates(ledger))

@@ -1,15 +1,18 @@
 """The processes of a run: PostgreSQL behind a proxy, sandbox, two services, naive workers."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from service.commands.companies import insert_company, insert_key
-from service.commands.serve import DEMO_COMPANY
+from harness.companies import add_company, make_tin
+from harness.environments import make_environment
+from harness.postgres_server import PostgresServer
+from harness.processes import free_port
+from harness.sandbox import Administration
+
 from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.transactions import Database, connected_pool
@@ -17,15 +20,13 @@ from service.db.transactions import Database, connected_pool
 from . import judge, naive, schedule
 from .clients import Company
 from .counters import Counters
-from .database import Postgres
-from .portal import Administration
-from .processes import Command, Launcher, Process, free_port
+from .processes import Command, ForkedProcess, Launcher
 from .proxy import Proxy
 
 SERVICES = 2
 NAIVE = 2
 #: TINs of the companies. The last company submits automatically.
-TINS = ("C20880050010", "C20880050020", "C20880050030")
+TINS = tuple(map(make_tin, (1, 2, 3)))
 
 
 class Stage:
@@ -33,18 +34,18 @@ class Stage:
 
     proxy: Proxy
     launcher: Launcher
-    sandbox: Process
+    sandbox: ForkedProcess
     portal: Administration
     environment: dict[str, str]  # of the services
     companies: list[Company]
-    services: list[Process]
+    services: list[ForkedProcess]
 
     def __init__(self, seed: int, mode: schedule.Mode, home: Path, counters: Counters) -> None:
         self.mode, self.home, self.counters = mode, home, counters
         self._seed = seed
         self.over = asyncio.Event()
-        self.postgres = Postgres(home)
-        self.naive: list[Process] = []
+        self.postgres = PostgresServer(home / "postgres")
+        self.naive: list[ForkedProcess] = []
         self.naive_portal: Administration | None = None
 
     def random(self, name: str) -> Random:
@@ -53,12 +54,9 @@ class Stage:
 
     async def open(self, stack: AsyncExitStack, naive_documents: int) -> None:
         """Start everything. It is stopped when the stack is closed."""
-        await self.postgres.start()
-        stack.push_async_callback(self.postgres.stop)
+        await stack.enter_async_context(self.postgres)
         await migrate(self.postgres.url)
-        proxy = Proxy(
-            lambda: self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE
-        )
+        proxy = Proxy(self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE)
         self.proxy = await stack.enter_async_context(proxy)
         self.launcher = await stack.enter_async_context(Launcher(self.home))
         self.sandbox, self.portal = await self._start_sandbox(
@@ -70,7 +68,7 @@ class Stage:
 
     async def _start_sandbox(
         self, name: str, settings: dict[str, Any]
-    ) -> tuple[Process, Administration]:
+    ) -> tuple[ForkedProcess, Administration]:
         port = free_port()
         environment = {
             "SANDBOX_PORT": str(port),
@@ -79,7 +77,7 @@ class Stage:
             "SANDBOX_RATE_SCALE": "0",
         }
         command = Command(name, ["sandbox"], environment)
-        process = Process(self.launcher, command, port, "/_sandbox/clock")
+        process = ForkedProcess(self.launcher, command, port, "/_sandbox/clock")
         await process.start()
         portal = Administration(process.base)
         await portal.settings(**settings)
@@ -88,28 +86,16 @@ class Stage:
     async def _start_services(self) -> None:
         self.environment = {
             **schedule.TIMES,
-            **self._make_addresses(),
+            **make_environment(self._proxy_url(), self.sandbox.base),
             "PORTAL_SETTLE_SECONDS": self.mode.settle,
         }
-        async with self._connect() as (config, database):
-            self.companies = [await _add_company(config, database, tin) for tin in TINS]
+        config = read_config(self.environment)
+        async with connected_pool(config.database_url, 2) as pool:
+            self.companies = [await _add_company(config, Database(pool), tin) for tin in TINS]
         self.companies[-1]["automatic"] = True
         await judge.submit_automatically(self.postgres.url, self.companies[-1]["id"])
         self.services = [self._make_service(number) for number in range(SERVICES)]
         await asyncio.gather(*[service.start() for service in self.services])
-
-    def _make_addresses(self) -> dict[str, str]:
-        portal = self.sandbox.base
-        return {
-            "DATABASE_URL": self._proxy_url(),
-            "DATABASE_OWNER_URL": "",
-            "PORTAL_API_BASE": portal,
-            "PORTAL_IDENTITY_BASE": portal,
-            "PORTAL_WEB_BASE": portal,
-            "PORTAL_CLIENT_ID": "sandbox-client",
-            "PORTAL_CLIENT_SECRET": "sandbox-secret",
-            "PORTAL_INTERMEDIARY": "true",
-        }
 
     def _proxy_url(self) -> str:
         """Return the address of PostgreSQL through the proxy."""
@@ -117,17 +103,11 @@ class Stage:
         netloc = f"{url.username}:{url.password}@127.0.0.1:{self.proxy.port}"
         return urlunsplit(url._replace(netloc=netloc))
 
-    @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[tuple[Config, Database]]:
-        config = read_config(self.environment)
-        async with connected_pool(config.database_url, 2) as pool:
-            yield config, Database(pool)
-
-    def _make_service(self, number: int) -> Process:
+    def _make_service(self, number: int) -> ForkedProcess:
         port = free_port()
         environment = {**self.environment, "PORT": str(port)}
         command = Command(f"service-{number}", ["serve"], environment)
-        return Process(self.launcher, command, port, "/readyz")
+        return ForkedProcess(self.launcher, command, port, "/readyz")
 
     async def _prepare_naive(self, documents: int) -> None:
         sandbox, self.naive_portal = await self._start_sandbox("naive-sandbox", self.mode.sandbox)
@@ -138,11 +118,10 @@ class Stage:
             "NAIVE_TOKEN": await naive.fetch_token(sandbox.base),
         }
         commands = [Command(f"naive-{number}", ["naive"], environment) for number in range(NAIVE)]
-        self.naive = [Process(self.launcher, command) for command in commands]
+        self.naive = [ForkedProcess(self.launcher, command) for command in commands]
 
 
 async def _add_company(config: Config, database: Database, tin: str) -> Company:
     """Create a company with an API key."""
-    company_id = await insert_company(database, {**DEMO_COMPANY, "tin_code": tin})
-    key = await insert_key(config, database, company_id, "chaos")
-    return {"id": company_id, "key": key["key"], "automatic": False}
+    company = await add_company(config, database, tin_code=tin)
+    return {"id": company.id, "key": company.key, "automatic": False}

@@ -1,4 +1,4 @@
-"""Run `run.py` in this process until it reaches a failpoint: `python tests/failing.py HOW NAME …`.
+"""Run `run.py` in this process until it reaches a failpoint: `python failing.py HOW NAME …`.
 
 HOW is the way in which it ends: `die` kills it like a power loss, `stop` pauses it, and `vanish`
 makes it disappear like a lost host, which closes no connection.
@@ -11,7 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import run
 from service import failpoints

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -36,9 +37,9 @@ class Administration:
         """Replace members in the rows of a number. None ends it."""
         return await self._send("PUT", "odd-rows", {"number": number, "members": members})
 
-    async def ledger(self) -> list[dict[str, Any]]:
-        """Return all documents that the sandbox ever accepted."""
-        return (await self._send("GET", "ledger"))["documents"]
+    async def ledger(self, **filters: str) -> list[dict[str, Any]]:
+        """Return all documents that the sandbox ever accepted, by default of every number."""
+        return (await self._send("GET", f"ledger?{urlencode(filters)}"))["documents"]
 
     async def calls(self) -> dict[str, Any]:
         """Return the counts of requests, responses and errors."""

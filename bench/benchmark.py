@@ -1,0 +1,177 @@
+"""The environment of a benchmark: PostgreSQL, an empty database, the service and the sandbox.
+
+PostgreSQL is the server of DATABASE_URL, whose login must be allowed to create databases, else an
+embedded one in a temporary directory. Everything is removed at the end.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+ROOT = Path(__file__).resolve().parent.parent
+#: The scripts import the service and the harness of the tests.
+sys.path[1:1] = [str(ROOT), str(ROOT / "tests")]
+
+from harness import processes
+from harness.companies import Company, add_company, make_tin
+from harness.databases import create_database, provide_server
+from harness.environments import make_environment
+from harness.sandbox import Administration
+
+from service.commands.bootstrap import run as run_loop
+from service.config import Config, read_config
+from service.db.migrations import migrate
+from service.db.statements import Statements
+from service.db.transactions import Database, connected_pool
+
+_tin_numbers = itertools.count(1)
+SEED_BATCH = 10_000  # invoices that one statement can insert within the statement_timeout
+UNLIMITED = {
+    "HOST": "127.0.0.1",
+    "REQUESTS_PER_MINUTE": "0",
+    "TIN_CHECKS_PER_MINUTE": "0",
+    "PORTAL_RATE_SCALE": "0",
+    "SANDBOX_RATE_SCALE": "0",
+}
+
+sql = Statements(Path(__file__).resolve().parent)
+
+Environment = dict[str, str]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a benchmark on the service's event loop. A signal stops it and its processes."""
+    try:
+        run_loop(_cancel_on_sigterm(work))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit("Interrupted.")
+
+
+async def _cancel_on_sigterm(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await work
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running service: its process, its database, and the administration of its portal."""
+
+    process: processes.Service
+    environment: Environment
+    url: str
+    database: Database
+    portal: Administration
+    home: Path
+
+    @property
+    def port(self) -> int:
+        return self.process.port
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    @property
+    def base(self) -> str:
+        return self.process.base
+
+    @property
+    def config(self) -> Config:
+        return read_config(self.environment)
+
+    def make_another(self, **variables: str) -> processes.Service:
+        """Return a further process of the service, which the caller starts and stops."""
+        return processes.Service({**self.environment, **variables}, self.home / "others.log")
+
+    async def add_company(self, invoices: int = 0) -> Company:
+        """Create a company with a number of invoices of five lines."""
+        tin = make_tin(next(_tin_numbers))
+        company = await add_company(self.config, self.database, tin_code=tin)
+        for first in range(1, invoices + 1, SEED_BATCH):
+            last = min(invoices, first + SEED_BATCH - 1)
+            async with self.database.company(company.id) as conn:
+                await sql.invoices_seed(conn, company_id=company.id, first=first, last=last)
+        return company
+
+    async def vacuum(self) -> None:
+        """Run VACUUM ANALYZE, as autovacuum does while a table grows to this size."""
+        conn = await asyncpg.connect(self.url)
+        await conn.execute("vacuum analyze")
+        await conn.close()
+
+
+@asynccontextmanager
+async def start_service(
+    sandbox: bool = False,
+    background: bool = True,
+    server: str | None = None,
+    variables: Environment | None = None,
+) -> AsyncIterator[Service]:
+    """Run the service on an empty database, without rate limits unless `variables` set them.
+
+    `sandbox`: run the sandbox as its portal. `background`: run its background work.
+    `server`: address of a PostgreSQL that the caller runs.
+    """
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        server = server or await stack.enter_async_context(provide_server(home / "postgres"))
+        url = await stack.enter_async_context(create_database(server))
+        await migrate(url)
+        chosen = {
+            **UNLIMITED,
+            "DATA_DIR": str(home),
+            "SANDBOX_STATE": str(home / "sandbox.sqlite3"),
+            **(variables or {}),
+        }
+        portal = processes.SandboxProcess(chosen, home / "sandbox.log")
+        if sandbox:
+            await stack.enter_async_context(portal)
+        environment = {**make_environment(url, portal.base), **chosen}
+        arguments = [] if background else ["serve", "--no-background"]
+        process = processes.Service(environment, home / "service.log", arguments)
+        await stack.enter_async_context(process)
+        pool = await stack.enter_async_context(connected_pool(url, 2))
+        administration = Administration(portal.base)
+        yield Service(process, environment, url, Database(pool), administration, home)
+
+
+def read_memory(pid: int | None) -> tuple[float, float | None]:
+    """Return the resident memory of a process in MB: now, and the peak, None if it is unknown."""
+    status = processes.read_status(pid)
+    if not status:
+        return int(os.popen(f"ps -o rss= -p {pid}").read()) / 1000, None
+    return int(status["VmRSS"]) / 1000, int(status["VmHWM"]) / 1000
+
+
+def summary_of(doc: str | None) -> str:
+    """Return the first line of a module's docstring, as the description of its parser."""
+    return (doc or "").partition("\n")[0]
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows below a title, with all columns but the first aligned to the right."""
+    cells = [list(columns), *[[_format_cell(value) for value in row] for row in rows]]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    print(f"\n{title}")
+    for row in cells:
+        first, *rest = row
+        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False)]
+        print("  ".join([f"  {first.ljust(widths[0])}", *numbers]), flush=True)
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,11 @@
+"""Start and observe what tests, chaos runs and benchmarks run against.
+
+waiting          wait for conditions with a limit
+processes        processes of run.py: ports, readiness, signals, exit codes, memory
+failing          the program that runs the service until it reaches a failpoint
+postgres_server  a PostgreSQL that is stopped and started again
+databases        databases that are dropped at the end
+environments     the environment variables of a service on a database and a sandbox
+companies        companies with an API key
+sandbox          a client of the sandbox's administration
+"""

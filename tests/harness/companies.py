@@ -1,0 +1,29 @@
+"""Companies with an API key."""
+
+from dataclasses import dataclass
+
+from service.commands.companies import insert_company, insert_key
+from service.commands.serve import DEMO_COMPANY
+from service.config import Config
+from service.db.transactions import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """A company and its API key."""
+
+    id: int
+    key: str
+    key_id: str
+
+
+def make_tin(number: int) -> str:
+    """Return a valid TIN. A TIN belongs to one company."""
+    return f"C2088005{number:03}0"
+
+
+async def add_company(config: Config, database: Database, **facts: str | None) -> Company:
+    """Create a company and a key. It differs from the demo company in the given facts."""
+    company_id = await insert_company(database, {**DEMO_COMPANY, **facts})
+    key = await insert_key(config, database, company_id, "test")
+    return Company(company_id, key["key"], key["key_id"])

@@ -1,0 +1,67 @@
+"""Databases that exist for a test or a benchmark, on a server that may exist for it too."""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from service.embedded_postgres.lifecycle import postgres
+
+#: Settings of a server that loses data when the power fails. Waiting for the disk would take
+#: most of the time.
+NOT_DURABLE = ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'")
+
+
+@asynccontextmanager
+async def provide_server(home: Path, durable: bool = True) -> AsyncIterator[str]:
+    """Yield the URL of a PostgreSQL: the server of DATABASE_URL, or an embedded one in `home`."""
+    if url := os.environ.get("DATABASE_URL"):
+        yield url
+        return
+    async with postgres(home) as url:
+        if not durable:
+            for setting in NOT_DURABLE:
+                await administer(url, f"alter system set {setting}")
+            await administer(url, "select pg_reload_conf()")
+        yield url
+
+
+@asynccontextmanager
+async def create_database(
+    server: str, template: str | None = None, owner: str | None = None
+) -> AsyncIterator[str]:
+    """Create a database with a random name and drop it at the end. Yield its URL.
+
+    It is a copy of the database `template`, to which nothing may be connected.
+    """
+    name = f"scratch_{secrets.token_hex(6)}"
+    options = f" template {template} strategy file_copy" if template else ""
+    options += f" owner {owner}" if owner else ""
+    await administer(server, f"create database {name}{options}")
+    try:
+        yield replace_database(server, name)
+    finally:
+        await administer(server, f"drop database {name} with (force)")
+
+
+async def administer(url: str, statement: str) -> None:
+    """Run a statement on a connection of its own."""
+    conn = await asyncpg.connect(url)
+    try:
+        await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+def replace_database(url: str, name: str) -> str:
+    """Return the URL of another database of the same server."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def name_of(url: str) -> str:
+    """Return the name of the database in a URL."""
+    return urlsplit(url).path.strip("/")

@@ -1,0 +1,99 @@
+"""A PostgreSQL on a fixed port that is stopped and started again, with fsync on."""
+
+import asyncio
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import asyncpg
+
+from harness.processes import START_SECONDS, free_port
+from harness.waiting import POLL_SECONDS, patience, wait_until
+from service.embedded_postgres.binaries import (
+    choose_account,
+    find_programs,
+    launch,
+    restrict_account,
+)
+from service.embedded_postgres.server import (
+    NO_ANSWER,
+    SETTINGS,
+    Cluster,
+    change_owner,
+    make_cluster,
+)
+
+#: After an immediate shutdown the next start recovers.
+MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+
+
+class PostgresServer:
+    """A server in a directory. As a context manager it is created, started, and stopped."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self.url = ""
+        self._home = home.resolve()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._create()
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def _create(self) -> None:
+        """Create the data directory."""
+        self._home.mkdir(exist_ok=True)
+        account, programs = choose_account(self._home), find_programs()
+        change_owner(self._home, account)
+        account = restrict_account(account, programs, self._home)
+        self._cluster = Cluster(self._home / "cluster", programs, account)
+        await make_cluster(self._cluster)
+        password = (self._cluster.path / "superuser_password").read_text()
+        self.url = (
+            f"postgresql://postgres:{password}@127.0.0.1:{self.port}/postgres?sslmode=disable"
+        )
+
+    async def start(self) -> None:
+        """Start the server and wait until it accepts a connection. Raises RuntimeError.
+
+        A start is repeated if it failed, because a client may have the port for a moment.
+        """
+        try:
+            async with patience(START_SECONDS):
+                while not await self._is_ready():
+                    if self._process is None or self._process.poll() is not None:
+                        self._launch()
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            log = (self._home / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"PostgreSQL did not start:\n{log[-2000:]}") from None
+
+    def _launch(self) -> None:
+        cluster = self._cluster
+        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": self.port}.items()]
+        command = [cluster.programs.bin / "postgres", *settings, "-D", cluster.path]
+        with (self._home / "server.log").open("ab") as log:
+            self._process = launch(command, cluster.account, stdout=log, stderr=log)
+
+    async def _is_ready(self) -> bool:
+        try:
+            await (await asyncpg.connect(self.url, timeout=5)).close()
+        except NO_ANSWER:
+            return False
+        return True
+
+    async def stop(self, mode: str = "fast") -> None:
+        """Shut the server down. Raises TimeoutError."""
+        if process := self._process:
+            process.send_signal(MODES[mode])
+            await wait_until(lambda: process.poll() is not None, START_SECONDS)
+
+    async def restart(self, mode: str) -> None:
+        """Shut the server down and start it again."""
+        await self.stop(mode)
+        await self.start()
