@@ -1,19 +1,11 @@
-"""Run `run.py` in this process until it reaches a failpoint: `python failing.py HOW NAME …`.
-
-HOW is the way in which it ends: `die` kills it like a power loss, `stop` pauses it, and `vanish`
-makes it disappear like a lost host, which closes no connection.
-"""
+"""Makes this process end when it reaches a failpoint."""
 
 import ctypes
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import run
 from service import failpoints
 
 SO_ATTACH_FILTER = 26
@@ -60,6 +52,11 @@ ENDS = {
     "vanish": vanish,
 }
 
-if __name__ == "__main__":
-    failpoints.set_action(sys.argv[2], ENDS[sys.argv[1]])
-    sys.exit(run.main(sys.argv[3:]))
+
+def fail_at(how: str, name: str) -> None:
+    """End this process at a failpoint.
+
+    `how` is `die`, like a power loss, `stop`, which pauses it, or `vanish`, which makes it
+    disappear like a lost host that closes no connection.
+    """
+    failpoints.set_action(name, ENDS[how])

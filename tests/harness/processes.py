@@ -4,21 +4,20 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
 import aiohttp
 
+from harness import forking
 from harness.waiting import POLL_SECONDS, patience, until, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = ROOT / "run.py"
-FAILING = ROOT / "tests" / "harness" / "failing.py"
 START_SECONDS = 60
 STOP_SECONDS = 40  # longer than the service may take to finish its requests
 GONE = {"", "Z", "X"}  # states of a process that has ended
@@ -36,15 +35,12 @@ class Finished:
 
 async def run_command(arguments: Iterable[object], environment: Mapping[str, str]) -> Finished:
     """Run a command of run.py with these environment variables only, and wait for its end."""
-    process = await asyncio.create_subprocess_exec(
-        *[sys.executable, str(RUN), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return Finished(process.returncode, out.decode(), err.decode())
+    with tempfile.TemporaryDirectory() as home:
+        out, err = Path(home, "out"), Path(home, "err")
+        variables = {"PATH": os.environ["PATH"], **environment}
+        process = forking.start(list(map(str, arguments)), variables, out, err)
+        await wait_until(lambda: process.exitcode is not None, START_SECONDS)
+        return Finished(process.exitcode, out.read_text(), err.read_text())
 
 
 def free_port() -> int:
@@ -144,7 +140,7 @@ class ChildProcess(Process):
         super().__init__(port, ready)
         self._arguments, self._log = arguments, log
         self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BaseProcess | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -156,12 +152,12 @@ class ChildProcess(Process):
     @property
     def is_gone(self) -> bool:
         """Return whether the process has ended, or was never started."""
-        return self._process is None or self._process.poll() is not None
+        return self._process is None or self._process.exitcode is not None
 
     @property
     def exit_code(self) -> int | None:
         """Return the exit code, the negative number of the signal, or None while it runs."""
-        return self._process and self._process.poll()
+        return self._process and self._process.exitcode
 
     async def start(
         self,
@@ -176,19 +172,8 @@ class ChildProcess(Process):
         reaches that failpoint.
         """
         ends = {"die": dies_at, "stop": stops_at, "vanish": vanishes_at}
-        program = next(
-            ([str(FAILING), how, name] for how, name in ends.items() if name), [str(RUN)]
-        )
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *program, *self._arguments],
-                cwd=ROOT,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        failures = ((how, name) for how, name in ends.items() if name)
+        self._process = self._spawn(next(failures, None))
         self.pid = self._process.pid
         try:
             if not await self.wait_until_ready():
@@ -196,6 +181,9 @@ class ChildProcess(Process):
         except BaseException:
             await self.kill()
             raise
+
+    def _spawn(self, failure: tuple[str, str] | None) -> BaseProcess:
+        return forking.start(self._arguments, self._environment, self._log, self._log, failure)
 
     async def died(self) -> None:
         """Wait until the process was killed."""
