@@ -13,7 +13,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test lint format types docs mutants fuzz chaos clean
+.PHONY: help run demo test test-all lint format types docs mutants fuzz chaos clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,12 @@ run: $(RUN_STAMP) ## Start the service; without configuration, with its own Post
 demo: $(RUN_STAMP) ## Add a demo company with documents to a running service.
 	@exec $(RUNNING) run.py demo $(ARGS)
 
-test: $(DEV_STAMP) ## Run the tests.
-	@exec $(RUNNING) -m pytest $(ARGS)
+test: $(DEV_STAMP) ## Run the tests, without the long ones.
+	@exec $(RUNNING) -m pytest -m "not long" $(ARGS)
+
+test-all: $(DEV_STAMP) ## Run all tests, and a chaos run of one seed.
+	@$(RUNNING) -m pytest $(ARGS)
+	@$(MAKE) --no-print-directory chaos SEEDS=1 ARGS=
 
 lint: $(DEV_STAMP) ## Check the format, the style and the prose.
 	@$(BIN)/ruff format --check --quiet . || { echo "Run make format." >&2; exit 1; }

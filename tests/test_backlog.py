@@ -62,6 +62,7 @@ async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -
     )
 
 
+@pytest.mark.long
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
     start: StartService,
     company: Company,
@@ -91,6 +92,7 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
     assert len(await sandbox.ledger()) == MANY
 
 
+@pytest.mark.long
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
     start: StartService,
     company: Company,

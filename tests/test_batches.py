@@ -655,6 +655,7 @@ async def test_kill_while_sending_a_batch_sends_no_duplicates(
     )
 
 
+@pytest.mark.long
 async def test_repeated_kills_of_two_processes_send_no_duplicates(
     owner: asyncpg.Connection, company: Company, services: StartProcess, sandbox: Sandbox
 ) -> None:

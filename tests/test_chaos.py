@@ -21,6 +21,7 @@ TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not Path("/proc/self").exists(), reason="the run reads the state of its processes from /proc"
 )

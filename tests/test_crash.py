@@ -169,6 +169,7 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     assert len(await sandbox.ledger()) == 1
 
 
+@pytest.mark.long
 async def test_repeated_kills_under_load_lose_nothing(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:

@@ -68,6 +68,7 @@ def test_mutant_names_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mutant, outcome",
     [
@@ -92,12 +93,14 @@ async def test_each_outcome_of_a_mutant_is_recognised(
     assert not (runner.scratch / mutant.name).exists()
 
 
+@pytest.mark.long
 async def test_a_mutant_with_hanging_tests_is_ended_by_the_time_limit(runner: Runner) -> None:
     hasty = Runner(runner.base, runner.scratch, "", jobs=1, limit=10)
     result = await hasty.run_one(mutant("endless", "a - b", "::test_forever"))
     assert (result.outcome, result.is_noticed) == (TIMED_OUT, True)
 
 
+@pytest.mark.long
 async def test_tests_that_fail_without_a_mutant_are_reported(runner: Runner) -> None:
     mutants = [mutant("noticed", "a * b + 1", "::test_add")]
     assert await runner.baseline(mutants) is None

@@ -59,6 +59,8 @@ from service.config import read_config
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
+pytestmark = pytest.mark.long
+
 #: Random requests per operation. By default few, and of the boundary cases of the schema the first
 #: fifty and then every fifth.
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
