@@ -1,19 +1,21 @@
-// Shows /api/openapi.json. Text goes into the page as text, never as markup.
+// Renders /api/openapi.json. Text is inserted as text, never as markup.
 "use strict";
 
 const METHODS = ["get", "post", "put", "delete", "patch"];
 const DEEPEST = 6;
 let api;
 
-/** An element with a class, and children that are elements or text. */
+/** Create an element with a class, and children that are elements or text. */
 function make(tag, className, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  element.append(
+    ...children.filter((child) => child !== null && child !== undefined && child !== ""),
+  );
   return element;
 }
 
-/** What a reference inside the description points to. */
+/** Return the part of the description that a reference names. */
 function found(reference) {
   return reference
     .slice(2)
@@ -25,7 +27,7 @@ function resolved(part) {
   return part && part.$ref && Object.keys(part).length === 1 ? resolved(found(part.$ref)) : part;
 }
 
-/** `code` and **strong** of a description; everything else is text as it stands. */
+/** Render `code` and **strong** of a description; all other text is unchanged. */
 function prose(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
     if (part.startsWith("`") && part.length > 1) return make("code", "", part.slice(1, -1));
@@ -36,7 +38,7 @@ function prose(text) {
 
 /* Schemas */
 
-/** One schema with those that it refers to and combines merged in. */
+/** Return a schema merged with those that it refers to or combines. */
 function merged(schema, depth = 0) {
   if (!schema || depth > 20) return {};
   let whole = {};
@@ -66,11 +68,15 @@ function alternatives(schema) {
   return schema.anyOf || schema.oneOf || null;
 }
 
-/** The alternative that says most, for null and something. */
+/** Return the alternative that is not null. */
 function principal(schema) {
   const whole = merged(schema);
-  const others = (alternatives(whole) || []).filter((part) => part.type !== "null" && !isRequirement(part));
-  return others.length ? { ...merged(others[0]), description: whole.description || merged(others[0]).description } : whole;
+  const others = (alternatives(whole) || []).filter(
+    (part) => part.type !== "null" && !isRequirement(part),
+  );
+  return others.length
+    ? { ...merged(others[0]), description: whole.description || merged(others[0]).description }
+    : whole;
 }
 
 function isRequirement(part) {
@@ -100,18 +106,33 @@ const LIMITS = [
   ["default", (value) => `${JSON.stringify(value)} when absent`],
 ];
 
-/** Paragraphs on one schema: what it means, its values, its limits. */
+/** Return paragraphs about a schema: description, values, limits. */
 function remarks(schema, more) {
-  const whole = { ...principal(schema), ...(schema.default === undefined ? {} : { default: schema.default }) };
+  const whole = {
+    ...principal(schema),
+    ...(schema.default === undefined ? {} : { default: schema.default }),
+  };
   const notes = [];
   if (more) notes.push(make("p", "", ...prose(more)));
-  if (whole.description && whole.description !== more) notes.push(make("p", "", ...prose(whole.description)));
-  const values = whole.enum || (whole.type === "array" && whole.items && principal(whole.items).enum);
-  if (values) notes.push(make("p", "", ...values.flatMap((value, at) => [at ? " " : "", make("code", "", text(value))])));
-  const limits = LIMITS.filter(([name]) => whole[name] !== undefined).map(([name, say]) => say(whole[name]));
+  if (whole.description && whole.description !== more)
+    notes.push(make("p", "", ...prose(whole.description)));
+  const values =
+    whole.enum || (whole.type === "array" && whole.items && principal(whole.items).enum);
+  if (values)
+    notes.push(
+      make(
+        "p",
+        "",
+        ...values.flatMap((value, at) => [at ? " " : "", make("code", "", text(value))]),
+      ),
+    );
+  const limits = LIMITS.filter(([name]) => whole[name] !== undefined).map(([name, say]) =>
+    say(whole[name]),
+  );
   if (limits.length) notes.push(make("p", "", sentence(limits.join(", "))));
   if (whole.pattern === "\\S") notes.push(make("p", "", "Not blank."));
-  else if (whole.pattern && !whole.description) notes.push(make("p", "", "Matches ", make("code", "", whole.pattern)));
+  else if (whole.pattern && !whole.description)
+    notes.push(make("p", "", "Matches ", make("code", "", whole.pattern)));
   const either = (whole.oneOf || []).filter(isRequirement).flatMap((part) => part.required);
   if (either.length) notes.push(make("p", "", `Exactly one of ${either.join(", ")}.`));
   return notes;
@@ -125,7 +146,7 @@ function text(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** "when type is INVOICE", for each condition under which a member is required. */
+/** Return a text such as "when type is INVOICE" for each condition of a required member. */
 function whenRequired(conditions, name) {
   return conditions
     .filter((rule) => rule.then && (rule.then.required || []).includes(name))
@@ -136,17 +157,31 @@ function whenRequired(conditions, name) {
     });
 }
 
-/** The rows of a table that shows a schema's members, and theirs. */
+/** Return table rows for the members of a schema, and for their members. */
 function rowsOf(schema, depth = 0, seen = []) {
   const whole = principal(schema);
-  if (whole.type === "array" || (whole.items && !whole.type)) return rowsOf(whole.items || {}, depth, seen);
+  if (whole.type === "array" || (whole.items && !whole.type))
+    return rowsOf(whole.items || {}, depth, seen);
   const required = new Set(whole.required);
   return Object.entries(whole.properties).flatMap(([name, part]) => {
-    const label = make("td", `name depth${depth}`, name, required.has(name) ? make("span", "must", "required") : "");
-    const row = make("tr", `under${depth}`, label, make("td", "", typeOf(part)), make("td", "", ...remarks(part)));
-    for (const condition of whenRequired(whole.conditions, name)) row.lastChild.append(make("p", "", condition));
+    const label = make(
+      "td",
+      `name depth${depth}`,
+      name,
+      required.has(name) ? make("span", "must", "required") : "",
+    );
+    const row = make(
+      "tr",
+      `under${depth}`,
+      label,
+      make("td", "", typeOf(part)),
+      make("td", "", ...remarks(part)),
+    );
+    for (const condition of whenRequired(whole.conditions, name))
+      row.lastChild.append(make("p", "", condition));
     const key = part.$ref || name;
-    const below = depth < DEEPEST && !seen.includes(key) ? rowsOf(part, depth + 1, [...seen, key]) : [];
+    const below =
+      depth < DEEPEST && !seen.includes(key) ? rowsOf(part, depth + 1, [...seen, key]) : [];
     return [row, ...below];
   });
 }
@@ -158,7 +193,9 @@ function table(heads, rows) {
 
 function schemaTable(schema) {
   const rows = rowsOf(schema);
-  return rows.length ? table(["Member", "Type", ""], rows) : make("p", "", typeOf(schema) === "object" ? "A JSON object." : typeOf(schema));
+  return rows.length
+    ? table(["Member", "Type", ""], rows)
+    : make("p", "", typeOf(schema) === "object" ? "A JSON object." : typeOf(schema));
 }
 
 /* Samples */
@@ -187,7 +224,10 @@ async function copied(content, block) {
 
 function examplesOf(media) {
   if (media.example !== undefined) return [["", media.example]];
-  return Object.values(media.examples || {}).map((example) => [example.summary || "", example.value]);
+  return Object.values(media.examples || {}).map((example) => [
+    example.summary || "",
+    example.value,
+  ]);
 }
 
 function pretty(value) {
@@ -198,15 +238,22 @@ function quoted(value) {
   return `'${value.replaceAll("'", "'\\''")}'`;
 }
 
-/** A command that makes the request, with the first example as its body. */
+/** Return a curl command with the first example as its body. */
 function curl(method, path, operation) {
-  const filled = path.replace(/{(\w+)}/g, (_, name) => (operation.parameters.some((p) => p.name === name && p.schema.type === "string") ? "ID" : "42"));
-  const lines = [`curl ${method === "get" ? "" : `-X ${method.toUpperCase()} `}${quoted(location.origin + filled)}`];
-  for (const name of schemes(operation)) lines.push(`-H "${found(`#/components/securitySchemes/${name}`).name}: $API_KEY"`);
+  const filled = path.replace(/{(\w+)}/g, (_, name) =>
+    operation.parameters.some((p) => p.name === name && p.schema.type === "string") ? "ID" : "42",
+  );
+  const command = method === "get" ? "curl" : `curl -X ${method.toUpperCase()}`;
+  const lines = [`${command} ${quoted(location.origin + filled)}`];
+  for (const name of schemes(operation))
+    lines.push(`-H "${found(`#/components/securitySchemes/${name}`).name}: $API_KEY"`);
   const media = operation.requestBody && operation.requestBody.content["application/json"];
   if (media) {
     const [first] = examplesOf(media);
-    lines.push("-H 'Content-Type: application/json'", `-d ${quoted(pretty(first ? first[1] : {}))}`);
+    lines.push(
+      "-H 'Content-Type: application/json'",
+      `-d ${quoted(pretty(first ? first[1] : {}))}`,
+    );
   }
   return lines.join(" \\\n  ");
 }
@@ -231,28 +278,45 @@ function parameterTable(parameters) {
 
 function responseDetail(status, reference) {
   const response = resolved(reference);
-  const summary = make("summary", "", make("span", `status ${status < "400" ? "good" : "bad"}`, status), response.description || "");
+  const summary = make(
+    "summary",
+    "",
+    make("span", `status ${status < "400" ? "good" : "bad"}`, status),
+    response.description || "",
+  );
   return lazily(make("details", "response", summary), () => {
     const parts = [];
     const names = Object.keys(response.headers || {});
-    if (names.length) parts.push(make("p", "access", "Headers: ", ...names.flatMap((name, at) => [at ? ", " : "", make("code", "", name)])));
+    if (names.length)
+      parts.push(
+        make(
+          "p",
+          "access",
+          "Headers: ",
+          ...names.flatMap((name, at) => [at ? ", " : "", make("code", "", name)]),
+        ),
+      );
     for (const [type, media] of Object.entries(response.content || {})) {
       if (type !== "application/json") parts.push(make("p", "", `The body is ${type}.`));
       else {
-        for (const [caption, value] of examplesOf(media)) parts.push(sample(caption, pretty(value)));
-        for (const schema of alternatives(media.schema) || [media.schema]) parts.push(schemaTable(schema));
+        for (const [caption, value] of examplesOf(media))
+          parts.push(sample(caption, pretty(value)));
+        for (const schema of alternatives(media.schema) || [media.schema])
+          parts.push(schemaTable(schema));
       }
     }
     return parts;
   });
 }
 
-/** A details element whose inside is made when it is first opened. */
+/** Return a details element that is filled when it is opened. */
 function lazily(details, parts) {
   const fill = () => {
     if (details.dataset.filled) return;
     details.dataset.filled = "yes";
-    details.append(make("div", details.classList.contains("operation") ? "detail" : "", ...parts()));
+    details.append(
+      make("div", details.classList.contains("operation") ? "detail" : "", ...parts()),
+    );
   };
   details.addEventListener("toggle", () => details.open && fill());
   details.fill = fill;
@@ -272,7 +336,8 @@ function operationDetail(method, path, operation) {
     const parts = [];
     if (operation.description) parts.push(make("p", "", ...prose(operation.description)));
     parts.push(make("p", "access", ...access(operation)));
-    if (operation.parameters.length) parts.push(make("h4", "", "Parameters"), parameterTable(operation.parameters));
+    if (operation.parameters.length)
+      parts.push(make("h4", "", "Parameters"), parameterTable(operation.parameters));
     const media = operation.requestBody && operation.requestBody.content["application/json"];
     if (media) {
       parts.push(make("h4", "", "Body"), schemaTable(media.schema));
@@ -280,18 +345,31 @@ function operationDetail(method, path, operation) {
     }
     parts.push(make("h4", "", "Request"), sample("", curl(method, path, operation)));
     parts.push(make("h4", "", "Responses"));
-    for (const [status, response] of Object.entries(operation.responses)) parts.push(responseDetail(status, response));
+    for (const [status, response] of Object.entries(operation.responses))
+      parts.push(responseDetail(status, response));
     return parts;
   });
   details.id = operation.operationId;
-  details.dataset.words = [method, path, operation.summary, operation.description, ...Object.keys(operation.responses)].join(" ").toLowerCase();
+  details.dataset.words = [
+    method,
+    path,
+    operation.summary,
+    operation.description,
+    ...Object.keys(operation.responses),
+  ]
+    .join(" ")
+    .toLowerCase();
   return details;
 }
 
 function access(operation) {
   const names = schemes(operation);
   if (!names.length) return ["Needs no key."];
-  return ["Needs a key in ", ...names.map((name) => make("code", "", found(`#/components/securitySchemes/${name}`).name)), "."];
+  return [
+    "Needs a key in ",
+    ...names.map((name) => make("code", "", found(`#/components/securitySchemes/${name}`).name)),
+    ".",
+  ];
 }
 
 /* The page */
@@ -318,18 +396,25 @@ function show() {
   document.title = api.info.title;
   document.getElementById("title").textContent = api.info.title;
   document.getElementById("version").textContent = `Version ${api.info.version}`;
-  document.getElementById("introduction").append(...api.info.description.split("\n\n").map((part) => make("p", "", ...prose(part))));
+  document
+    .getElementById("introduction")
+    .append(...api.info.description.split("\n\n").map((part) => make("p", "", ...prose(part))));
   for (const [tag, operations] of sections()) {
-    document.getElementById("reference").append(make("section", "", make("h2", "", tag), ...operations));
-    document.getElementById("contents").append(make("div", "", make("h2", "", tag), make("ul", "", ...operations.map(link))));
+    document
+      .getElementById("reference")
+      .append(make("section", "", make("h2", "", tag), ...operations));
+    document
+      .getElementById("contents")
+      .append(make("div", "", make("h2", "", tag), make("ul", "", ...operations.map(link))));
   }
   document.getElementById("news").textContent = "";
   openNamed();
 }
 
-/** Opens the operation that the address names. */
+/** Open the operation that the address names. */
 function openNamed() {
-  const details = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const details =
+    location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!details || !details.fill) return;
   details.fill();
   details.open = true;
@@ -366,7 +451,8 @@ async function begin() {
     api = await response.json();
     show();
   } catch (fault) {
-    document.getElementById("news").textContent = `The description could not be shown. ${fault.message}`;
+    document.getElementById("news").textContent =
+      `The description could not be shown. ${fault.message}`;
     throw fault;
   }
   document.getElementById("find").addEventListener("input", (event) => narrow(event.target.value));
