@@ -1,9 +1,10 @@
-"""Makes this process end when it reaches a failpoint."""
+"""Makes this process end at a failpoint. `python -m harness.failing HOW NAME …` runs run.py so."""
 
 import ctypes
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 from service import failpoints
@@ -60,3 +61,10 @@ def fail_at(how: str, name: str) -> None:
     disappear like a lost host that closes no connection.
     """
     failpoints.set_action(name, ENDS[how])
+
+
+if __name__ == "__main__":
+    import run
+
+    fail_at(sys.argv[1], sys.argv[2])
+    run.main(sys.argv[3:])

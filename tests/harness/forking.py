@@ -50,6 +50,10 @@ def _run(
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)
         os.close(file)
+    if "SSL_CERT_FILE" in environment:  # aiohttp reads it at its import
+        program = ["-m", "harness.failing", *failure] if failure else ["run.py"]
+        environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+        os.execve(sys.executable, [sys.executable, *program, *arguments], environment)
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.argv[:] = ["run.py", *arguments]
     import run
