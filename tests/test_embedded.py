@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from harness.processes import free_port
 
 from service.embedded_postgres.binaries import (
     EmbeddedError,
@@ -228,15 +229,18 @@ async def test_orphaned_server_is_stopped_before_the_next_start(data: Path) -> N
     orphan = launch(
         [
             programs.bin / "postgres",
-            "--listen_addresses=",
+            "--listen_addresses=127.0.0.1",
             "--unix_socket_directories=",
+            f"--port={free_port()}",
             "-D",
             data / "cluster",
         ],
         restrict_account(account, programs, data),
     )
     try:
-        assert await wait_until((data / "cluster" / "postmaster.pid").exists, 10)
+        status = data / "cluster" / "postmaster.pid"
+        assert await wait_until(lambda: status.exists() and "ready" in status.read_text(), 60)
+        assert orphan.poll() is None
         async with postgres(data) as url:
             assert await query(url, "select 1") == 1
             assert orphan.poll() is not None

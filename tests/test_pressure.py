@@ -203,7 +203,7 @@ async def test_silently_dead_connections_fail_no_request(
     network: Network, start: StartService, company: Company
 ) -> None:
     # The timeout applies to new connections too.
-    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "10"}
+    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "20"}
     api = await start(company, DATABASE_URL=network.url, **bounds)
     invoice_id = await create_invoice(api)
     await asyncio.gather(*[get_invoice(api, invoice_id) for _ in range(8)])
