@@ -64,11 +64,17 @@ async def _cancel_on_sigterm(work: Coroutine[Any, Any, None]) -> None:
     await work
 
 
+class ServiceProgram(processes.Service):
+    """The service in an interpreter of its own, as in production."""
+
+    has_own_interpreter = True
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A running service: its process, its database, and the administration of its portal."""
 
-    process: processes.Service
+    process: ServiceProgram
     environment: Environment
     url: str
     database: Database
@@ -91,9 +97,9 @@ class Service:
     def config(self) -> Config:
         return read_config(self.environment)
 
-    def make_another(self, **variables: str) -> processes.Service:
+    def make_another(self, **variables: str) -> ServiceProgram:
         """Return a further process of the service, which the caller starts and stops."""
-        return processes.Service({**self.environment, **variables}, self.home / "others.log")
+        return ServiceProgram({**self.environment, **variables}, self.home / "others.log")
 
     async def add_company(self, invoices: int = 0) -> Company:
         """Create a company with a number of invoices of five lines."""
@@ -140,7 +146,7 @@ async def start_service(
             await stack.enter_async_context(portal)
         environment = {**make_environment(url, portal.base), **chosen}
         arguments = [] if background else ["serve", "--no-background"]
-        process = processes.Service(environment, home / "service.log", arguments)
+        process = ServiceProgram(environment, home / "service.log", arguments)
         await stack.enter_async_context(process)
         pool = await stack.enter_async_context(connected_pool(url, 2))
         administration = Administration(portal.base)

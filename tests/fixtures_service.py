@@ -1,10 +1,16 @@
-"""Fixtures for several test modules that run commands of the service."""
+"""Fixtures that start the service, or run its commands, for several test modules."""
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Protocol
 
 import pytest
+from conftest import Client, ClientFactory, Sandbox, Templates, make_company
+from harness.databases import create_database
+from harness.environments import variables
 from harness.processes import Finished, run_command
+
+from service.app import create_app
+from service.config import read_config
 
 
 class RunCommand(Protocol):
@@ -23,3 +29,17 @@ def command(environment: dict[str, str]) -> RunCommand:
         return await run_command(arguments, {**environment, **variables})
 
     return run
+
+
+@pytest.fixture
+async def other_installation(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
+) -> AsyncIterator[Client]:
+    """Yield a client of a service with another database for the same taxpayer."""
+    async with create_database(cluster, templates.empty) as url:
+        environment = variables(url, sandbox.base)
+        app = create_app(read_config(environment))
+        key = (await make_company(environment)).key
+        client = await aiohttp_client(app, headers={"X-API-Key": key})
+        yield client
+        await client.close()

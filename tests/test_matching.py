@@ -1,22 +1,15 @@
 """A lost submission adopts only the document that it sent itself."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
-import pytest
 from conftest import (
     Client,
-    ClientFactory,
     Company,
     Sandbox,
     StartService,
-    Templates,
-    make_company,
     until,
 )
-from harness.databases import create_database
-from harness.environments import variables
 from kit import (
     cancel_latest,
     create_invoice,
@@ -28,9 +21,6 @@ from kit import (
     wait_for_status,
 )
 
-from service.app import create_app
-from service.config import read_config
-
 SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}
 
 
@@ -41,20 +31,6 @@ update submitted_documents
        submitted_at = now() - interval '3 hours',
        created_at = now() - interval '3 hours'
 """
-
-
-@pytest.fixture
-async def other_installation(
-    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
-) -> AsyncIterator[Client]:
-    """Yield a client of another installation for the same taxpayer."""
-    async with create_database(cluster, templates.empty) as url:
-        environment = variables(url, sandbox.base)
-        app = create_app(read_config(environment))
-        key = (await make_company(environment)).key
-        client = await aiohttp_client(app, headers={"X-API-Key": key})
-        yield client
-        await client.close()
 
 
 async def wait_for_outcome(owner: asyncpg.Connection) -> str:

@@ -47,9 +47,11 @@ async def client(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a process that submits over the slow path and logs in directly."""
     trust = {"SSL_CERT_FILE": str(tmp_path / "tls.pem"), "PORTAL_API_BASE": path.base}
+    process = Service({**environment, **PATIENT, **trust}, tmp_path / "service.log")
+    process.has_own_interpreter = True  # aiohttp reads SSL_CERT_FILE at its import
     async with (
-        Service({**environment, **PATIENT, **trust}, tmp_path / "service.log") as service,
-        aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session,
+        process,
+        aiohttp.ClientSession(process.base, headers={"X-API-Key": company.key}) as session,
     ):
         yield session
 

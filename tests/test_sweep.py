@@ -1,22 +1,17 @@
 """The sweep compares the portal's documents with ours: orphans, duplicates, missing documents."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 from conftest import (
     Client,
-    ClientFactory,
     Company,
     Sandbox,
     StartService,
-    Templates,
     make_company,
     until,
 )
-from harness.databases import create_database
-from harness.environments import variables
 from kit import (
     cancel_latest,
     create_invoice,
@@ -28,7 +23,6 @@ from kit import (
     wait_for_status,
 )
 
-from service.app import create_app
 from service.commands.companies import CommandError, share_tin
 from service.commands.reconcile import (
     attention,
@@ -40,20 +34,6 @@ from service.commands.reconcile import (
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
 from service.portal.client import Portal, portal_session
-
-
-@pytest.fixture
-async def other_installation(
-    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
-) -> AsyncIterator[Client]:
-    """Yield a client of a service with another database for the same taxpayer."""
-    async with create_database(cluster, templates.empty) as url:
-        environment = variables(url, sandbox.base)
-        app = create_app(read_config(environment))
-        key = (await make_company(environment)).key
-        client = await aiohttp_client(app, headers={"X-API-Key": key})
-        yield client
-        await client.close()
 
 
 @pytest.fixture

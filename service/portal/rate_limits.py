@@ -1,7 +1,7 @@
 """The portal's rate limits: token buckets in PostgreSQL, shared by all processes. Portal: 1.4
 
 The way the portal measures its minute is unknown. Here a token returns a whole minute after it was
-taken, so that no minute, wherever it begins, has more requests than the bucket has tokens. SLACK
+taken, so that no minute, whenever it begins, has more requests than the bucket has tokens. SLACK
 allows for the time between taking a token and the arrival of its request. A bucket with continuous
 refill would have to be kept half empty for the same guarantee.
 

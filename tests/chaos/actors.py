@@ -12,7 +12,7 @@ from harness.sandbox import Administration
 
 from . import report, schedule
 from .counters import count_passes, read_marks, size_of, was_killed
-from .processes import ForkedProcess, Plan
+from .processes import Plan, PlannedProcess
 from .stage import Stage
 
 LIVES = (0.4, 4)  # seconds that a process lives, on a machine that is not busy
@@ -42,9 +42,9 @@ def make_actors(stage: Stage) -> Iterator[Coroutine[Any, Any, None]]:
     yield distort_rows(stage)
 
 
-async def hunt(stage: Stage, service: ForkedProcess) -> None:
+async def hunt(stage: Stage, service: PlannedProcess) -> None:
     """Kill and pause a process of the service repeatedly, at failpoints and at random moments."""
-    random, marks = stage.random(service.name), stage.launcher.marks
+    random, marks = stage.random(service.name), stage.marks
     clock = asyncio.get_running_loop().time
     while not stage.over.is_set():
         await service.kill()
@@ -64,13 +64,13 @@ async def hunt(stage: Stage, service: ForkedProcess) -> None:
             stage.counters.count("random kills")
             await service.kill()
         elif not was_killed(marks, service.pid):
-            log = stage.launcher.read_log(service.name)
+            log = service.output()
             stage.counters.violate("ended by itself", log[-500:])
         stage.counters.count("kills")
 
 
 async def _wait_until(
-    stage: Stage, service: ForkedProcess, random: Random, end: float, since: int
+    stage: Stage, service: PlannedProcess, random: Random, end: float, since: int
 ) -> None:
     """Wait until a process ends by its plan, or its life is over. Continue it if it stops itself.
 
@@ -83,7 +83,7 @@ async def _wait_until(
     while not service.is_gone and not stage.over.is_set():
         now = clock()
         if now >= longest or (
-            now >= end and count_passes(stage.launcher.marks, service.pid, since) >= LEAST_PASSES
+            now >= end and count_passes(stage.marks, service.pid, since) >= LEAST_PASSES
         ):
             break
         stage.counters.reach(report.PEAK, read_peak(service.pid))
@@ -93,7 +93,7 @@ async def _wait_until(
         await asyncio.sleep(0.02)
 
 
-async def _pause(stage: Stage, service: ForkedProcess, random: Random) -> None:
+async def _pause(stage: Stage, service: PlannedProcess, random: Random) -> None:
     """Pause a process for longer than a lease, sometimes for longer than the settling time."""
     seconds = random.uniform(*schedule.PAUSE)
     settle = float(stage.mode.settle)
@@ -110,13 +110,13 @@ def _make_plan(stage: Stage, random: Random) -> Plan | None:
     chance = random.random()
     for action, share in ENDS:
         if chance < share:
-            marked, _ = read_marks(stage.launcher.marks)
+            marked, _ = read_marks(stage.marks)
             return schedule.make_plan(random, marked, stage.counters.counts["starts"], action)
         chance -= share
     return None
 
 
-async def kill_randomly(stage: Stage, process: ForkedProcess) -> None:
+async def kill_randomly(stage: Stage, process: PlannedProcess) -> None:
     """Kill a process repeatedly, at random moments."""
     random = stage.random(process.name)
     while not stage.over.is_set():

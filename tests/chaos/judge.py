@@ -38,7 +38,7 @@ class Facts:
     absent, which the sweep must report.
     """
 
-    told: Sequence[Record]
+    acknowledged: Sequence[Record]
     ledger: list[Entry]
     records: list[asyncpg.Record]
     documents: list[asyncpg.Record]
@@ -94,7 +94,7 @@ async def run_sweep(environment: Mapping[str, str]) -> list[dict[str, Any]]:
 async def collect_facts(
     url: str,
     portal: Administration,
-    told: Sequence[Record],
+    acknowledged: Sequence[Record],
     detects: bool,
     findings: Sequence[dict[str, Any]] = (),
 ) -> Facts:
@@ -105,7 +105,7 @@ async def collect_facts(
         rows = {name: await getattr(sql, f"{name}_all")(conn) for name in names}
     finally:
         await conn.close()
-    return Facts(told, await portal.ledger(), **rows, detects=detects, findings=findings)
+    return Facts(acknowledged, await portal.ledger(), **rows, detects=detects, findings=findings)
 
 
 def judge(facts: Facts, counters: Counters) -> None:
@@ -133,7 +133,7 @@ def acknowledged_lost(facts: Facts) -> Iterator[str]:
     for row in facts.documents:
         if row["uuid"] in by_uuid:
             at_portal[row["kind"], row["company_id"], row["record_id"]].append(by_uuid[row["uuid"]])
-    for known in facts.told:
+    for known in facts.acknowledged:
         if known.id is not None:
             key = (known.kind.name, known.company, known.id)
             for loss in _find_losses(known, rows.get(key), at_portal[key]):

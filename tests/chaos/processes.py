@@ -1,100 +1,98 @@
-"""The launcher and its processes, which are killed, paused and started again."""
+"""Processes that are killed, paused and started again, and end by themselves at a failpoint.
+
+A plan is {point, times, action}: at that pass of the failpoint the process sends itself SIGKILL or
+SIGSTOP. The service itself has no interface for plans.
+"""
 
 import asyncio
-import json
+import importlib
 import os
 import signal
-import sys
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.processes import ROOT, Process
+from harness.processes import ForkedProcess, read_peak
+
+from service import failpoints
 
 Plan = dict[str, Any]
+#: Constants without a setting, scaled like the settings of the run: (module, name, value).
+SCALED = (
+    ("service.portal.responses", "PAUSE", timedelta(seconds=0.5)),  # after a 429 without a time
+    ("service.portal.responses", "PAUSE_LEAST", timedelta(seconds=0.1)),
+    # With the real value, listings take so long that no document seems absent for long enough.
+    ("service.portal.rate_limits", "TAXPAYER_SLACK", 0.1),
+)
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+MARKS = "marks"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of run.py with its environment; `name` names its log."""
+    """A function that a process runs, which can be pickled, and its environment variables."""
 
     name: str
-    argv: list[str]
-    env: dict[str, str]
+    run: Callable[[], None]
+    environment: Mapping[str, str]
 
 
-class Launcher:
-    """The process that starts the others, which end with it. `marks` is the file of failpoints."""
+class PlannedProcess(ForkedProcess):
+    """A process that may have a plan. Its name names its log in the directory `home`.
 
-    def __init__(self, home: Path) -> None:
-        self.marks = home / "marks"
-        self._home = home
-        self._process: asyncio.subprocess.Process | None = None
-        self._lock = asyncio.Lock()
-
-    async def __aenter__(self) -> "Launcher":
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-        self._process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "chaos.launcher"],
-            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        process = self._process
-        assert process and process.stdin
-        process.stdin.close()
-        with suppress(ProcessLookupError):
-            await process.wait()
-
-    async def start(self, command: Command, plan: Plan | None = None) -> int:
-        """Start a command and return its process id. Its output goes to its log."""
-        order = {
-            "argv": command.argv,
-            "env": command.env,
-            "plan": plan,
-            "log": str(self._log_path(command.name)),
-            "marks": str(self.marks),
-        }
-        process = self._process
-        assert process and process.stdin and process.stdout
-        async with self._lock:
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            line = await process.stdout.readline()
-        return int(line)
-
-    def read_log(self, name: str) -> str:
-        """Return the output of all processes of a name."""
-        return self._log_path(name).read_text(errors="replace")
-
-    def _log_path(self, name: str) -> Path:
-        return self._home / f"{name}.log"
-
-
-class ForkedProcess(Process):
-    """A process of the launcher, which may have a plan. Its output goes to its log."""
+    It appends the passes of its failpoints to the file `marks` of `home`.
+    """
 
     def __init__(
-        self, launcher: Launcher, command: Command, port: int = 0, ready: str | None = None
+        self, home: Path, command: Command, port: int = 0, ready: str | None = None
     ) -> None:
-        super().__init__(port, ready)
+        super().__init__(command.environment, home / f"{command.name}.log", port, ready)
         self.name = command.name
-        self._launcher, self._command = launcher, command
+        self._run, self._marks = command.run, home / MARKS
 
     async def start(self, plan: Plan | None = None) -> bool:
         """Start the process and wait until it answers.
 
         Return False if it ended before that, by its plan or because it cannot start now.
         """
-        self.pid = await self._launcher.start(self._command, plan)
-        return await self.wait_until_ready()
+        return await self.run(partial(_run, self._run, plan, self._marks))
 
     async def pause(self, seconds: float) -> None:
         """Stop the process for some seconds."""
         self.send_signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         self.send_signal(signal.SIGCONT)
+
+
+def _run(run: Callable[[], None], plan: Plan | None, marks: Path) -> None:
+    """Run a function with scaled constants and a plan."""
+    for module, name, value in SCALED:
+        if not hasattr(importlib.import_module(module), name):
+            raise AttributeError(f"{module} has no {name} to scale")
+        setattr(importlib.import_module(module), name, value)
+    _install(plan, marks)
+    run()
+
+
+def _install(plan: Plan | None, marks: Path) -> None:
+    """Record every pass of a failpoint in an append-only file, and carry out the plan."""
+    file = os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    left = dict.fromkeys(failpoints.NAMES, 0)
+    action = ""
+    if plan:
+        left[plan["point"]] = plan["times"]
+        action = plan["action"]
+
+    def record(name: str) -> None:
+        pid = os.getpid()
+        os.write(file, f"pass {name} 0 {pid}\n".encode())
+        left[name] -= 1
+        if left[name] == 0:
+            os.write(file, f"{action} {name} {read_peak(pid)} {pid}\n".encode())
+            os.kill(pid, SIGNALS[action])
+
+    for name in failpoints.NAMES:
+        failpoints.set_action(name, partial(record, name))

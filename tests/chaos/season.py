@@ -156,7 +156,7 @@ class Season:
     async def _observe(self, counters: Counters) -> None:
         """Add the events that processes, sandbox and clients have recorded so far."""
         stage = self._stage
-        marked, memory = read_marks(stage.launcher.marks)
+        marked, memory = read_marks(stage.marks)
         counters.reach(report.CLAIMS, await judge.most_claims(stage.postgres.url))
         counters.reach(report.PEAK, memory)
         for (what, name), number in marked.items():

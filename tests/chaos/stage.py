@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harness.companies import add_company, make_tin
 from harness.environments import make_environment
+from harness.failing import run_command
 from harness.postgres_server import PostgresServer
 from harness.processes import free_port
 from harness.sandbox import Administration
@@ -20,7 +22,7 @@ from service.db.transactions import Database, connected_pool
 from . import judge, naive, schedule
 from .clients import Company
 from .counters import Counters
-from .processes import Command, ForkedProcess, Launcher
+from .processes import MARKS, Command, PlannedProcess
 from .proxy import Proxy
 
 SERVICES = 2
@@ -33,19 +35,20 @@ class Stage:
     """All processes of a run. Attributes of processes exist after `open`."""
 
     proxy: Proxy
-    launcher: Launcher
-    sandbox: ForkedProcess
+    sandbox: PlannedProcess
     portal: Administration
     environment: dict[str, str]  # of the services
     companies: list[Company]
-    services: list[ForkedProcess]
+    services: list[PlannedProcess]
 
     def __init__(self, seed: int, mode: schedule.Mode, home: Path, counters: Counters) -> None:
         self.mode, self.home, self.counters = mode, home, counters
+        self.marks = home / MARKS
         self._seed = seed
+        self._processes: list[PlannedProcess] = []
         self.over = asyncio.Event()
         self.postgres = PostgresServer(home / "postgres")
-        self.naive: list[ForkedProcess] = []
+        self.naive: list[PlannedProcess] = []
         self.naive_portal: Administration | None = None
 
     def random(self, name: str) -> Random:
@@ -58,7 +61,7 @@ class Stage:
         await migrate(self.postgres.url)
         proxy = Proxy(self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE)
         self.proxy = await stack.enter_async_context(proxy)
-        self.launcher = await stack.enter_async_context(Launcher(self.home))
+        stack.push_async_callback(self._kill_processes)
         self.sandbox, self.portal = await self._start_sandbox(
             "sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE}
         )
@@ -68,7 +71,7 @@ class Stage:
 
     async def _start_sandbox(
         self, name: str, settings: dict[str, Any]
-    ) -> tuple[ForkedProcess, Administration]:
+    ) -> tuple[PlannedProcess, Administration]:
         port = free_port()
         environment = {
             "SANDBOX_PORT": str(port),
@@ -76,8 +79,8 @@ class Stage:
             "SANDBOX_PROCESSING_SECONDS": "0.1",
             "SANDBOX_RATE_SCALE": "0",
         }
-        command = Command(name, ["sandbox"], environment)
-        process = ForkedProcess(self.launcher, command, port, "/_sandbox/clock")
+        command = Command(name, partial(run_command, ["sandbox"]), environment)
+        process = self._make_process(command, port, "/_sandbox/clock")
         await process.start()
         portal = Administration(process.base)
         await portal.settings(**settings)
@@ -97,17 +100,28 @@ class Stage:
         self.services = [self._make_service(number) for number in range(SERVICES)]
         await asyncio.gather(*[service.start() for service in self.services])
 
+    def _make_process(
+        self, command: Command, port: int = 0, ready: str | None = None
+    ) -> PlannedProcess:
+        process = PlannedProcess(self.home, command, port, ready)
+        self._processes.append(process)
+        return process
+
+    async def _kill_processes(self) -> None:
+        for process in self._processes:
+            await process.kill()
+
     def _proxy_url(self) -> str:
         """Return the address of PostgreSQL through the proxy."""
         url = urlsplit(self.postgres.url)
         netloc = f"{url.username}:{url.password}@127.0.0.1:{self.proxy.port}"
         return urlunsplit(url._replace(netloc=netloc))
 
-    def _make_service(self, number: int) -> ForkedProcess:
+    def _make_service(self, number: int) -> PlannedProcess:
         port = free_port()
         environment = {**self.environment, "PORT": str(port)}
-        command = Command(f"service-{number}", ["serve"], environment)
-        return ForkedProcess(self.launcher, command, port, "/readyz")
+        command = Command(f"service-{number}", partial(run_command, ["serve"]), environment)
+        return self._make_process(command, port, "/readyz")
 
     async def _prepare_naive(self, documents: int) -> None:
         sandbox, self.naive_portal = await self._start_sandbox("naive-sandbox", self.mode.sandbox)
@@ -117,8 +131,8 @@ class Stage:
             "PORTAL_API_BASE": sandbox.base,
             "NAIVE_TOKEN": await naive.fetch_token(sandbox.base),
         }
-        commands = [Command(f"naive-{number}", ["naive"], environment) for number in range(NAIVE)]
-        self.naive = [ForkedProcess(self.launcher, command) for command in commands]
+        commands = [Command(f"naive-{number}", naive.main, environment) for number in range(NAIVE)]
+        self.naive = [self._make_process(command) for command in commands]
 
 
 async def _add_company(config: Config, database: Database, tin: str) -> Company:

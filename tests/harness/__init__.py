@@ -2,7 +2,8 @@
 
 waiting          wait for conditions with a limit
 processes        processes of run.py: ports, readiness, signals, exit codes, memory
-failing          the program that runs the service until it reaches a failpoint
+forking          start functions in forks of one process that has imported the service
+failing          run a command of run.py until it reaches a failpoint
 postgres_server  a PostgreSQL that is stopped and started again
 databases        databases that are dropped at the end
 environments     the environment variables of a service on a database and a sandbox

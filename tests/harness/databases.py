@@ -30,11 +30,11 @@ async def provide_server(home: Path, durable: bool = True) -> AsyncIterator[str]
 
 async def _make_fast(url: str) -> None:
     """Give up durability, and the cost of a password check, which is most of a connection's."""
-    for setting in NOT_DURABLE:
-        await administer(url, f"alter system set {setting}")
-    await administer(url, "select pg_reload_conf()")
     conn = await asyncpg.connect(url)
     try:
+        for setting in NOT_DURABLE:
+            await conn.execute(f"alter system set {setting}")
+        await conn.execute("select pg_reload_conf()")
         if conn.get_server_version().major >= 16:
             await conn.execute("set scram_iterations = 1")
             await conn.execute(f"alter user current_user password '{urlsplit(url).password}'")

@@ -1,15 +1,19 @@
-"""Makes this process end at a failpoint. `python -m harness.failing HOW NAME …` runs run.py so."""
+"""Runs a command of run.py, in this process, until it reaches a failpoint."""
 
 import ctypes
 import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from service import failpoints
+from service.commands.main import main
 
 SO_ATTACH_FILTER = 26
+#: (how, name of the failpoint), as in `fail_at`
+Failure = tuple[str, str]
 
 
 class _Instruction(ctypes.Structure):
@@ -63,8 +67,14 @@ def fail_at(how: str, name: str) -> None:
     failpoints.set_action(name, ENDS[how])
 
 
-if __name__ == "__main__":
-    import run
+def run_command(arguments: Sequence[str], failure: Failure | None = None) -> None:
+    """Run a command of run.py, which may end at a failpoint."""
+    sys.argv[:] = ["run.py", *arguments]
+    if failure:
+        fail_at(*failure)
+    main(list(arguments))
 
-    fail_at(sys.argv[1], sys.argv[2])
-    run.main(sys.argv[3:])
+
+def run_interpreter(arguments: Sequence[str]) -> None:
+    """Replace this process by an interpreter that runs a command of run.py."""
+    os.execv(sys.executable, [sys.executable, "run.py", *arguments])

@@ -5,19 +5,19 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
 import aiohttp
 
-from harness import forking
+from harness import failing, forking
 from harness.waiting import POLL_SECONDS, patience, until, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 STOP_SECONDS = 40  # longer than the service may take to finish its requests
 GONE = {"", "Z", "X"}  # states of a process that has ended
@@ -38,7 +38,8 @@ async def run_command(arguments: Iterable[object], environment: Mapping[str, str
     with tempfile.TemporaryDirectory() as home:
         out, err = Path(home, "out"), Path(home, "err")
         variables = {"PATH": os.environ["PATH"], **environment}
-        process = forking.start(list(map(str, arguments)), variables, out, err)
+        target = partial(failing.run_command, list(map(str, arguments)))
+        process = forking.start(target, variables, out, err)
         await wait_until(lambda: process.exitcode is not None, START_SECONDS)
         return Finished(process.exitcode, out.read_text(), err.read_text())
 
@@ -123,31 +124,16 @@ class Process:
             return False
 
 
-class ChildProcess(Process):
-    """A command of run.py with environment variables. Its output is appended to a file.
-
-    As a context manager it is started, and stopped at the end.
-    """
+class ForkedProcess(Process):
+    """A function that runs in a fork, with environment variables. Its output goes to a file."""
 
     def __init__(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        port: int = 0,
-        ready: str | None = None,
+        self, environment: Mapping[str, str], log: Path, port: int = 0, ready: str | None = None
     ) -> None:
         super().__init__(port, ready)
-        self._arguments, self._log = arguments, log
+        self._log = log
         self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
         self._process: BaseProcess | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.stop()
 
     @property
     def is_gone(self) -> bool:
@@ -159,31 +145,15 @@ class ChildProcess(Process):
         """Return the exit code, the negative number of the signal, or None while it runs."""
         return self._process and self._process.exitcode
 
-    async def start(
-        self,
-        *,
-        dies_at: str | None = None,
-        stops_at: str | None = None,
-        vanishes_at: str | None = None,
-    ) -> None:
-        """Start the process and wait until it is ready. Raises RuntimeError if it ended.
-
-        With the name of a failpoint it dies, is paused, or vanishes from the network when it first
-        reaches that failpoint.
-        """
-        ends = {"die": dies_at, "stop": stops_at, "vanish": vanishes_at}
-        failures = ((how, name) for how, name in ends.items() if name)
-        self._process = self._spawn(next(failures, None))
+    async def run(self, target: Callable[[], None]) -> bool:
+        """Start the process with a function. Return whether it became ready."""
+        self._process = forking.start(target, self._environment, self._log, self._log)
         self.pid = self._process.pid
         try:
-            if not await self.wait_until_ready():
-                raise RuntimeError(f"The process did not start:\n{self.output()[-2000:]}")
+            return await self.wait_until_ready()
         except BaseException:
             await self.kill()
             raise
-
-    def _spawn(self, failure: tuple[str, str] | None) -> BaseProcess:
-        return forking.start(self._arguments, self._environment, self._log, self._log, failure)
 
     async def died(self) -> None:
         """Wait until the process was killed."""
@@ -213,6 +183,59 @@ class ChildProcess(Process):
     async def printed(self, text: str) -> str:
         """Wait until the output contains a text, and return the output."""
         return await until(lambda: asyncio.to_thread(self.output), lambda output: text in output)
+
+
+class ChildProcess(ForkedProcess):
+    """A command of run.py. As a context manager it is started, and stopped at the end.
+
+    It is a fork, which starts fast. If `has_own_interpreter` is set, it starts like a program: its
+    start and its memory are those of the product, and what its modules read from the environment
+    at their import applies.
+    """
+
+    has_own_interpreter = False
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        port: int = 0,
+        ready: str | None = None,
+    ) -> None:
+        super().__init__(environment, log, port, ready)
+        self._arguments = arguments
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def start(
+        self,
+        *,
+        dies_at: str | None = None,
+        stops_at: str | None = None,
+        vanishes_at: str | None = None,
+    ) -> None:
+        """Start the process and wait until it is ready. Raises RuntimeError if it ended.
+
+        With the name of a failpoint it dies, is paused, or vanishes from the network when it first
+        reaches that failpoint.
+        """
+        ends = {"die": dies_at, "stop": stops_at, "vanish": vanishes_at}
+        failures = ((how, name) for how, name in ends.items() if name)
+        if not await self.run(self._choose_target(next(failures, None))):
+            raise RuntimeError(f"The process did not start:\n{self.output()[-2000:]}")
+
+    def _choose_target(self, failure: failing.Failure | None) -> Callable[[], None]:
+        if not self.has_own_interpreter:
+            return partial(failing.run_command, self._arguments, failure)
+        if failure:
+            raise ValueError("Only a fork can end at a failpoint")
+        return partial(failing.run_interpreter, self._arguments)
 
 
 class Service(ChildProcess):

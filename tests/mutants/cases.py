@@ -508,7 +508,7 @@ APART = (
         ("tests/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit",),
     ),
     Mutant(
-        "internal-name-told-apart",
+        "internal-name-reported",
         "service/webhooks/dispatcher.py",
         'Outcome(error="connection", cause="internal address")',
         'Outcome(error="address", cause="internal address")',
@@ -589,14 +589,14 @@ APART = (
         ("tests/test_auth.py::test_every_route_checks_the_key_first",),
     ),
     Mutant(
-        "revoked-key-not-told",
+        "revocation-not-announced",
         "sql/queries/companies.sql",
         "select pg_notify('api_key_changed', key_id) is not null from revoked;",
         "select true from revoked;",
         ("tests/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
     ),
     Mutant(
-        "impossible-id-told-apart",
+        "impossible-id-distinguished",
         "service/http/requests.py",
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise not_found(noun)",
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
