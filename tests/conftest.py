@@ -1,6 +1,7 @@
 """Fixtures: PostgreSQL with a database per test, and the sandbox and the service over HTTP."""
 
 import asyncio
+import gc
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Protocol, overload
 import asyncpg
 import pytest
 from aiohttp import ClientSession, web
-from aiohttp.test_utils import TestClient
+from aiohttp.test_utils import BaseTestServer, TestClient
 from harness.companies import Company, add_company, make_tin
 from harness.databases import create_database, name_of, provide_server
 from harness.environments import variables
@@ -32,6 +33,7 @@ from service.sandbox.settings import Settings
 pytest_plugins = [
     "fixtures_sandbox",
     "fixtures_service",
+    "fixtures_shared",
     "fixtures_specification",
     "fixtures_webhooks",
 ]
@@ -52,8 +54,8 @@ AnyClient = Client | ClientSession
 class ClientFactory(Protocol):
     """The type of the fixture aiohttp_client."""
 
-    def __call__(self, app: web.Application, **options: Any) -> Awaitable[Client]:
-        """Start an application and return a client of it."""
+    def __call__(self, app: web.Application | BaseTestServer, **options: Any) -> Awaitable[Client]:
+        """Start an application, unless it runs, and return a client of it."""
         ...
 
 
@@ -145,12 +147,17 @@ async def make_templates(cluster: str) -> AsyncIterator[Templates]:
             yield Templates(empty, name_of(url), company)
 
 
+#: Fixtures that use the company of the template.
+NEED_COMPANY = {"api", "company", "context", "own_api", "own_company"}
+
+
 @pytest.fixture
 async def database(
     cluster: str, templates: Templates, request: pytest.FixtureRequest
 ) -> AsyncIterator[str]:
     """Yield the URL of a migrated database, with a company if the test uses `company`."""
-    template = templates.with_company if "company" in request.fixturenames else templates.empty
+    has_company = NEED_COMPANY & set(request.fixturenames)
+    template = templates.with_company if has_company else templates.empty
     async with create_database(cluster, template) as url:
         yield url
 
@@ -224,9 +231,28 @@ def environment(database: str, sandbox: Sandbox) -> dict[str, str]:
     return variables(database, sandbox.base)
 
 
+def shares_service(request: pytest.FixtureRequest) -> bool:
+    """Return whether a test shares its service with others.
+
+    It does unless it has the marker `own_service`, or uses a fixture that depends on `database` or
+    `sandbox`.
+    """
+    node: pytest.Function = request.node
+    needs_own = {"database", "sandbox"} & set(node.fixturenames)
+    return not needs_own and not node.get_closest_marker("own_service")
+
+
 @pytest.fixture
-def company(database: str, templates: Templates) -> Company:
+def company(request: pytest.FixtureRequest) -> Company:
     """Return a complete company and its key."""
+    if shares_service(request):
+        return request.getfixturevalue("shared_company")
+    return request.getfixturevalue("own_company")
+
+
+@pytest.fixture
+def own_company(database: str, templates: Templates) -> Company:
+    """Return the only company of the test's database."""
     return templates.company
 
 
@@ -237,7 +263,7 @@ UNSETTABLE = {"bank_account", "exporter_certified_number"}
 async def make_company(environment: Mapping[str, str], **facts: Any) -> Company:
     """Create a company and a key. Without `tin_code` it gets the first unused one of TINS."""
     config = read_config(environment)
-    async with connected_pool(config.database_url, 2) as pool:
+    async with connected_pool(config.database_url, 1) as pool:
         database = Database(pool)
         tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(database)
         settable = {name: value for name, value in facts.items() if name not in UNSETTABLE}
@@ -259,6 +285,18 @@ async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> S
 
 
 @pytest.fixture
-async def api(database: str, start: StartService, company: Company) -> Client:
-    """Return a client of the service with the key of `company`."""
-    return await start(company)
+def api(request: pytest.FixtureRequest) -> Client:
+    """Return a client of a service with the key of `company`."""
+    return request.getfixturevalue("shared_api" if shares_service(request) else "own_api")
+
+
+@pytest.fixture
+async def own_api(start: StartService, own_company: Company) -> Client:
+    """Return a client of a service in this process, with the key of `own_company`."""
+    return await start(own_company)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection, which would pause every service."""
+    gc.collect()
+    gc.freeze()

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService
+from conftest import Client, ClientFactory, Company, Sandbox, StartService, shares_service
+from fixtures_shared import SETTINGS, RunningServer, SharedService
 from kit import Account, make_account
 
 
@@ -22,15 +23,39 @@ class Context:
 
 
 @pytest.fixture
-async def context(
+def context(request: pytest.FixtureRequest) -> Context:
+    """Return a service with a company and an account."""
+    name = "shared_context" if shares_service(request) else "own_context"
+    return request.getfixturevalue(name)
+
+
+@pytest.fixture
+async def own_context(
     environment: dict[str, str],
     start: StartService,
-    company: Company,
+    own_company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> Context:
-    """A service in which last month can be consolidated on every day of this month."""
+    """Return a service for this test only."""
     account = await make_account(environment)
-    api = await start(company, CONSOLIDATION_DAYS="40", INTEGRATION_REQUESTS_PER_MINUTE="10000")
+    api = await start(own_company, **SETTINGS)
     api.session.headers["X-Portal-Key"] = account.key
-    return Context(api, start, company, account, owner, sandbox, environment)
+    return Context(api, start, own_company, account, owner, sandbox, environment)
+
+
+@pytest.fixture
+async def shared_context(
+    shared_service: SharedService,
+    shared_api: Client,
+    shared_company: Company,
+    shared_owner: asyncpg.Connection,
+    aiohttp_client: ClientFactory,
+) -> Context:
+    """Return the shared service, whose sandbox a test may only read."""
+    environment = shared_service.environment
+    account = await make_account(environment, f"Group of company {shared_company.id}")
+    shared_api.session.headers["X-Portal-Key"] = account.key
+    sandbox = Sandbox(await aiohttp_client(RunningServer(environment["PORTAL_API_BASE"])))
+    start = StartService(environment, aiohttp_client)
+    return Context(shared_api, start, shared_company, account, shared_owner, sandbox, environment)

@@ -194,7 +194,7 @@ async def make_account(
 ) -> Account:
     """Create a key of an account, and the account if there is none of this name."""
     config = read_config(environment)
-    async with connected_pool(config.database_url, 2) as pool:
+    async with connected_pool(config.database_url, 1) as pool:
         made = await insert_integration_key(config, Database(pool), name)
     return Account(made["account_id"], made["key"], made["key_id"])
 
@@ -303,7 +303,7 @@ async def insert_rows_of_sweeps(owner: asyncpg.Connection) -> None:
 
 async def create_organization(environment: Mapping[str, str], account: int, *companies: int) -> str:
     """Create an organization of an account, as a command does, and return its id."""
-    async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+    async with connected_pool(environment["DATABASE_URL"], 1) as pool:
         made = await insert_organization(Database(pool), account, "Penang Branch", companies)
         return made["id"]
 

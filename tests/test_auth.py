@@ -288,6 +288,7 @@ async def test_every_route_checks_the_key_first(keyless: Client) -> None:
             assert (response.status, body) == (401, expected[1] if body else None), (method, path)
 
 
+@pytest.mark.own_service
 async def test_company_key_is_rejected_by_the_integration_surface(
     api: Client, company: Company
 ) -> None:
@@ -339,6 +340,7 @@ async def test_unsupported_method_is_a_405_with_an_allow_header(
             assert set(response.headers["Allow"].split(",")) == allowed
 
 
+@pytest.mark.own_service
 async def test_fixed_path_segment_does_not_match_the_id_route(api: Client) -> None:
     """export-all and plan are not ids, so they cannot be updated or read as records."""
     methods: dict[str, set[str]] = {}
@@ -523,6 +525,7 @@ async def test_key_in_the_url_does_not_replace_the_header(
 # The log
 
 
+@pytest.mark.own_service
 async def test_request_log_line_holds_the_request_id_and_no_body(
     api: Client, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -222,6 +222,7 @@ async def put_copies(
             assert response.status == 202, await response.text()
 
 
+@pytest.mark.long
 async def test_absence_is_confirmed_while_the_company_keeps_sending(
     start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:

@@ -137,6 +137,7 @@ async def test_service_role_cannot_change_the_content_of_a_submission(
     await owner.execute("reset role")
 
 
+@pytest.mark.long
 async def test_batch_stays_within_the_portal_size_limit(
     asleep: Client,
     owner: asyncpg.Connection,
@@ -576,6 +577,7 @@ async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator
         yield make
 
 
+@pytest.mark.long
 async def test_kill_while_merging_loses_nothing(
     asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
 ) -> None:
@@ -596,6 +598,7 @@ async def test_kill_while_merging_loses_nothing(
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 2
 
 
+@pytest.mark.long
 async def test_batch_merged_by_a_killed_process_is_sent_by_another(
     asleep: Client,
     owner: asyncpg.Connection,
@@ -632,6 +635,7 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     assert await count_submits(sandbox) == 1 and len(await sandbox.ledger()) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
 async def test_kill_while_sending_a_batch_sends_no_duplicates(
     asleep: Client,
@@ -703,6 +707,7 @@ async def _reached(acknowledged: list[int], least: int) -> bool:
 # Fairness
 
 
+@pytest.mark.long
 async def test_large_backlog_of_a_company_does_not_delay_another(
     asleep: Client,
     owner: asyncpg.Connection,

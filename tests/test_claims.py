@@ -384,6 +384,7 @@ async def test_result_that_the_database_rejects_needs_manual_review(
     assert await owner.fetchval("select last_value from failures") == state_machine.MOST_CLAIMS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_adoption_that_the_database_rejects_needs_manual_review(
     start: StartService,

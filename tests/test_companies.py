@@ -106,6 +106,7 @@ def without(setting: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in setting.items() if key != name}
 
 
+@pytest.mark.own_service
 async def test_company_record_has_every_specified_field(api: Client, company: Company) -> None:
     found = await company_record(api)
     assert list(found) == FIELDS

@@ -1,6 +1,5 @@
 """Durability: no session of the service commits asynchronously."""
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -16,8 +15,8 @@ WAYS = [name for name in vars(Database) if not name.startswith("_")]
 
 
 @pytest.fixture
-async def app(api: Client) -> AsyncIterator[Any]:
-    yield api.app
+def app(own_api: Client) -> Any:
+    return own_api.app
 
 
 @pytest.mark.parametrize("way", WAYS)

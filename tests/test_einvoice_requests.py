@@ -81,6 +81,7 @@ async def count_updates(owner: asyncpg.Connection, invoice: int) -> Any:
 # The record
 
 
+@pytest.mark.own_service
 async def test_new_request_is_pending_with_the_specified_members(
     api: Client, company: Company
 ) -> None:

@@ -83,6 +83,7 @@ async def insert_copies(
     )
 
 
+@pytest.mark.own_service
 async def test_export_has_the_specified_members(api: Client) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
     sent: dict[str, Any] = invoice(
@@ -104,6 +105,7 @@ async def test_export_has_the_specified_members(api: Client) -> None:
     }
 
 
+@pytest.mark.own_service
 async def test_company_is_the_buyer_in_a_self_billed_export(api: Client) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
     for code, invoice_type in enumerate(

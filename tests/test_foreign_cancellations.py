@@ -200,6 +200,7 @@ async def test_unclear_own_cancellation_is_not_reported(
     await assert_not_reported(config, owner)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
     start: StartService,

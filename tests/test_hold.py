@@ -205,6 +205,7 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
     assert len(await sandbox.ledger()) == 1
 
 
+@pytest.mark.long
 async def test_nothing_is_sent_after_a_failover_to_another_database(
     serving: RunService, database: str, sandbox: Sandbox
 ) -> None:

@@ -87,7 +87,7 @@ def organize(environment: dict[str, str]) -> Organize:
     """Return a function that creates an organization of an account and returns its id."""
 
     async def make(account: Account, name: str = "Branch", companies: Sequence[int] = ()) -> str:
-        async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+        async with connected_pool(environment["DATABASE_URL"], 1) as pool:
             return (await insert_organization(Database(pool), account.id, name, companies))["id"]
 
     return make

@@ -114,6 +114,7 @@ TestHastySubmissions = HastySubmissions.TestCase
 TestHastySubmissions.settings = LIMITS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times, detects", [(TIMES, False), (HASTY, True)])
 def test_random_schedules_end_with_one_document_each(times: Settings, detects: bool) -> None:
     for seed in range(SCHEDULES):

@@ -27,7 +27,7 @@ CLAIM = "select company_id, id, state from claim_submissions(interval '1 minute'
 async def companies(environment: dict[str, str], company: Company) -> list[int]:
     """Return the ids of twelve companies."""
     config = read_config(environment)
-    async with connected_pool(config.database_url, 2) as pool:
+    async with connected_pool(config.database_url, 1) as pool:
         more = [
             await insert_company(
                 Database(pool), {**DEMO_COMPANY, "tin_code": f"C3088005{number:04}"}

@@ -143,6 +143,7 @@ async def test_clients_of_one_session_share_the_connections() -> None:
         assert portal.through(None)._connections is portal._connections
 
 
+@pytest.mark.long
 async def test_hanging_requests_of_one_company_do_not_block_another(
     start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:

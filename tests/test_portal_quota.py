@@ -393,6 +393,7 @@ async def test_the_retry_after_of_the_portal_is_respected(
     assert await count_submits(sandbox) == 1
 
 
+@pytest.mark.long
 async def test_a_listing_of_several_pages_stays_within_the_quota(
     limited_api: Client,
     owner: asyncpg.Connection,

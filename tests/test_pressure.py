@@ -175,6 +175,7 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
     await wait_for_status(far_api, invoice_id, "Valid")
 
 
+@pytest.mark.long
 async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
     far_api: Client, network: Network
 ) -> None:
@@ -199,6 +200,7 @@ async def _statuses(api: Client, path: str) -> set[int]:
     }
 
 
+@pytest.mark.long
 async def test_silently_dead_connections_fail_no_request(
     network: Network, start: StartService, company: Company
 ) -> None:
@@ -349,6 +351,7 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
 
+@pytest.mark.own_service
 async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Client) -> None:
     """Each request announces two megabytes, and sends only its beginning meanwhile."""
     fitting = MAX_UPLOAD_BYTES // 2**21
@@ -411,6 +414,7 @@ async def test_a_company_has_one_export_at_a_time(
     assert len((await request_json(api, "get", path))[1]) == 603
 
 
+@pytest.mark.own_service
 async def test_concurrent_exports_of_a_process_are_limited(api: Client) -> None:
     path, exports = "/api/invoices/export-all", api.app[app_keys.EXPORTS]
     async with AsyncExitStack() as stack:

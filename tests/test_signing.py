@@ -516,7 +516,7 @@ async def test_signing_errors_are_known_before_a_submission(
     environment: dict[str, str], company: Company, files: tuple[Issued, dict[str, str]]
 ) -> None:
     """The outlook has the errors and warnings of a submission, with and without a certificate."""
-    async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+    async with connected_pool(environment["DATABASE_URL"], 1) as pool:
         for variables, errors in (({}, []), (SIGNED, ["DS301"]), ({**SIGNED, **files[1]}, [])):
             signers = Signers(read_config({**environment, **variables}))
             async with Database(pool).company(company.id) as conn:
@@ -530,7 +530,7 @@ async def test_signing_warnings_are_known_before_a_submission(
 ) -> None:
     await store_certificate(api, issued("C25845632020", not_after=NOW + 5 * DAY))
     async with (
-        connected_pool(environment["DATABASE_URL"], 2) as pool,
+        connected_pool(environment["DATABASE_URL"], 1) as pool,
         Database(pool).company(company.id) as conn,
     ):
         issuer = await sql.issuer_get(conn, company_id=company.id)
@@ -554,7 +554,7 @@ async def test_a_decrypted_key_is_cached_within_limits(
     await store_certificate(api)
     signers = Signers(read_config({**environment, **SIGNED}), **bounds)
     async with (
-        connected_pool(environment["DATABASE_URL"], 2) as pool,
+        connected_pool(environment["DATABASE_URL"], 1) as pool,
         Database(pool).company(company.id) as conn,
     ):
         row = await sql.signing_certificate_get(conn, company_id=company.id)

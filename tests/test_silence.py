@@ -72,6 +72,7 @@ async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.Clie
 # Vanished and paused processes
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux can drop what arrives on a connection"
 )
@@ -102,6 +103,7 @@ async def test_the_lock_of_a_vanished_host_is_released(
     assert (await get_documents(second, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 async def test_the_lock_of_a_paused_process_is_kept(
     service: Service,

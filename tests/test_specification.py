@@ -75,7 +75,7 @@ async def a_user(context: Context) -> dict[str, Any]:
 
 
 async def organization(context: Context) -> dict[str, Any]:
-    async with connected_pool(read_config(context.environment).database_url, 2) as pool:
+    async with connected_pool(read_config(context.environment).database_url, 1) as pool:
         made = await insert_organization(
             Database(pool), context.account.id, "Penang Branch", [context.company.id]
         )
@@ -471,13 +471,19 @@ async def two_companies(context: Context) -> list[Any]:
     assert (await request_json(context.api, "PUT", "/api/companies", json=body))[0] == 200
     await context.owner.execute(
         "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
+        " where id = $1",
+        context.company.id,
     )
     return [little["data"], (await read(context, "/api/companies"))["data"]]
 
 
 async def a_company_with_taxes(context: Context) -> list[Any]:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
-    await context.owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
+    await context.owner.execute(
+        "update companies set default_tax_types_and_rates = $2 where id = $1",
+        context.company.id,
+        taxes,
+    )
     return [(await read(context, "/api/companies"))["data"]]
 
 

@@ -118,6 +118,7 @@ async def test_a_released_tin_can_be_used_by_another_company(api: Client, strang
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
+@pytest.mark.own_service
 async def test_a_company_can_spell_its_own_tin_differently(api: Client) -> None:
     verified = (await company_record(api))["tin_verified_at"]
     after = await update(api, tin_code="c2088 0050-010")

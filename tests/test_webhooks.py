@@ -764,6 +764,7 @@ async def wait_for_attempts(owner: asyncpg.Connection, hanging: Hanging, least: 
     await until(count_open, lambda n: n >= least)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_proven", [True, False])
 async def test_hanging_receivers_do_not_delay_another_company(
     start: StartService,
