@@ -131,7 +131,7 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
             "server._loop",
             "super()._make_server",
         },
-        "service.db.connections": {"connection._transport"},
+        "service.db.connections": {"connection._transport", "super()._introspect_types"},
     }
 
 

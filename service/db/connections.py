@@ -14,10 +14,10 @@ PostgreSQL and this module ignore the settings there.
 
 import socket
 from asyncio.trsock import TransportSocket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -26,6 +26,31 @@ from service.config import SILENCE_SECONDS
 
 #: A separate connection, or one that a pool has lent.
 Connection = asyncpg.Connection | PoolConnectionProxy
+#: The first oid that a type can have that is not the same in every database.
+FIRST_FREE_OID = 10_000
+
+
+class _Connection(asyncpg.Connection):
+    """A connection that learns PostgreSQL's own types from other connections of this process.
+
+    asyncpg asks PostgreSQL for the definition of every array type (`bigint[]`), once per
+    connection, which takes some milliseconds.
+    """
+
+    _known_types: ClassVar[dict[frozenset[int], Any]] = {}
+
+    async def _introspect_types(
+        self,
+        typeoids: Iterable[int],
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> Any:
+        """Return the definitions of types. It overrides a private method, which a test pins."""
+        oids = frozenset(typeoids)
+        if max(oids) >= FIRST_FREE_OID:
+            return await super()._introspect_types(typeoids, timeout)
+        if oids not in self._known_types:
+            self._known_types[oids] = await super()._introspect_types(typeoids, timeout)
+        return self._known_types[oids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +110,9 @@ async def connect(
     `timeouts` are those of asyncpg.connect.
     """
     limits = keepalive(silence)
+    server_settings = {**settings, **limits.server_settings}
     connection = await asyncpg.connect(
-        url, server_settings={**settings, **limits.server_settings}, **timeouts
+        url, server_settings=server_settings, connection_class=_Connection, **timeouts
     )
     try:
         await _bound_silence(limits, connection)
@@ -106,7 +132,11 @@ def create_pool(
     limits = keepalive(silence)
     server_settings = {**settings, **limits.server_settings}
     return asyncpg.create_pool(
-        url, server_settings=server_settings, init=partial(_bound_silence, limits), **options
+        url,
+        server_settings=server_settings,
+        connection_class=_Connection,
+        init=partial(_bound_silence, limits),
+        **options,
     )
 
 
