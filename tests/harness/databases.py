@@ -11,9 +11,14 @@ import asyncpg
 
 from service.embedded_postgres.lifecycle import postgres
 
-#: Settings of a server that loses data when the power fails. Waiting for the disk would take
-#: most of the time.
-NOT_DURABLE = ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'")
+#: Settings of a server that loses data when the power fails: waiting for the disk would take most of
+#: the time. Its databases do not live long enough for autovacuum.
+NOT_DURABLE = (
+    "fsync = off",
+    "full_page_writes = off",
+    "max_wal_size = '256MB'",
+    "autovacuum = off",
+)
 
 
 @asynccontextmanager
