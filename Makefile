@@ -50,7 +50,7 @@ mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: 
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
 
 fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation.
-	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/test_schemathesis.py $(ARGS)
+	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/api/test_schemathesis.py $(ARGS)
 
 chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)

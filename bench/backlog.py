@@ -30,7 +30,7 @@ from benchmark import (
     start_service,
     summary_of,
 )
-from network import Network
+from harness.network import Network
 
 from service.documents.ubl import document
 

@@ -4,10 +4,10 @@
     .venv/bin/python bench/fuzz.py [--requests N] [--seed S] [--connections N] [--keep FOLDER]
                                    [--repeat FILE]
 
-First, every body of tests/no_json.py is sent to each POST and PUT. Exits with 1 if there was a 500,
-a response after more than two seconds, a response of a wrong form, or an invalid body was accepted.
-Requests that got a 500 are stored as they were sent, except for the keys. --repeat sends such a
-file again.
+First, every body of tests/harness/no_json.py is sent to each POST and PUT. Exits with 1 if there
+was a 500, a response after more than two seconds, a response of a wrong form, or an invalid body
+was accepted. Requests that got a 500 are stored as they were sent, except for the keys. --repeat
+sends such a file again.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import Service, print_table, read_memory, run, start_service, summary_of
+from harness.no_json import NOT_A_BODY, NOT_JSON
 from http_client import Connection, NoResponse, Response
 from inventor import BODIES, CREATED, CREATIONS, FuzzRequest, RequestGenerator, replace_urls
-from no_json import NOT_A_BODY, NOT_JSON
 
 from service.api.table import OPERATIONS
 from service.commands.integrations import insert_integration_key

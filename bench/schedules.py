@@ -16,7 +16,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmark import summary_of
-from world import HASTY, TIMES, schedule
+from harness.world import HASTY, TIMES, schedule
 
 PART = 500  # seeds per task
 

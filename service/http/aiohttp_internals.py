@@ -1,6 +1,6 @@
 """The private parts of aiohttp's server that the service uses, under names of its own.
 
-tests/test_aiohttp_internals.py pins the behaviour that is relied on.
+tests/operations/test_aiohttp_internals.py pins the behaviour that is relied on.
 """
 
 import asyncio

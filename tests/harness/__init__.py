@@ -9,4 +9,8 @@ databases        databases that are dropped at the end
 environments     the environment variables of a service on a database and a sandbox
 companies        companies with an API key
 sandbox          a client of the sandbox's administration
+network          a proxy that slows, cuts or silences connections
+certificates     certificates and their keys
+no_json          bodies that no route accepts
+world            the simulated world of the state machine
 """

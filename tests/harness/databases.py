@@ -11,8 +11,8 @@ import asyncpg
 
 from service.embedded_postgres.lifecycle import postgres
 
-#: Settings of a server that loses data when the power fails: waiting for the disk would take most of
-#: the time. Its databases do not live long enough for autovacuum.
+#: Settings of a server that loses data when the power fails: waiting for the disk would take most
+#: of the time. Its databases do not live long enough for autovacuum.
 NOT_DURABLE = (
     "fsync = off",
     "full_page_writes = off",

@@ -21,10 +21,16 @@ class Mutant:
 RECONCILIATIONS = "sql/queries/reconciliations.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
-LOST_CLAIM = "tests/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
-LOST_IN_BATCH = "tests/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
-RETURNED_CLAIM = "tests/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
-ABSENCE = "tests/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
+LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
+LOST_IN_BATCH = (
+    "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
+)
+RETURNED_CLAIM = (
+    "tests/submission/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
+)
+ABSENCE = (
+    "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
+)
 
 #: One process at a time works on a submission, and its writes are valid only for its claim.
 EXCLUSION = (
@@ -33,7 +39,9 @@ EXCLUSION = (
         "service/db/session.py",
         "got = await sql.submission_lock_try(conn, company_id=company_id, id=submission_id)",
         "got = True",
-        ("tests/test_dedicated_session.py::test_a_submission_lock_excludes_every_other_session",),
+        (
+            "tests/operations/test_dedicated_session.py::test_a_submission_lock_excludes_every_other_session",
+        ),
     ),
     Mutant(
         "advisory-lock-always-granted",
@@ -42,7 +50,9 @@ EXCLUSION = (
         "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), "
         "0));",
         "select true or :company_id::bigint = :id::bigint;",
-        ("tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held",),
+        (
+            "tests/operations/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held",
+        ),
     ),
     Mutant(
         "sent-while-another-holds-the-lock",
@@ -50,7 +60,7 @@ EXCLUSION = (
         "        if not is_locked:\n            await",
         "        if False:\n            await",
         (
-            "tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held[Queued]",
+            "tests/operations/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held[Queued]",
         ),
     ),
     Mutant(
@@ -82,7 +92,7 @@ EXCLUSION = (
         "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n"
         "   and not exists",
         "where company_id = :company_id and id = :id and fence = :fence\n   and not exists",
-        ("tests/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
+        ("tests/submission/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
     ),
     Mutant(
         "sent-while-sending-is-held",
@@ -91,7 +101,9 @@ EXCLUSION = (
         "                     from sending_holds h\n"
         "                    where h.company_id = :company_id and h.released_at is null)\n",
         "",
-        ("tests/test_claims.py::test_no_submission_is_marked_as_sending_during_a_sending_hold",),
+        (
+            "tests/submission/test_claims.py::test_no_submission_is_marked_as_sending_during_a_sending_hold",
+        ),
     ),
     Mutant(
         "lost-claim-kept",
@@ -114,7 +126,7 @@ EXCLUSION = (
         "         hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));",
         " where :company_id::bigint is not null;",
         (
-            "tests/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",
+            "tests/operations/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",
         ),
     ),
     Mutant(
@@ -135,7 +147,7 @@ EXCLUSION = (
         "cancel_reason = null,\n"
         "       updated_at = clock_timestamp()\n"
         " where company_id = :company_id and id = :id and :fence::bigint > 0",
-        ("tests/test_claims.py::test_end_of_a_lost_cancellation_changes_nothing",),
+        ("tests/submission/test_claims.py::test_end_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "cancellation-postponed-by-a-lost-claim",
@@ -143,63 +155,71 @@ EXCLUSION = (
         "cancel_looks + 1 end\n"
         " where company_id = :company_id and id = :id and cancel_fence = :fence",
         "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
-        ("tests/test_claims.py::test_result_of_a_lost_cancellation_changes_nothing",),
+        ("tests/submission/test_claims.py::test_result_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "documents-changed-by-a-lost-claim",
         "service/submission/store.py",
         "    if done:\n        await apply_changes(",
         "    if True:\n        await apply_changes(",
-        ("tests/test_claims.py::test_result_for_a_lost_claim_changes_no_document",),
+        ("tests/submission/test_claims.py::test_result_for_a_lost_claim_changes_no_document",),
     ),
     Mutant(
         "late-look-undoes-a-cancellation",
         SUBMISSIONS,
         "   where d.company_id = :company_id and d.status = any (w.expected)\n",
         "   where d.company_id = :company_id\n",
-        ("tests/test_claims.py::test_stale_status_does_not_overwrite_a_later_one",),
+        ("tests/submission/test_claims.py::test_stale_status_does_not_overwrite_a_later_one",),
     ),
     Mutant(
         "notifications-not-received",
         "service/db/session.py",
         "            await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))",
         "            del channel, heard",
-        ("tests/test_dedicated_session.py::test_notifications_reach_the_listeners_of_a_session",),
+        (
+            "tests/operations/test_dedicated_session.py::test_notifications_reach_the_listeners_of_a_session",
+        ),
     ),
     Mutant(
         "silent-sessions-kept",
         "service/db/connections.py",
         '            "tcp_user_timeout": str(self.user_timeout),\n',
         "",
-        ("tests/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",),
+        (
+            "tests/operations/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",
+        ),
     ),
     Mutant(
         "interrupted-claim-counted",
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if True:",
-        ("tests/test_claims.py::test_transient_database_errors_are_not_counted",),
+        ("tests/submission/test_claims.py::test_transient_database_errors_are_not_counted",),
     ),
     Mutant(
         "own-failure-not-counted",
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if False:",
-        ("tests/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",),
+        (
+            "tests/submission/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",
+        ),
     ),
     Mutant(
         "polls-of-one-company-first",
         "sql/functions/claim_submissions.sql",
         "order by next.place, random()",
         "order by s.not_before",
-        ("tests/test_poll_order.py::test_each_company_is_polled_before_one_is_polled_twice",),
+        (
+            "tests/submission/test_poll_order.py::test_each_company_is_polled_before_one_is_polled_twice",
+        ),
     ),
     Mutant(
         "export-batch-of-any-size",
         "service/api/exports.py",
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
-        ("tests/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
+        ("tests/api/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
     ),
 )
 
@@ -210,35 +230,39 @@ ONCE = (
         "service/submission/send.py",
         '        failpoints.reach("before_intent_commit")\n',
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
-        ("tests/test_faults.py::test_intent_is_committed_before_the_portal_receives_the_bytes",),
+        (
+            "tests/submission/test_faults.py::test_intent_is_committed_before_the_portal_receives_the_bytes",
+        ),
     ),
     Mutant(
         "old-intent-sent",
         "service/submission/send.py",
         "        if time.monotonic() - command.at > STALE_SECONDS:",
         "        if False:",
-        ("tests/test_claims.py::test_expired_intent_is_not_sent",),
+        ("tests/submission/test_claims.py::test_expired_intent_is_not_sent",),
     ),
     Mutant(
         "intent-before-the-connection",
         "service/portal/client.py",
         "            await opened.connected(request)\n",
         "            opened._request = request\n",
-        ("tests/test_slow_connect.py::test_a_failed_connection_leaves_no_intent",),
+        ("tests/portal/test_slow_connect.py::test_a_failed_connection_leaves_no_intent",),
     ),
     Mutant(
         "one-wrong-date-stops-sending",
         "service/portal/clock.py",
         "            await self._measure_again(measure)\n",
         "            self._judge(self.latest.ahead_of(database))\n",
-        ("tests/test_portal_clock.py::test_an_unconfirmed_clock_difference_does_not_block",),
+        ("tests/portal/test_portal_clock.py::test_an_unconfirmed_clock_difference_does_not_block",),
     ),
     Mutant(
         "sending-found-queued-again",
         "service/submission/state_machine.py",
         'return [Write("Uncertain", error=ABANDONED, still_sent=True)]',
         'return [Write("Queued", error=ABANDONED)]',
-        ("tests/test_machine.py::test_a_submission_found_sending_is_never_queued_again",),
+        (
+            "tests/submission/test_machine.py::test_a_submission_found_sending_is_never_queued_again",
+        ),
     ),
     Mutant(
         "one-proof-of-absence",
@@ -266,14 +290,14 @@ ONCE = (
         SUBMISSIONS,
         "absence_confirmations = case when :still_sent::boolean then 0\n",
         "absence_confirmations = case when :still_sent::boolean then absence_confirmations\n",
-        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
+        ("tests/submission/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "unclear-send-counted-from-its-start",
         SUBMISSIONS,
         "last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,",
         "last_sent_at = case when :still_sent then last_sent_at else last_sent_at end,",
-        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
+        ("tests/submission/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "evidence-only-with-a-claim",
@@ -281,14 +305,16 @@ ONCE = (
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n    for via",
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n"
         "    if await load(context, claim) is None:\n        return\n    for via",
-        ("tests/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
+        ("tests/submission/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
     ),
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
         "    (Duplicate, lambda why: OutcomeUnknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
-        ("tests/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",),
+        (
+            "tests/submission/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
+        ),
     ),
     Mutant(
         "matched-by-number-only",
@@ -296,35 +322,41 @@ ONCE = (
         "        and there.type_code in (None, doc.document_type)\n"
         "        and there.issued_at in (None, doc.issued_at)\n",
         "",
-        ("tests/test_matching.py::test_a_document_with_another_issue_time_is_not_adopted",),
+        (
+            "tests/submission/test_matching.py::test_a_document_with_another_issue_time_is_not_adopted",
+        ),
     ),
     Mutant(
         "uuid-of-another-submission-adopted",
         "service/submission/matching.py",
         "        elif submission_id == one.submission_id:\n",
         "        else:\n",
-        ("tests/test_matching.py::test_a_document_of_another_submission_is_not_adopted",),
+        (
+            "tests/submission/test_matching.py::test_a_document_of_another_submission_is_not_adopted",
+        ),
     ),
     Mutant(
         "copy-of-the-portal-not-compared",
         "service/submission/matching.py",
         "self._decide(candidate, is_same)",
         "self._decide(candidate, bool(content))",
-        ("tests/test_document_identity.py::test_document_with_other_bytes_is_unproven",),
+        ("tests/submission/test_document_identity.py::test_document_with_other_bytes_is_unproven",),
     ),
     Mutant(
         "row-proves-under-a-shared-tin",
         "service/submission/matching.py",
         "by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}",
         "by_row = set(shared)",
-        ("tests/test_document_identity.py::test_listing_row_proves_nothing_if_the_tin_is_shared",),
+        (
+            "tests/submission/test_document_identity.py::test_listing_row_proves_nothing_if_the_tin_is_shared",
+        ),
     ),
     Mutant(
         "uuid-of-another-company-adopted",
         "service/submission/matching.py",
         "            left.append(replace(one, is_elsewhere=True))\n",
         "            left.append(one)\n",
-        ("tests/test_document_identity.py::test_uuid_of_another_company_is_unproven",),
+        ("tests/submission/test_document_identity.py::test_uuid_of_another_company_is_unproven",),
     ),
     Mutant(
         "total-of-a-row-not-compared",
@@ -332,7 +364,7 @@ ONCE = (
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
         (
-            "tests/test_document_identity.py::test_listing_row_with_a_different_or_missing_value_proves_nothing",
+            "tests/submission/test_document_identity.py::test_listing_row_with_a_different_or_missing_value_proves_nothing",
         ),
     ),
     Mutant(
@@ -341,14 +373,18 @@ ONCE = (
         "    elif unproven := submission.unproven():\n"
         "        write = _request_review(submission, unproven)\n",
         "",
-        ("tests/test_document_identity.py::test_document_of_another_company_needs_manual_review",),
+        (
+            "tests/submission/test_document_identity.py::test_document_of_another_company_needs_manual_review",
+        ),
     ),
     Mutant(
         "uuid-of-another-company-shown",
         "service/submission/poll.py",
         "errors = await mask_foreign_uuids(context, claim.company_id, submission.tin, errors)\n",
         "pass\n",
-        ("tests/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",),
+        (
+            "tests/submission/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",
+        ),
     ),
     Mutant(
         "uuid-in-several-companies",
@@ -357,14 +393,16 @@ ONCE = (
         "drop index submitted_documents_uuid_once;\n"
         "create unique index submitted_documents_uuid_once on submitted_documents (company_id, "
         "uuid);",
-        ("tests/test_document_identity.py::test_concurrent_adoptions_of_one_uuid_succeed_once",),
+        (
+            "tests/submission/test_document_identity.py::test_concurrent_adoptions_of_one_uuid_succeed_once",
+        ),
     ),
     Mutant(
         "two-live-documents-of-an-invoice",
         LAST_MIGRATION,
         "",
         "drop index submitted_documents_one_live_per_invoice;",
-        ("tests/test_architecture.py::test_unique_index_covers_the_locked_states",),
+        ("tests/project/test_architecture.py::test_unique_index_covers_the_locked_states",),
     ),
     Mutant(
         "proven-sighting-dropped",
@@ -373,7 +411,7 @@ ONCE = (
         "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key "
         "(company_id, submission_id, uuid);",
         (
-            "tests/test_batches.py::test_partly_accepted_batch_with_a_lost_response_is_reconciled[truncate]",
+            "tests/submission/test_batches.py::test_partly_accepted_batch_with_a_lost_response_is_reconciled[truncate]",
         ),
     ),
 )
@@ -385,35 +423,35 @@ KEPT = (
         "service/db/transactions.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
-        ("tests/test_durability.py",),
+        ("tests/operations/test_durability.py",),
     ),
     Mutant(
         "transactions-commit-asynchronously",
         "service/db/transactions.py",
         '_BEGIN = "begin; ',
         '_BEGIN = "begin; set local synchronous_commit = off; ',
-        ("tests/test_durability.py",),
+        ("tests/operations/test_durability.py",),
     ),
     Mutant(
         "idempotency-key-with-any-body",
         "service/http/idempotency.py",
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
-        ("tests/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
+        ("tests/api/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
-        ("tests/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",),
+        ("tests/api/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",),
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
         "service/http/idempotency.py",
         "        raise ClaimLost\n\n\nasync def store_response_without(",
         "        return\n\n\nasync def store_response_without(",
-        ("tests/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
+        ("tests/api/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
     ),
     Mutant(
         "submit-without-its-claim",
@@ -421,7 +459,7 @@ KEPT = (
         "            await guard(conn)\n",
         "",
         (
-            "tests/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
+            "tests/api/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
         ),
     ),
     Mutant(
@@ -429,56 +467,66 @@ KEPT = (
         "service/submission/cancel.py",
         "        await order.guard(conn)\n",
         "",
-        ("tests/test_idempotency_claims.py::test_no_post_route_has_an_effect_after_a_lost_claim",),
+        (
+            "tests/api/test_idempotency_claims.py::test_no_post_route_has_an_effect_after_a_lost_claim",
+        ),
     ),
     Mutant(
         "retryable-answer-kept",
         "service/http/idempotency.py",
         'not getattr(error, "retryable", False)',
         "True",
-        ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_retried_with_its_key",),
+        ("tests/api/test_repetition.py::test_a_submit_that_sent_nothing_is_retried_with_its_key",),
     ),
     Mutant(
         "large-page-in-one-response",
         "service/api/records.py",
         "BUDGET_BYTES = 1_000_000",
         "BUDGET_BYTES = 1_000_000_000_000",
-        ("tests/test_large_pages.py::test_every_list_streams_a_large_page",),
+        ("tests/api/test_large_pages.py::test_every_list_streams_a_large_page",),
     ),
     Mutant(
         "broken-page-looks-whole",
         "service/api/exports.py",
         "            request.transport.abort()\n",
         "            await response.write_eof()\n",
-        ("tests/test_large_pages.py::test_page_that_fails_midway_is_visibly_incomplete",),
+        ("tests/api/test_large_pages.py::test_page_that_fails_midway_is_visibly_incomplete",),
     ),
     Mutant(
         "refused-cancellation-believed",
         "service/submission/cancellation.py",
         "                pass  # possibly because an earlier request was processed\n",
         "                return state, End(code)\n",
-        ("tests/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",),
+        (
+            "tests/submission/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",
+        ),
     ),
     Mutant(
         "unclear-cancellation-ends-at-once",
         "service/submission/cancellation.py",
         "        if self.is_unclear:\n            return False\n",
         "        return True\n",
-        ("tests/test_cancel.py::test_unclear_cancellation_is_polled_until_the_portal_shows_it",),
+        (
+            "tests/submission/test_cancel.py::test_unclear_cancellation_is_polled_until_the_portal_shows_it",
+        ),
     ),
     Mutant(
         "repeated-cancellation-forgets-the-first",
         "service/submission/cancel.py",
         'CancellationState(row["now"], row["sent_by"])',
         'CancellationState(row["now"])',
-        ("tests/test_cancel.py::test_repeated_cancellation_does_not_shorten_the_settling_time",),
+        (
+            "tests/submission/test_cancel.py::test_repeated_cancellation_does_not_shorten_the_settling_time",
+        ),
     ),
     Mutant(
         "late-process-sends-a-cancellation",
         "service/submission/cancel.py",
         "        if time.monotonic() > self.cancellation.send_until:\n",
         "        if False:\n",
-        ("tests/test_cancel.py::test_process_with_an_expired_claim_sends_no_cancellation",),
+        (
+            "tests/submission/test_cancel.py::test_process_with_an_expired_claim_sends_no_cancellation",
+        ),
     ),
     Mutant(
         "note-beside-a-cancellation",
@@ -487,14 +535,14 @@ KEPT = (
         " where company_id = :company_id and id = :id and deleted_at is null\n"
         "   for share;",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
-        ("tests/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",),
+        ("tests/submission/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",),
     ),
     Mutant(
         "cancelled-an-hour-too-late",
         "service/documents/states.py",
         "CANCEL_WINDOW = timedelta(hours=72)",
         "CANCEL_WINDOW = timedelta(hours=73)",
-        ("tests/test_cancel.py::test_cancellation_is_allowed_for_72_hours",),
+        ("tests/submission/test_cancel.py::test_cancellation_is_allowed_for_72_hours",),
     ),
 )
 
@@ -505,14 +553,14 @@ APART = (
         "service/api/webhooks.py",
         "        await sql.webhook_limit_lock(conn, company_id=company)\n",
         "",
-        ("tests/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit",),
+        ("tests/api/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit",),
     ),
     Mutant(
         "internal-name-reported",
         "service/webhooks/dispatcher.py",
         'Outcome(error="connection", cause="internal address")',
         'Outcome(error="address", cause="internal address")',
-        ("tests/test_webhooks.py::test_an_internal_name_fails_like_an_unknown_name",),
+        ("tests/api/test_webhooks.py::test_an_internal_name_fails_like_an_unknown_name",),
     ),
     Mutant(
         "hanging-receivers-take-all-places",
@@ -521,14 +569,16 @@ APART = (
                or candidate.slow and held_slow >= least(share / 2, free_slow);
 """,
         "",
-        ("tests/test_webhooks.py::test_endpoints_that_become_slow_together_do_not_delay_others",),
+        (
+            "tests/api/test_webhooks.py::test_endpoints_that_become_slow_together_do_not_delay_others",
+        ),
     ),
     Mutant(
         "slow-name-servers-block-all-lookups",
         "service/webhooks/dispatcher.py",
         "resolver=Resolver(timeout), ",
         "",
-        ("tests/test_webhooks.py::test_slow_name_servers_of_one_company_do_not_delay_another",),
+        ("tests/api/test_webhooks.py::test_slow_name_servers_of_one_company_do_not_delay_another",),
     ),
     Mutant(
         "statement-without-the-company",
@@ -537,7 +587,9 @@ APART = (
         "   for share;",
         "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n"
         "   for share;",
-        ("tests/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",),
+        (
+            "tests/security/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",
+        ),
     ),
     Mutant(
         "table-without-row-security",
@@ -545,7 +597,7 @@ APART = (
         "",
         "alter table adjustment_notes no force row level security;",
         (
-            "tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
+            "tests/security/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
         ),
     ),
     Mutant(
@@ -557,7 +609,7 @@ APART = (
         "  add constraint submitted_documents_of_invoice\n"
         "  foreign key (invoice_id) references invoices (id);",
         (
-            "tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
+            "tests/security/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
         ),
     ),
     Mutant(
@@ -565,35 +617,37 @@ APART = (
         "service/submission/submit.py",
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
-        ("tests/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
+        ("tests/security/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
     ),
     Mutant(
         "data-may-be-cached",
         "service/http/middleware.py",
         'headers["Cache-Control"] = "private, no-store"',
         'headers["Cache-Control"] = "private"',
-        ("tests/test_headers.py::test_every_route_sends_the_headers_on_errors",),
+        ("tests/api/test_headers.py::test_every_route_sends_the_headers_on_errors",),
     ),
     Mutant(
         "secret-bound-to-no-company",
         "service/db/encryption.py",
         'return f"{company_id:d} {purpose}".encode()',
         "return purpose.encode()",
-        ("tests/test_secrets_at_rest.py::test_a_secret_opens_only_for_its_company_and_purpose",),
+        (
+            "tests/security/test_secrets_at_rest.py::test_a_secret_opens_only_for_its_company_and_purpose",
+        ),
     ),
     Mutant(
         "route-without-a-key",
         "service/http/middleware.py",
         'OPEN = {\n    "/healthz",',
         'OPEN = {\n    "/api/events",\n    "/healthz",',
-        ("tests/test_auth.py::test_every_route_checks_the_key_first",),
+        ("tests/security/test_auth.py::test_every_route_checks_the_key_first",),
     ),
     Mutant(
         "revocation-not-announced",
         "sql/queries/companies.sql",
         "select pg_notify('api_key_changed', key_id) is not null from revoked;",
         "select true from revoked;",
-        ("tests/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
+        ("tests/operations/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
     ),
     Mutant(
         "impossible-id-distinguished",
@@ -601,7 +655,7 @@ APART = (
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise not_found(noun)",
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
         '        raise NotFound(f"{noun} {text[:9]} not found")',
-        ("tests/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",),
+        ("tests/api/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",),
     ),
 )
 
@@ -612,35 +666,35 @@ EXACT = (
         "service/documents/money.py",
         "rounding=ROUND_HALF_UP)",
         'rounding="ROUND_HALF_EVEN")',
-        ("tests/test_money.py",),
+        ("tests/documents/test_money.py",),
     ),
     Mutant(
         "amounts-as-binary-floats",
         "service/json_codec.py",
         "parse_float=_parse_decimal",
         "parse_float=float",
-        ("tests/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
+        ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
         "webhook-signed-for-another-time",
         "service/webhooks/signature.py",
         '"webhook-timestamp": str(timestamp),',
         '"webhook-timestamp": str(timestamp - 1),',
-        ("tests/test_webhooks.py::test_an_event_is_delivered_and_signed",),
+        ("tests/api/test_webhooks.py::test_an_event_is_delivered_and_signed",),
     ),
     Mutant(
         "rate-limit-counts-twice",
         "service/http/limits.py",
         "self._buckets[name] = tokens - (tokens >= 1), now",
         "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
-        ("tests/test_auth.py::test_key_over_its_rate_limit_gets_a_429_with_retry_after",),
+        ("tests/security/test_auth.py::test_key_over_its_rate_limit_gets_a_429_with_retry_after",),
     ),
     Mutant(
         "page-urls-without-filters",
         "service/api/pagination.py",
         "{'page': number, 'per_page': self.per_page, **self.kept}",
         "{'page': number, 'per_page': self.per_page}",
-        ("tests/test_lists.py::test_page_urls_keep_only_known_parameters",),
+        ("tests/api/test_lists.py::test_page_urls_keep_only_known_parameters",),
     ),
 )
 

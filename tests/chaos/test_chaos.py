@@ -8,14 +8,15 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from conftest import Client, Company, Sandbox
+from harness.sandbox import Administration
+from kit import create_valid_invoice, line
+
 from chaos import judge, report, schedule
 from chaos.clients import Record
 from chaos.counters import Counters
 from chaos.proxy import Proxy
 from chaos.season import Size, play
-from conftest import Client, Company, Sandbox
-from harness.sandbox import Administration
-from kit import create_valid_invoice, line
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)

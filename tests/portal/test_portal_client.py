@@ -1581,7 +1581,9 @@ async def test_a_document_passes_through_the_sandbox(
 
 
 def fresh_submission(number: str) -> bytes:
-    document = json.loads((Path(__file__).parent / "documents" / "portal_example.json").read_text())
+    document = json.loads(
+        (Path(__file__).parents[1] / "documents" / "portal_example.json").read_text()
+    )
     document["Invoice"][0]["ID"][0]["_"] = number
     issued = datetime.now(UTC) - timedelta(minutes=5)
     document["Invoice"][0]["IssueDate"][0]["_"] = issued.strftime("%Y-%m-%d")

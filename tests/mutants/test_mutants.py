@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from mutants.cases import MUTANTS, Mutant
 from mutants.runner import (
     BROKEN,
@@ -16,7 +17,7 @@ from mutants.runner import (
     copy_tree,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CODE = "def add(a, b):\n    return a + b\n"
 TESTS = """
 import math

@@ -4,10 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from world import (
+from harness.world import (
     ANSWERS,
     HASTY,
     LOST,
@@ -20,6 +17,9 @@ from world import (
     World,
     schedule,
 )
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from service.documents import states
 from service.submission import state_machine

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Client, Company, StartService, make_company
+from harness.no_json import NOT_A_BODY, NOT_JSON
 from kit import (
     GENEROUS,
     buyer,
@@ -26,12 +27,11 @@ from kit import (
     open_integrations,
     request_json,
 )
-from no_json import NOT_A_BODY, NOT_JSON
 
 from service import json_codec, schema
 from service.api.table import OPERATIONS
 
-BODIES = Path(__file__).parent / "bodies"
+BODIES = Path(__file__).parents[1] / "bodies"
 FILES = {
     f"{path.parent.parent.name}/{path.parent.name}/{path.stem}": path
     for path in sorted(BODIES.rglob("*.json"))

@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
+from harness.world import World
 from kit import (
     cancel_latest,
     create_invoice,
@@ -16,7 +17,6 @@ from kit import (
     submit,
     wait_for_status,
 )
-from world import World
 
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config

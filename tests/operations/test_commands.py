@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from certificates import issued, key_text, rsa_key
 from conftest import Client, Company, StartService, until
 from fixtures_service import RunCommand
+from harness.certificates import issued, key_text, rsa_key
 from harness.databases import create_database
 from harness.processes import Service
 from kit import (

@@ -18,7 +18,7 @@ from service.db.transactions import Database, connected_pool
 from service.documents import consolidation, states
 from service.documents.signing import certificate
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 #: The layers from top to bottom. A module imports from its own layer and from layers below it.
 #: A folder is a layer. Modules directly in service/ belong to the lowest layer, except app.py.

@@ -39,7 +39,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl.document import build, encode
 
 GOLDEN = [
-    Path(__file__).with_name("documents") / f"{name}.json"
+    (Path(__file__).parents[1] / "documents") / f"{name}.json"
     for name in (*sources.GOLDEN, "portal_example")
 ]
 #: The models convert their arguments, which their types do not say.

@@ -25,7 +25,7 @@ from service.embedded_postgres.binaries import (
 from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: A program that runs the database until it reads a line.
 OWNER = """
 import asyncio, sys

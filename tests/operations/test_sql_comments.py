@@ -9,7 +9,7 @@ import pytest
 
 from service.sandbox.database import FOLDER as SANDBOX_SQL
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*(ROOT / "sql").rglob("*.sql"), *SANDBOX_SQL.glob("*.sql")])
 WIDTH = 100
 

@@ -571,7 +571,7 @@ async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> Non
 
 GOOD = {
     path.stem: path
-    for path in Path(__file__).with_name("bodies").glob("invoice_create/good/*.json")
+    for path in (Path(__file__).parents[1] / "bodies").glob("invoice_create/good/*.json")
 }
 #: Good bodies that are no documents yet, and the codes of what is missing.
 WAITING = {

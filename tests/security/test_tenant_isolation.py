@@ -14,8 +14,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from certificates import issued
 from conftest import Client, Company, Sandbox, StartService, make_company, until
+from harness.certificates import issued
 from kit import (
     CERTIFICATE,
     GENEROUS,

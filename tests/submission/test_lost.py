@@ -5,8 +5,8 @@ from datetime import timedelta
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, StartService, until
+from harness.world import LOST, TIMES, World
 from kit import create_invoice, get_invoice, submit
-from world import LOST, TIMES, World
 
 from service.submission import state_machine
 from service.submission.types import (

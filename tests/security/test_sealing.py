@@ -8,10 +8,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from certificates import issued
 from conftest import Client, Company, StartService, make_company, until
 from fixtures_service import RunCommand
 from fixtures_webhooks import LOCAL, Receiver, create_endpoint, is_signed_by, wait_for_delivery
+from harness.certificates import issued
 from kit import (
     CERTIFICATE,
     GENEROUS,

@@ -10,9 +10,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from certificates import TIN, Issued, issued, key_text, rsa_key
 from conftest import Client, Company, Sandbox, StartService, make_company
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from harness.certificates import TIN, Issued, issued, key_text, rsa_key
 from kit import (
     CERTIFICATE,
     GENEROUS,

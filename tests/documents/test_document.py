@@ -19,7 +19,7 @@ from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line,
 from service.documents.codes import TABLES
 from service.documents.ubl import document
 
-DOCUMENTS = Path(__file__).with_name("documents")
+DOCUMENTS = Path(__file__).parents[1] / "documents"
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from certificates import issued, key_text
 from conftest import Company, Sandbox, until
+from harness.certificates import issued, key_text
 from harness.processes import Service
 from kit import (
     CERTIFICATE,

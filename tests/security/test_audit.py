@@ -4,10 +4,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from certificates import issued
 from conftest import Client, Company, StartService, make_company, until
 from fixtures_service import RunCommand
 from fixtures_webhooks import Receiver, create_endpoint
+from harness.certificates import issued
 from kit import (
     CERTIFICATE,
     GENEROUS,

@@ -12,9 +12,9 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
+from harness.network import Network
 from harness.processes import Service
 from kit import create_invoice, get_invoice, submit
-from network import Network
 
 MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes

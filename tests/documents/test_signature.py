@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import simplejson
-from certificates import authority, issued, key_text, rsa_key
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from harness.certificates import authority, issued, key_text, rsa_key
 from test_document import DOCUMENTS, GOLDEN, at, build_document, parse_exactly
 
 from service.documents.signing import certificate, signature

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from certificates import issued
 from conftest import Client, Sandbox, StartService, make_company, until
+from harness.certificates import issued
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -28,7 +28,7 @@ from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line,
 
 from service import json_codec
 
-DOCUMENTS = Path(__file__).with_name("documents")
+DOCUMENTS = Path(__file__).parents[1] / "documents"
 LOGIN = {
     "client_id": "sandbox-client",
     "client_secret": "sandbox-secret",

@@ -10,6 +10,7 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, patience, until
+from harness.network import Network
 from kit import (
     create_invoice,
     get_documents,
@@ -20,7 +21,6 @@ from kit import (
     submit,
     wait_for_status,
 )
-from network import Network
 from test_exports import insert_copies
 
 from service import json_codec

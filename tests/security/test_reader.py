@@ -9,7 +9,7 @@ import pytest
 from conftest import Company, StartService, make_company
 from kit import create_invoice
 
-INSPECT = Path(__file__).resolve().parent.parent / "sql" / "inspect"
+INSPECT = Path(__file__).resolve().parents[2] / "sql" / "inspect"
 #: Shows the first bytes of sealed keys.
 NOT_FOR_READERS = {"signing_certificates"}
 
