@@ -3,14 +3,25 @@
 import asyncio
 import json
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from conftest import Client, ClientFactory, Company, HasKey, StartService, make_company, until
+from conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    HasKey,
+    StartService,
+    make_company,
+    shares_service,
+    until,
+)
 from fixtures_service import RunCommand
+from fixtures_shared import RunningServer, SharedService
 from kit import Account, make_account
 
 from service.app import create_app
@@ -55,13 +66,27 @@ class Organize(Protocol):
 
 
 @pytest.fixture
-async def account(environment: dict[str, str]) -> Account:
-    return await make_account(environment, "Penang Trading Group")
+def variables(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Return the variables of the service, which may be a shared one."""
+    if shares_service(request):
+        return request.getfixturevalue("shared_service").environment
+    return request.getfixturevalue("environment")
 
 
 @pytest.fixture
-async def rival(environment: dict[str, str]) -> Account:
-    return await make_account(environment, "Ipoh Holdings")
+def suffix(request: pytest.FixtureRequest) -> str:
+    """Return the end of a name that must be unique in the service."""
+    return f" {secrets.token_hex(4)}" if shares_service(request) else ""
+
+
+@pytest.fixture
+async def account(variables: dict[str, str], suffix: str) -> Account:
+    return await make_account(variables, f"Penang Trading Group{suffix}")
+
+
+@pytest.fixture
+async def rival(variables: dict[str, str], suffix: str) -> Account:
+    return await make_account(variables, f"Ipoh Holdings{suffix}")
 
 
 @pytest.fixture
@@ -77,17 +102,30 @@ async def open_portal(environment: dict[str, str], aiohttp_client: ClientFactory
 
 
 @pytest.fixture
-async def portal(database: str, open_portal: OpenPortal, account: Account) -> Client:
+def portal(request: pytest.FixtureRequest) -> Client:
     """Return a client with the key of `account` and a large quota."""
+    return request.getfixturevalue("shared_portal" if shares_service(request) else "own_portal")
+
+
+@pytest.fixture
+async def own_portal(open_portal: OpenPortal, account: Account) -> Client:
     return await open_portal(account)
 
 
 @pytest.fixture
-def organize(environment: dict[str, str]) -> Organize:
+async def shared_portal(
+    shared_service: SharedService, account: Account, aiohttp_client: ClientFactory
+) -> Client:
+    headers = {"X-Portal-Key": account.key}
+    return await aiohttp_client(RunningServer(shared_service.base), headers=headers)
+
+
+@pytest.fixture
+def organize(variables: dict[str, str]) -> Organize:
     """Return a function that creates an organization of an account and returns its id."""
 
     async def make(account: Account, name: str = "Branch", companies: Sequence[int] = ()) -> str:
-        async with connected_pool(environment["DATABASE_URL"], 1) as pool:
+        async with connected_pool(variables["DATABASE_URL"], 1) as pool:
             return (await insert_organization(Database(pool), account.id, name, companies))["id"]
 
     return make

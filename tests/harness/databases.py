@@ -20,6 +20,8 @@ NOT_DURABLE = (
     "autovacuum = off",
 )
 
+STRATEGY = "strategy file_copy"
+
 
 @asynccontextmanager
 async def provide_server(home: Path, durable: bool = True) -> AsyncIterator[str]:
@@ -51,18 +53,33 @@ async def _make_fast(url: str) -> None:
 async def create_database(
     server: str, template: str | None = None, owner: str | None = None
 ) -> AsyncIterator[str]:
-    """Create a database with a random name and drop it at the end. Yield its URL.
-
-    It is a copy of the database `template`, to which nothing may be connected.
-    """
-    name = f"scratch_{secrets.token_hex(6)}"
-    options = f" template {template} strategy file_copy" if template else ""
+    """Create a database and drop it at the end, as `copy_database`, over connections of its own."""
+    name = _choose_name()
+    options = f" template {template} {STRATEGY}" if template else ""
     options += f" owner {owner}" if owner else ""
     await administer(server, f"create database {name}{options}")
     try:
         yield replace_database(server, name)
     finally:
         await administer(server, f"drop database {name} with (force)")
+
+
+@asynccontextmanager
+async def copy_database(conn: asyncpg.Connection, server: str, template: str) -> AsyncIterator[str]:
+    """Copy a database, to which nothing may be connected, and drop the copy at the end.
+
+    Yields the URL of the copy, which has a random name.
+    """
+    name = _choose_name()
+    await conn.execute(f"create database {name} template {template} {STRATEGY}")
+    try:
+        yield replace_database(server, name)
+    finally:
+        await conn.execute(f"drop database {name} with (force)")
+
+
+def _choose_name() -> str:
+    return f"scratch_{secrets.token_hex(6)}"
 
 
 async def administer(url: str, statement: str) -> None:

@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_sandbox import Portal, element, put
+from fixtures_specification import Context
 from kit import (
     GENEROUS,
     buyer,
@@ -84,6 +85,7 @@ class Row:
     """A violation of one rule.
 
     `body` violates it in the request, the statement `store` in the database, `put` in the document.
+    The statement has no condition: it is for the one company or invoice of the test.
     `refused` are the sandbox's codes if they differ from ours; None for a rule without a code.
     """
 
@@ -353,22 +355,20 @@ async def build(
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
 async def test_preflight_names_every_violation_that_the_portal_refuses(
-    api: Client,
-    owner: asyncpg.Connection,
-    environment: dict[str, str],
-    company: Company,
-    portal: Portal,
-    row: Row,
+    context: Context, row: Row
 ) -> None:
+    api, company = context.api, context.company
     body = json.loads(json.dumps(invoice(**row.body)))
     invoice_id = await create_invoice(api, **body)
     if row.store:
-        await owner.execute(row.store)
+        record_id = company.id if row.store.startswith("update companies") else invoice_id
+        await context.owner.execute(f"{row.store} where id = {record_id}")
     report = await check(api, invoice_id)
     assert places(report) == [(row.code, row.path)]
-    assert await refusals(portal, await build(environment, company, invoice_id, row)) == (
-        row.refused or {row.code}
-    )
+    tin = (await company_of(api))["tin_code"]
+    portal = await Portal(context.sandbox.client).login(taxpayer=tin)
+    root = await build(context.environment, company, invoice_id, row)
+    assert await refusals(portal, root) == (row.refused or {row.code})
     status, answer = await submit(api, invoice_id)
     assert status == 400 and places(answer) == places(report)
     if patch := report["errors"][0].get("patch"):

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,11 @@ from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+
+
+def some_long(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return test parameters of which all but the first two are long."""
+    return [*rows[:2], *(pytest.param(*row, marks=pytest.mark.long) for row in rows[2:])]
 
 
 @pytest.fixture
@@ -367,7 +372,7 @@ async def test_refusal_of_the_issuer_rejects_the_whole_batch(
     assert await count_submits(sandbox) == 1 and not await sandbox.ledger()
 
 
-@pytest.mark.parametrize("kind, members", TAKEN)
+@pytest.mark.parametrize("kind, members", some_long(TAKEN))
 async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
     asleep: Client,
     owner: asyncpg.Connection,
@@ -384,7 +389,7 @@ async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
-@pytest.mark.parametrize("kind, members", NOT_TAKEN)
+@pytest.mark.parametrize("kind, members", some_long(NOT_TAKEN))
 async def test_batch_that_never_arrived_is_resent_unchanged(
     asleep: Client,
     owner: asyncpg.Connection,
@@ -442,7 +447,8 @@ async def submit_without_service(sandbox: Sandbox, tin: str, entries: list[Any])
 
 
 @pytest.mark.parametrize(
-    "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
+    "parts, submits",
+    some_long([([3, 2], 0), ([3], 1), ([5], 0), ([2, 1, 2], 0), ([1, 1], 1)]),
 )
 async def test_only_missing_documents_of_a_batch_are_resent(
     asleep: Client,
