@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,12 @@ class StartService:
         """Start a service and return a client of it with a company's key."""
         app = create_app(read_config({**self._environment, **variables}), background=background)
         return await self._make_client(app, headers={"X-API-Key": company.key})
+
+
+def some_long(rows: Sequence[Any], number: int = 2) -> list[Any]:
+    """Return test parameters of which all but the first ones are long."""
+    long = [row if isinstance(row, tuple) else (row,) for row in rows[number:]]
+    return [*rows[:number], *(pytest.param(*row, marks=pytest.mark.long) for row in long)]
 
 
 @pytest.fixture(scope="session")
@@ -314,6 +320,12 @@ def api(request: pytest.FixtureRequest) -> Client:
 async def own_api(start: StartService, own_company: Company) -> Client:
     """Return a client of a service in this process, with the key of `own_company`."""
     return await start(own_company)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a module whose tests are all long: its imports take a second in each worker."""
+    is_left_out = config.option.markexpr == "not long"
+    return True if is_left_out and collection_path.name == "test_schemathesis.py" else None
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
+from conftest import Client, Company, Sandbox, StartService, some_long, until
 from harness.processes import Service
 from kit import create_invoice, get_invoice, request_json, submit
 from test_batches import (
@@ -169,7 +169,7 @@ async def wait_for(owner: asyncpg.Connection, *tins: str) -> None:
     )
 
 
-@pytest.mark.parametrize("operation, alone", ALONE)
+@pytest.mark.parametrize("operation, alone", some_long(ALONE))
 async def test_one_taxpayer_leaves_tokens_for_a_newcomer(
     make_limiter: Callable[..., PortalRateLimiter], operation: str, alone: int
 ) -> None:
@@ -193,7 +193,7 @@ async def test_a_search_leaves_tokens_for_a_newcomer(
     assert await take(make_limiter(True), "search", 1, "C2") == 1
 
 
-@pytest.mark.parametrize("operation, third", THIRD)
+@pytest.mark.parametrize("operation, third", some_long(THIRD))
 async def test_a_taxpayer_gets_a_third_of_the_quota_under_contention(
     make_limiter: Callable[..., PortalRateLimiter],
     owner: asyncpg.Connection,

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
 from harness.processes import Service
 from kit import create_invoice, get_documents, get_invoice, invoice, line, now, request_json, submit
 from test_faults import NOT_TAKEN, TAKEN
@@ -23,11 +23,6 @@ from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
-
-
-def some_long(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return test parameters of which all but the first two are long."""
-    return [*rows[:2], *(pytest.param(*row, marks=pytest.mark.long) for row in rows[2:])]
 
 
 @pytest.fixture
