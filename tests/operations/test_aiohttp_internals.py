@@ -68,6 +68,7 @@ async def test_a_connection_is_idle_except_during_a_request() -> None:
         writer.write(REQUEST[:10])
         await writer.drain()
         assert seen.connection.is_idle and not seen.connection.has_had_request
+        await _wait_for_the_next_millisecond()
         writer.write(REQUEST[10:])
         await reader.readuntil(b"ok")
         assert seen.states == [(False, True)]
@@ -75,6 +76,14 @@ async def test_a_connection_is_idle_except_during_a_request() -> None:
             await asyncio.sleep(0.01)
         assert seen.connection.has_had_request
         assert seen.connection.keepalive_deadline > first_deadline > 0
+
+
+async def _wait_for_the_next_millisecond() -> None:
+    """Wait until the clock of the event loop, which counts milliseconds, has moved."""
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while clock() == begun:
+        await asyncio.sleep(0)
 
 
 async def test_force_close_ends_an_idle_connection() -> None:
