@@ -181,8 +181,11 @@ def create_copy(cluster: str) -> Iterator[CreateCopy]:
         @contextmanager
         def create(template: str) -> Iterator[str]:
             created = copy_database(conn, cluster, template)
-            yield runner.run(created.__aenter__())
-            runner.run(created.__aexit__(None, None, None))
+            url = runner.run(created.__aenter__())
+            try:
+                yield url
+            finally:
+                runner.run(created.__aexit__(None, None, None))
 
         yield create
         runner.run(conn.close())

@@ -26,8 +26,8 @@ from service.config import SILENCE_SECONDS
 
 #: A separate connection, or one that a pool has lent.
 Connection = asyncpg.Connection | PoolConnectionProxy
-#: The first oid that a type can have that is not the same in every database.
-FIRST_FREE_OID = 10_000
+#: Smaller oids are assigned in the source of PostgreSQL and mean the same type in every database.
+FIRST_GENERATED_OID = 10_000
 
 
 class _Connection(asyncpg.Connection):
@@ -46,7 +46,7 @@ class _Connection(asyncpg.Connection):
     ) -> Any:
         """Return the definitions of types. It overrides a private method, which a test pins."""
         oids = frozenset(typeoids)
-        if max(oids) >= FIRST_FREE_OID:
+        if max(oids) >= FIRST_GENERATED_OID:
             return await super()._introspect_types(typeoids, timeout)
         if oids not in self._known_types:
             self._known_types[oids] = await super()._introspect_types(typeoids, timeout)
