@@ -1,6 +1,7 @@
 """Documents: the portal's example, golden files, every kind of party.
 
-`python -m tests.test_document` rewrites the golden files. Review the diff before committing it.
+`PYTHONPATH=.:tests python tests/documents/test_document.py` rewrites the golden files. Review the
+diff before committing it.
 """
 
 import base64
