@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from service.api import invoices
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
@@ -23,18 +24,10 @@ from service.db.transactions import (
 from service.documents import codes
 from service.errors import TooManyRequests, Unavailable
 from service.http import app_keys, limits
+from service.http.access_log import AccessLog
 from service.http.api_keys import INTEGRATION, KeyRing
-from service.http.idempotency import UNSETTLED, handle_idempotency_key
-from service.http.middleware import (
-    add_quota_headers,
-    add_request_id,
-    add_security_headers,
-    authenticate,
-    close_on_shutdown,
-    handle_errors,
-    retry_aborted,
-)
-from service.http.requests import limit_uploads
+from service.http.idempotency import UNSETTLED
+from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
@@ -57,26 +50,19 @@ DUE = web.AppKey("due", asyncio.Event)  # Set by notifications.
 def create_app(config: Config, *, background: bool = True) -> web.Application:
     """Return the application on a migrated database, with or without background work."""
     app = web.Application(
-        middlewares=[
-            handle_errors,
-            authenticate,
-            limit_uploads,
-            handle_idempotency_key,
-            retry_aborted,
-        ],
+        middlewares=[handle_request],
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
     app[UNSETTLED] = {}
     app[app_keys.REQUEST_COUNTS] = {}
+    app[app_keys.ACCESS_LOG] = AccessLog()
     app[app_keys.SHUTDOWN] = GracefulShutdown()
     app[app_keys.WATCHDOG] = Watchdog(config)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app.add_routes(list(make_routes()))
-    app.on_response_prepare.extend(
-        [add_request_id, add_security_headers, add_quota_headers, close_on_shutdown]
-    )
+    app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
@@ -107,12 +93,14 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
     async with connected_pool(
         config.database_url, config.pool_size, config.database_silence
     ) as pool:
-        await check_tenant_isolation(pool)
         database = app[app_keys.DATABASE] = Database(pool, database_bounds(config))
+        async with database.across() as conn:
+            await check_tenant_isolation(conn)
         await record_database_identity(database)
         app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
             database, config.integration_requests_per_minute
         )
+        app[invoices.BATCHES] = invoices.make_batches(database)
         yield
 
 

@@ -21,6 +21,8 @@ _INSTANT = re.compile(
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
+#: White space that indents, and numbers with exponents. Also matches strings, which is harmless.
+_LOOSE = re.compile(r"[\n\r\t]|  |[0-9][eE]", re.ASCII)
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
@@ -70,6 +72,11 @@ def stored_body(row: _Row) -> dict[str, Any]:
 def dumps(value: object) -> str:
     """Return compact JSON text, with decimals as plain numbers."""
     return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def compact(text: str, value: object) -> str:
+    """Return the JSON text of a value, without indentation and exponents; `text` is as sent."""
+    return dumps(value) if _LOOSE.search(text) else text
 
 
 def measure_stored_bytes(value: object) -> int:

@@ -53,9 +53,9 @@ async def list_events(request: web.Request) -> web.Response:
     """
     query = requests.read_query(request, ("after", "limit", "types"))
     after, most, types = _parse_query(query)
-    company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = await sql.event_page(conn, company_id=company, after=after, most=most, types=types)
+    row = await request.app[app_keys.DATABASE].read(
+        sql.event_page, company_id=request[app_keys.COMPANY], after=after, most=most, types=types
+    )
     if not row["known"]:
         raise ValidationError(
             [violation("after", "known", "after must be 0 or the id of an event of the company.")]

@@ -26,12 +26,12 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
 
     Each batch is one transaction: a slow client holds neither a connection nor a snapshot.
     """
-    company, before, most = request[app_keys.COMPANY], LAST_ID, FIRST_BATCH
+    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
+    before, most = LAST_ID, FIRST_BATCH
     while before is not None:
-        async with request.app[app_keys.DATABASE].reading(company) as conn:
-            row = await statement(
-                conn, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS
-            )
+        row = await database.read(
+            statement, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS
+        )
         if row["text"]:
             yield row["text"]
             most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(row["text"])))

@@ -84,8 +84,9 @@ async def create_user(request: web.Request) -> web.Response:
 async def get_user(request: web.Request) -> web.Response:
     """Return a user."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
+    record = await request.app[app_keys.DATABASE].read(
+        sql.integration_user_get, account_id=account, id=user_id
+    )
     return responses.record_response(request, or_not_found(record, USER))
 
 
@@ -120,9 +121,10 @@ async def update_user(request: web.Request) -> web.Response:
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        or_not_found(await sql.integration_user_exists(conn, account_id=account, id=user_id), USER)
-        row = await sql.integration_user_organizations(conn, account_id=account, id=user_id)
+    key, database = {"account_id": account, "id": user_id}, request.app[app_keys.DATABASE]
+    row = await database.read(sql.integration_user_organizations, **key)
+    if not row["total"]:
+        or_not_found(await database.read(sql.integration_user_exists, **key), USER)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 
@@ -150,8 +152,9 @@ async def get_organization(request: web.Request) -> web.Response:
     """Return an organization."""
     account = request[app_keys.ACCOUNT]
     organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
-    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        record = await sql.organization_get(conn, account_id=account, id=organization_id)
+    record = await request.app[app_keys.DATABASE].read(
+        sql.organization_get, account_id=account, id=organization_id
+    )
     return responses.record_response(request, or_not_found(record, ORGANIZATION))
 
 
@@ -207,10 +210,13 @@ def _member_violation(place: int, rule: str, message: str) -> Violation:
 
 async def _list(request: web.Request, statement: Statement) -> web.Response:
     page = pagination.read_page(request, FILTERS)
-    account = request[app_keys.ACCOUNT]
-    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        window = {"per_page": page.per_page, "offset": page.offset}
-        row = await statement(conn, account_id=account, **page.filters, **window)
+    row = await request.app[app_keys.DATABASE].read(
+        statement,
+        account_id=request[app_keys.ACCOUNT],
+        per_page=page.per_page,
+        offset=page.offset,
+        **page.filters,
+    )
     return _with_meta(row["data"], page.window(row["total"]))
 
 

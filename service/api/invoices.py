@@ -1,5 +1,7 @@
 """Invoices: create, list, get, update, delete, export. Spec: Invoices"""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,13 +14,15 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
 from service.api.pagination import document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
+from service.db.batches import Batches
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
 from service.http import app_keys, responses
-from service.http.idempotency import store_response
+from service.http.idempotency import CLAIM, store_response
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -47,6 +51,24 @@ DOCUMENTS = Documents(
     export=sql.invoice_export,
     export_batch=sql.invoice_export_batch,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class NewInvoice:
+    """A draft that is to be stored, with its JSON text and the year in which its code is unique."""
+
+    draft: Draft
+    text: str
+    code_year: int
+
+    @property
+    def code(self) -> int:
+        """The code, which can be sent as 7.0."""
+        return int(self.draft.body["code"])
+
+
+#: The batches in which drafts are stored; None is the result for a code that is used.
+BATCHES: web.AppKey[Batches[NewInvoice, int | None]] = web.AppKey("invoice_batches")
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
 NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
@@ -77,20 +99,64 @@ async def create_invoice(request: web.Request) -> web.Response:
     not fail the creation: `message` and `data` describe its outcome. Spec: Invoices
     """
     body, text = await read_body(request, "invoice_create")
-    draft = await offload(
-        len(text), check_draft, body, parse_document_instant(body, "issueDateTime"), len(text)
+    issue_date = parse_document_instant(body, "issueDateTime")
+    draft = await offload(len(text), check_draft, body, issue_date, len(text))
+    invoice = NewInvoice(draft, json_codec.compact(text, body), _get_code_year(request, draft))
+    company, started = request[app_keys.COMPANY], None
+    if CLAIM in request or submit.may_be_requested(body):
+        invoice_id, started = await _store_with_effects(request, invoice)
+    else:
+        invoice_id = _require_free(await request.app[BATCHES].add(company, invoice))
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
-    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        invoice_id = await sql.invoice_insert(
-            conn, company_id=company, **_columns(request, draft, text)
-        )
-        started = await submit.start_if_requested(context, conn, company, invoice_id, body)
-        await store_response(request, conn, responses.created_response(CREATED, invoice_id))
-    sentence, outcome = await submit.describe_outcome(context, company, invoice_id, started)
     return responses.success_response(
         f"{CREATED}{sentence}", 201, data={"id": invoice_id, **outcome}
     )
+
+
+async def _store_with_effects(
+    request: web.Request, invoice: NewInvoice
+) -> tuple[int, submit.Started | None]:
+    """Store a draft with the submission that it asks for and the response to a repetition."""
+    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        (found,) = await _insert_drafts(partial(sql.invoices_insert, conn), company, [invoice])
+        invoice_id = _require_free(found)
+        started = await submit.start_if_requested(
+            context, conn, company, invoice_id, invoice.draft.body
+        )
+        await store_response(request, conn, responses.created_response(CREATED, invoice_id))
+    return invoice_id, started
+
+
+def _require_free(invoice_id: int | None) -> int:
+    """Return the id of a stored draft. Raises ValidationError if its code is used."""
+    if invoice_id is None:
+        raise CONSTRAINTS["invoices_code_once_a_year"]()
+    return invoice_id
+
+
+def make_batches(database: Database) -> Batches[NewInvoice, int | None]:
+    """Return the batches in which concurrent requests of a company store drafts."""
+    return Batches(partial(_insert_drafts, partial(database.write, sql.invoices_insert)))
+
+
+async def _insert_drafts(
+    insert: Callable[..., Awaitable[Any]], company_id: int, invoices: list[NewInvoice]
+) -> list[int | None]:
+    """Insert drafts, and return the id of each, or None if its code is used."""
+    drafts = [invoice.draft for invoice in invoices]
+    rows = await insert(
+        company_id=company_id,
+        bodies=f"[{','.join(invoice.text for invoice in invoices)}]",
+        code_year=[invoice.code_year for invoice in invoices],
+        issue_date=[draft.issue_date for draft in drafts],
+        **{name: [draft.amounts[name] for draft in drafts] for name in drafts[0].amounts},
+    )
+    ids = {(row["code_year"], row["code"]): row["id"] for row in rows}
+    # Of two drafts with the same code, the first is stored.
+    return [ids.pop((invoice.code_year, invoice.code), None) for invoice in invoices]
 
 
 declare_reading(
@@ -138,7 +204,13 @@ async def update_draft(
     company, invoice_id = request[app_keys.COMPANY], row["id"]
     draft, text = await offload(len(row["body"]), _merge, row, changes)
     await sql.invoice_update(
-        conn, company_id=company, id=invoice_id, **_columns(request, draft, text)
+        conn,
+        company_id=company,
+        id=invoice_id,
+        body=text,
+        code_year=_get_code_year(request, draft),
+        issue_date=draft.issue_date,
+        **draft.amounts,
     )
     return await submit.start_if_requested(
         request.app[SUBMISSION_CONTEXT], conn, company, invoice_id, draft.body
@@ -187,10 +259,8 @@ def _reject_consolidated(row: asyncpg.Record) -> None:
         raise Conflict(IN_CONSOLIDATED)
 
 
-def _columns(request: web.Request, draft: Draft, text: str) -> dict[str, Any]:
-    """Return the variables that invoice_insert and invoice_update share."""
-    year = get_code_year(draft.issue_date, request.app[app_keys.CONFIG].time_zone)
-    return {"body": text, "code_year": year, "issue_date": draft.issue_date, **draft.amounts}
+def _get_code_year(request: web.Request, draft: Draft) -> int:
+    return get_code_year(draft.issue_date, request.app[app_keys.CONFIG].time_zone)
 
 
 def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:

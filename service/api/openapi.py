@@ -39,8 +39,9 @@ from service.errors import (
     violation,
 )
 from service.http import api_keys, requests
+from service.http.error_responses import INTERNAL
 from service.http.idempotency import INVALID_KEY, LONGEST_KEY, key_reused
-from service.http.middleware import INTERNAL, SLOW_DOWN
+from service.http.middleware import SLOW_DOWN
 from service.http.server import NOT_HTTP
 from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
 

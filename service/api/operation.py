@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from aiohttp.typedefs import Handler
 
 from service.errors import ApiError, BadRequest, KeyReused, ValidationError
-from service.http.middleware import INTEGRATIONS, OPEN, VALIDATIONS, shape_error
+from service.http.error_responses import INTEGRATIONS, VALIDATIONS, shape_error
+from service.http.middleware import OPEN
 from service.http.requests import not_found
 
 AnyHandler = TypeVar("AnyHandler", bound=Handler)

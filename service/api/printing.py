@@ -164,10 +164,11 @@ def _render(
 async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
-        row = await sql.submitted_document_link(conn, company_id=company, **kind.ids(document_id))
-    if not row or row["status"] != "Valid" or not row["validation_link"]:
+    database = request.app[app_keys.DATABASE]
+    row = await database.read(
+        sql.submitted_document_link, company_id=company, **kind.ids(document_id)
+    )
+    if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:
         raise NotFound(NO_LINK.format(noun=kind.noun))
     image = io.BytesIO()
     _make_code(row["validation_link"]).save(

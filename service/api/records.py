@@ -122,8 +122,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
     """
     company, title = request[app_keys.COMPANY], documents.kind.title
     key = {"company_id": company, "id": read_path_id(request, title)}
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(await documents.export(conn, **key), title)
+    row = or_not_found(await request.app[app_keys.DATABASE].read(documents.export, **key), title)
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
     return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
@@ -131,8 +130,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
     """Return the record of the path's id. `statement` returns its JSON text."""
     company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        record = await statement(conn, company_id=company, id=record_id)
+    record = await request.app[app_keys.DATABASE].read(statement, company_id=company, id=record_id)
     return responses.record_response(request, or_not_found(record, noun))
 
 
@@ -164,8 +162,7 @@ async def _read_page(request: web.Request, page: Page, source: Source) -> asyncp
         "budget": BUDGET_BYTES,
     }
     if page.is_plain:
-        async with database.paging(company) as conn:
-            return await source.page(conn, **window)
+        return await database.read(source.page, **window)
     async with database.searching(company) as conn:
         return await source.search(conn, **window, **page.filters, sort=page.sort)
 

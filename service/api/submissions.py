@@ -162,20 +162,18 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
 async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return all submitted documents of a document, newest first."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
-        return responses.json_text_response(
-            await sql.submitted_document_page(conn, company_id=company, **kind.ids(document_id))
-        )
+    text = await request.app[app_keys.DATABASE].read(
+        sql.submitted_document_page, company_id=company, **kind.ids(document_id)
+    )
+    return responses.json_text_response(or_not_found(text, kind.title))
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return a submitted document."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
-        record = await sql.submitted_document_get(
-            conn, company_id=company, id=submitted_id, **kind.ids(document_id)
-        )
+    row = await request.app[app_keys.DATABASE].read(
+        sql.submitted_document_get, company_id=company, id=submitted_id, **kind.ids(document_id)
+    )
+    record = or_not_found(row, kind.title)["record"]
     return responses.record_response(request, or_not_found(record, SUBMITTED_DOCUMENT))

@@ -119,8 +119,7 @@ async def validate_adjustment_note_code(request: web.Request) -> web.Response:
 async def _report_use(request: web.Request, statement: Statement, **variables: Any) -> web.Response:
     """Return a response that tells whether a code is free. `statement` returns if it is used."""
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        is_used = await statement(conn, company_id=company, **variables)
+    is_used = await request.app[app_keys.DATABASE].read(statement, company_id=company, **variables)
     return responses.json_response({"data": {"success": not is_used}})
 
 

@@ -46,12 +46,13 @@ FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
 )
 async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
-    company = request[app_keys.COMPANY]
     page = pagination.read_page(request)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = await sql.webhook_page(
-            conn, company_id=company, per_page=page.per_page, offset=page.offset
-        )
+    row = await request.app[app_keys.DATABASE].read(
+        sql.webhook_page,
+        company_id=request[app_keys.COMPANY],
+        per_page=page.per_page,
+        offset=page.offset,
+    )
     return _list_response(page, row)
 
 
@@ -168,10 +169,13 @@ async def list_deliveries(request: web.Request) -> web.Response:
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
-    async with request.app[app_keys.DATABASE].searching(company) as conn:
-        or_not_found(await sql.webhook_exists(conn, company_id=company, id=webhook_id), NOUN)
-        row = await sql.webhook_delivery_page(
-            conn, company_id=company, endpoint_id=webhook_id, **window
+    database = request.app[app_keys.DATABASE]
+    row = await database.read(
+        sql.webhook_delivery_page, company_id=company, endpoint_id=webhook_id, **window
+    )
+    if not row["total"]:
+        or_not_found(
+            await database.read(sql.webhook_exists, company_id=company, id=webhook_id), NOUN
         )
     return _list_response(page, row)
 

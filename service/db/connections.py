@@ -16,18 +16,17 @@ import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from service.config import SILENCE_SECONDS
 
-#: A separate connection, or one that a pool has lent.
-Connection = asyncpg.Connection | PoolConnectionProxy
+Connection = asyncpg.Connection
 #: Smaller oids are assigned in the source of PostgreSQL and mean the same type in every database.
 FIRST_GENERATED_OID = 10_000
+#: Prepared statements of a connection, more than there are named statements.
+MAX_PREPARED = 1000
 
 
 class _Connection(asyncpg.Connection):
@@ -104,15 +103,20 @@ def keepalive(silence: int) -> Keepalive:
 
 async def connect(
     url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **timeouts: Any
-) -> asyncpg.Connection:
+) -> Connection:
     """Return a connection with server settings and limited silence.
 
-    `timeouts` are those of asyncpg.connect.
+    Statements stay prepared as long as it is open. `timeouts` are those of asyncpg.connect.
     """
     limits = keepalive(silence)
-    server_settings = {**settings, **limits.server_settings}
     connection = await asyncpg.connect(
-        url, server_settings=server_settings, connection_class=_Connection, **timeouts
+        url,
+        server_settings={**settings, **limits.server_settings},
+        connection_class=_Connection,
+        statement_cache_size=MAX_PREPARED,
+        max_cached_statement_lifetime=0,
+        max_cacheable_statement_size=0,
+        **timeouts,
     )
     try:
         await _bound_silence(limits, connection)
@@ -120,24 +124,6 @@ async def connect(
         connection.terminate()
         raise
     return connection
-
-
-def create_pool(
-    url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **options: Any
-) -> asyncpg.Pool:
-    """Return a pool, not yet open, of connections with server settings and limited silence.
-
-    `options` are those of asyncpg.create_pool.
-    """
-    limits = keepalive(silence)
-    server_settings = {**settings, **limits.server_settings}
-    return asyncpg.create_pool(
-        url,
-        server_settings=server_settings,
-        connection_class=_Connection,
-        init=partial(_bound_silence, limits),
-        **options,
-    )
 
 
 async def _bound_silence(limits: Keepalive, connection: Connection) -> None:

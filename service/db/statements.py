@@ -1,6 +1,10 @@
 """Named statements: read from sql/queries, called as `await sql.invoice_get(conn, id=42, …)`.
 
 A variable is `:name` and means what psql means by it, so that a person can run the same statement.
+
+Row-level security needs the owner of the rows, a company or an account, in a setting. A transaction
+sets it when it begins. A statement that is a transaction by itself runs as `isolated`: the query
+with a first step that sets the owner.
 """
 
 import re
@@ -9,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from service.db.connections import Connection
 
+#: Variables that name the owner of rows.
+OWNERS = ("company_id", "account_id")
 QUERIES = Path(__file__).resolve().parents[2] / "sql" / "queries"
 
 _NAME_LINE = re.compile(
@@ -21,6 +25,18 @@ _NAME_LINE = re.compile(
 #: Quoted text, comments and casts, which hold no variables; or a variable.
 _VARIABLE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::[a-z0-9_]+|:(?P<name>[a-z][a-z0-9_]*)")
 _FETCH = {"one": "fetchrow", "many": "fetch", "value": "fetchval", "exec": "execute"}
+
+#: Sets the owner, then runs a query. The reference to `tenant` inside the lateral subquery and its
+#: `offset 0` keep PostgreSQL from reading a table before the setting exists, which would find no
+#: row.
+_ISOLATED = """with tenant as materialized (
+  select set_config('app.{owner}', ${place}::bigint::text, true) as owner
+)
+select result.*
+  from tenant
+ cross join lateral (select * from (
+{query}
+) query where tenant.owner is not null offset 0) result"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +49,32 @@ class Statement:
     query: str
     variables: tuple[str, ...]
 
-    async def __call__(self, conn: Connection | asyncpg.Pool, **values: Any) -> Any:
+    async def __call__(self, conn: Connection, **values: Any) -> Any:
         """Run the statement. Raises TypeError for a missing or an unknown variable."""
-        if values.keys() != set(self.variables):
-            raise TypeError(
-                f"{self.name} takes {', '.join(self.variables)}; got {', '.join(values)}"
-            )
-        return await getattr(conn, _FETCH[self.kind])(
-            self.query, *[values[name] for name in self.variables]
-        )
+        return await self._run(conn, self.query, values)
+
+    async def run_isolated(self, conn: Connection, values: Mapping[str, Any]) -> Any:
+        """Run the statement as a transaction of its own that is isolated to its owner."""
+        return await self._run(conn, self.isolated, values)
+
+    @property
+    def isolated(self) -> str:
+        """The query that first sets the owner, of which it has a variable."""
+        owner = next(name for name in self.variables if name in OWNERS)
+        place = self.variables.index(owner) + 1
+        return _ISOLATED.format(owner=owner, place=place, query=self.query)
+
+    async def _run(self, conn: Connection, query: str, values: Mapping[str, Any]) -> Any:
+        if len(values) != len(self.variables):
+            raise self._mismatch(values)
+        try:
+            arguments = [values[name] for name in self.variables]
+        except KeyError:
+            raise self._mismatch(values) from None
+        return await getattr(conn, _FETCH[self.kind])(query, *arguments)
+
+    def _mismatch(self, values: Mapping[str, Any]) -> TypeError:
+        return TypeError(f"{self.name} takes {', '.join(self.variables)}; got {', '.join(values)}")
 
 
 class Statements:

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from service.config import SILENCE_SECONDS, Config
-from service.db.connections import Connection, create_pool
-from service.db.statements import sql
+from service.db.connections import Connection, connect
+from service.db.pool import Pool
+from service.db.statements import Statement, sql
 from service.errors import Unavailable, describe_error, retry_after
 
 SERVICE_ROLE = "einvoice_service"
@@ -25,6 +25,7 @@ CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # Connections of a process for background work.
+CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.
 TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: The settings of every connection of the service, which the server enforces.
 SESSION = {
@@ -35,6 +36,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",  # Planning takes longer than most statements run.
 }
 
 #: The actor and the request of a writing transaction, for the audit log.
@@ -46,8 +48,6 @@ _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 #: The same for an account of the integration surface.
 _BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'" + _ACTOR
 _BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
-#: A generic plan for statements with a limit, which would otherwise be planned at every call.
-_BEGIN_PAGE = _BEGIN_READ + "; set local plan_cache_mode = force_generic_plan"
 #: A custom plan for statements with optional filters, so that it uses their indexes.
 _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 
@@ -73,7 +73,7 @@ ABORTED_TRANSACTION_ERRORS = (
 )
 
 #: The writing transactions of retryable work that were, or may have been, committed.
-_COMMITTED: ContextVar[list[str] | None] = ContextVar("committed", default=None)
+_COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
 _PLAIN = re.compile(r"[A-Za-z0-9 ._-]*", re.ASCII)
 _acting: ContextVar[tuple[str, str]] = ContextVar("acting", default=("background", ""))
 
@@ -117,7 +117,7 @@ async def retry(
     """
     outer = _COMMITTED.get()
     for left in reversed(range(TRIES)):
-        committed: list[str] = []
+        committed: list[bool] = []
         token = _COMMITTED.set(committed)
         try:
             return await work(*args, **more)
@@ -148,29 +148,22 @@ def acting_as(actor: str, request_id: str = "") -> Iterator[None]:
 @asynccontextmanager
 async def connected_pool(
     url: str, size: int, silence: int = SILENCE_SECONDS
-) -> AsyncIterator[asyncpg.Pool]:
+) -> AsyncIterator[Pool]:
     """Yield a pool of the service's role with the settings of SESSION.
 
-    `silence` is in seconds, as in `create_pool`.
+    `silence` is in seconds, as in `connect`.
     """
-    sizes = {"min_size": min(2, size), "max_size": size, "command_timeout": STATEMENT_SECONDS}
-    pool = await create_pool(url, SESSION, silence=silence, reset=_reset, **sizes)
+    timeouts = {"command_timeout": STATEMENT_SECONDS}
+    pool = Pool(lambda: connect(url, SESSION, silence=silence, **timeouts), size)
     try:
+        await pool.fill(min(2, size))
         yield pool
     finally:
-        # A server that is away cannot close its end; the pool terminates what is left.
+        # A server that is away cannot close its end; what is left is terminated.
         with suppress(*TRANSIENT_DB_ERRORS):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await pool.close()
-
-
-async def _reset(conn: Connection) -> None:
-    """Reset a connection that goes back to the pool. All settings are local to a transaction.
-
-    The reset of asyncpg would be one more round trip for every request.
-    """
-    if conn.is_in_transaction():
-        await conn.execute("rollback")
+        pool.terminate()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -191,10 +184,48 @@ def is_interruption(error: BaseException) -> bool:
 class Database:
     """Access to PostgreSQL for handlers and flows, by a pool with a bounded queue."""
 
-    def __init__(self, pool: asyncpg.Pool, bounds: Bounds = Bounds()) -> None:
+    def __init__(self, pool: Pool, bounds: Bounds = Bounds()) -> None:
         self.pool = pool
         self._bounds = bounds
         self._waiting = 0
+
+    async def read(self, statement: Statement, **values: Any) -> Any:
+        """Run a statement that reads rows of its company or account, in one round trip.
+
+        Raises Unavailable.
+        """
+        for left in (1, 0):
+            conn = await self._acquire_checked()
+            try:
+                return await statement.run_isolated(conn, values)
+            except BaseException as error:
+                _terminate_interrupted(conn, error)
+                if not left or not _is_lost(conn, error):
+                    raise
+                conn.terminate()
+                self.pool.terminate_idle()
+            finally:
+                self.pool.release(conn)
+        raise AssertionError
+
+    async def write(self, statement: Statement, **values: Any) -> Any:
+        """Run a statement that sets its company itself, in one round trip.
+
+        Raises Unavailable. After an error other than an abort it may have been committed.
+        """
+        conn = await self._acquire_checked()
+        try:
+            result = await statement(conn, **values)
+        except ABORTED_TRANSACTION_ERRORS:
+            raise
+        except BaseException as error:
+            _terminate_interrupted(conn, error)
+            note_commit()
+            raise
+        finally:
+            self.pool.release(conn)
+        note_commit()
+        return result
 
     @asynccontextmanager
     async def company(self, company_id: int) -> AsyncIterator[Connection]:
@@ -206,12 +237,6 @@ class Database:
     async def reading(self, company_id: int) -> AsyncIterator[Connection]:
         """Yield a read-only transaction of one company."""
         async with self._transaction(_BEGIN_READ, company_id) as conn:
-            yield conn
-
-    @asynccontextmanager
-    async def paging(self, company_id: int) -> AsyncIterator[Connection]:
-        """Yield a read-only transaction of one company with generic plans."""
-        async with self._transaction(_BEGIN_PAGE, company_id) as conn:
             yield conn
 
     @asynccontextmanager
@@ -235,33 +260,61 @@ class Database:
     @asynccontextmanager
     async def across(self) -> AsyncIterator[Connection]:
         """Yield a connection without company and account: for shared tables and functions."""
-        conn = await self._acquire()
+        conn, _ = await self._acquire()
         try:
             yield conn
+        except BaseException as error:
+            _terminate_interrupted(conn, error)
+            raise
         finally:
-            await self._release(conn)
+            self.pool.release(conn)
 
-    async def _release(self, conn: PoolConnectionProxy) -> None:
-        """Return a connection to the pool, or terminate it if it does not answer."""
-        try:
-            await self.pool.release(conn)
-        except TRANSIENT_DB_ERRORS:
-            _terminate(conn)
-
-    async def _acquire(self) -> PoolConnectionProxy:
-        """Return a connection. Raises Unavailable if none is free in time."""
+    async def _acquire(self) -> tuple[Connection, float]:
+        """Return a connection, and for how long it was idle. Raises Unavailable if none is free."""
         if self._waiting >= MAX_WAITING:
             raise _busy()
         self._waiting += 1
         try:
-            return await self.pool.acquire(timeout=self._bounds.acquire)
+            return await self.pool.acquire(self._bounds.acquire)
         except TimeoutError:
             raise _busy() from None
         finally:
             self._waiting -= 1
 
+    async def _acquire_checked(self) -> Connection:
+        """Return a connection that has answered within CHECK_SECONDS. Raises Unavailable."""
+        for left in (1, 0):
+            conn, idle_seconds = await self._acquire()
+            if idle_seconds < CHECK_SECONDS or await self._execute_first(conn, "", left):
+                return conn
+        raise AssertionError
+
+    async def _begin(self, begin: str) -> Connection:
+        """Return a connection in a transaction."""
+        for left in (1, 0):
+            conn, _ = await self._acquire()
+            if await self._execute_first(conn, begin, left):
+                return conn
+        raise AssertionError
+
+    async def _execute_first(self, conn: Connection, command: str, left: int) -> bool:
+        """Execute the first command on a lent connection, and return whether it is usable.
+
+        A connection that is dead is replaced, with all idle ones, if there is a try left.
+        """
+        try:
+            await conn.execute(command, timeout=self._bounds.answer)
+            return True
+        except BaseException as error:
+            conn.terminate()
+            self.pool.release(conn)
+            if not left or not isinstance(error, TRANSIENT_DB_ERRORS):
+                raise
+            self.pool.terminate_idle()
+            return False
+
     @asynccontextmanager
-    async def _transaction(self, begin: str, owner_id: int) -> AsyncIterator[PoolConnectionProxy]:
+    async def _transaction(self, begin: str, owner_id: int) -> AsyncIterator[Connection]:
         conn = await self._begin(begin.format(owner_id, *_acting.get()))
         try:
             try:
@@ -271,63 +324,59 @@ class Database:
                 raise
             await _commit(conn, begin)
         finally:
-            await self._release(conn)
+            self.pool.release(conn)
 
-    async def _begin(self, begin: str) -> PoolConnectionProxy:
-        """Return a connection in a transaction. If it is dead, replace it and all idle ones."""
-        for left in (1, 0):
-            conn = await self._acquire()
-            try:
-                await conn.execute(begin, timeout=self._bounds.answer)
-                return conn
-            except BaseException as error:
-                _terminate(conn)
-                await self._release(conn)
-                if not left or not isinstance(error, TRANSIENT_DB_ERRORS):
-                    raise
-                await self.pool.expire_connections()
-        raise AssertionError
+
+def _is_lost(conn: Connection, error: BaseException) -> bool:
+    """Return whether a statement failed because PostgreSQL ended the connection."""
+    if isinstance(error, (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)):
+        return True
+    is_timeout = isinstance(error, TimeoutError)
+    return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS) and not is_timeout
 
 
 def _busy() -> Unavailable:
     return Unavailable("The service is busy, please try again.", retry_after(2))
 
 
-async def _roll_back(conn: PoolConnectionProxy, error: BaseException, seconds: float) -> None:
+async def _roll_back(conn: Connection, error: BaseException, seconds: float) -> None:
     """Roll back, or terminate a connection that does not answer in time, to the same effect."""
-    if isinstance(error, TimeoutError):
-        return _terminate(conn)
+    _terminate_interrupted(conn, error)
+    if conn.is_closed():
+        return
     try:
         async with asyncio.timeout(seconds):
             await conn.execute("rollback")
     except TRANSIENT_DB_ERRORS:
-        _terminate(conn)
-    return None
-
-
-def _terminate(conn: PoolConnectionProxy) -> None:
-    with suppress(asyncpg.InterfaceError):  # It was released already.
         conn.terminate()
 
 
-async def _commit(conn: PoolConnectionProxy, begin: str) -> None:
+def _terminate_interrupted(conn: Connection, error: BaseException) -> None:
+    """Terminate a connection whose statement may still be running."""
+    if isinstance(error, (TimeoutError, asyncio.CancelledError)):
+        conn.terminate()
+
+
+async def _commit(conn: Connection, begin: str) -> None:
     """Commit. After an error other than an abort, the commit may have happened."""
+    is_read_only = "read only" in begin
     try:
         await conn.execute("commit")
     except ABORTED_TRANSACTION_ERRORS:
         raise
     except BaseException:
-        _note_commit(begin)
+        note_commit(is_read_only)
         raise
-    _note_commit(begin)
+    note_commit(is_read_only)
 
 
-def _note_commit(begin: str) -> None:
-    if (committed := _COMMITTED.get()) is not None and "read only" not in begin:
-        committed.append(begin)
+def note_commit(is_read_only: bool = False) -> None:
+    """Note that a transaction was, or may have been, committed, so that it is not retried."""
+    if (committed := _COMMITTED.get()) is not None and not is_read_only:
+        committed.append(True)
 
 
-async def check_tenant_isolation(conn: Connection | asyncpg.Pool) -> None:
+async def check_tenant_isolation(conn: Connection) -> None:
     """Raise RuntimeError with the gaps in the isolation of companies and accounts, if any."""
     gaps = [row["gap"] for row in await sql.tenant_isolation_gaps(conn)]
     if gaps:

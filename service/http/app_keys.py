@@ -11,6 +11,7 @@ from aiohttp import web
 from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.transactions import Database
+from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
 from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
@@ -32,6 +33,7 @@ COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed p
 UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
 EVENT_LOOP_MONITOR = web.AppKey("event_loop_monitor", EventLoopMonitor)
+ACCESS_LOG = web.AppKey("access_log", AccessLog)
 SHUTDOWN = web.AppKey("closing", GracefulShutdown)
 #: (method, route, status) -> number of responses.
 REQUEST_COUNTS: web.AppKey[dict[tuple[str, str, int], int]] = web.AppKey("request_counts")

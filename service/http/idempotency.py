@@ -24,7 +24,7 @@ from aiohttp.typedefs import Handler
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database, retry
 from service.errors import (
     STILL_RUNNING,
     BadRequest,
@@ -35,7 +35,7 @@ from service.errors import (
     violation,
 )
 from service.http import app_keys, responses
-from service.http.middleware import error_response, is_client_gone
+from service.http.error_responses import error_response, is_client_gone
 from service.http.requests import header, read_raw
 
 HEADER = "Idempotency-Key"
@@ -126,7 +126,6 @@ CLAIM = web.RequestKey("claim", IdempotencyClaim)
 SECRET_OUT = web.RequestKey("secret_out", bool)
 
 
-@web.middleware
 async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Replay the response to a repetition. Otherwise run the handler and store its response.
 
@@ -134,7 +133,7 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
     """
     text, store = header(request, HEADER), _find_store(request)
     if text is None or request.method != "POST" or store is None:
-        return await handler(request)
+        return await retry(handler, request)
     key = _read_key(request, store, text)
     with suppress(*TRANSIENT_DB_ERRORS):
         await _settle_first(request, key)
@@ -145,7 +144,7 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
         return _replay(first, claim)
     request[CLAIM] = claim
     try:
-        response, is_final = await handler(request), True
+        response, is_final = await retry(handler, request), True
     except ClaimLost:
         return _replay(await _wait_for_other(request, claim), claim)
     except Exception as error:

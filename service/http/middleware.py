@@ -1,37 +1,24 @@
-"""Middleware of every request: request id, authentication, rate limit, log line, error responses.
+"""The middleware of every request: request id, authentication, limits, log line and errors.
 
-The only place where an exception becomes a JSON response.
+It is one function, since each further middleware costs every request, also those that it does not
+concern.
 """
 
-import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
-from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Any
 
-import asyncpg
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from service.db.transactions import UNAVAILABLE, acting_as, is_transient, retry
-from service.errors import (
-    CONSTRAINTS,
-    ApiError,
-    BadRequest,
-    TooManyRequests,
-    Unauthorized,
-    Unavailable,
-    ValidationError,
-    describe_error,
-    format_traceback,
-    retry_after,
-    violation,
-)
-from service.http import app_keys, responses
+from service.db.transactions import acting_as, retry
+from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
+from service.http import app_keys
 from service.http.api_keys import REQUIRED, KeyRing, contains_key
+from service.http.error_responses import error_response, is_client_gone, is_integration
+from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
+from service.http.idempotency import handle_idempotency_key
 from service.http.requests import header
 
 #: Routes that need no key. All other routes need one.
@@ -48,13 +35,8 @@ OPEN = {
 API = "/api/"
 #: Paths below API that hold no data and are the same for all clients.
 PUBLIC = {path for path in OPEN if path.startswith(API)}
-#: The prefix of the integration surface, which has its own keys, quota and error bodies.
-INTEGRATIONS = "/api/integrations"
-#: The prefix of paths whose errors have `success: false`, except for 401. Spec: Errors
-VALIDATIONS = "/api/validation/"
 #: Methods that metrics count by name; clients can send any word as a method.
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-INTERNAL = "Internal server error"
 KEY_IN_URL = (
     "API keys must be sent in a header, not in the URL. "
     "URLs are logged by many systems: replace this key."
@@ -62,16 +44,19 @@ KEY_IN_URL = (
 SLOW_DOWN = "Too many requests, please slow down."
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
-log = logging.getLogger("service.requests")
-
 
 @web.middleware
-async def handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Set the request id, turn an exception into a response, and write one log line."""
+async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Authenticate a request, run its handler, turn an exception into a response, and log it."""
     began = time.perf_counter()
     request[app_keys.REQUEST_ID] = _request_id(request)
     try:
-        response = await handler(request)
+        if await _authenticate(request):
+            actor = f"key {request[app_keys.KEY_ID]}"
+            with acting_as(actor, request[app_keys.REQUEST_ID]):
+                response = await _run_limited(request, handler)
+        else:
+            response = await _run_limited(request, handler)
     except Exception as error:
         if is_client_gone(request, error):
             raise
@@ -80,55 +65,59 @@ async def handle_errors(request: web.Request, handler: Handler) -> web.StreamRes
     return response
 
 
-async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the request id to every response, and remove the name of the server."""
-    response.headers["X-Request-Id"] = request[app_keys.REQUEST_ID]
-    response.headers.pop("Server", None)
+async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Reserve memory for the body, if there is one. Raises Unavailable if there is not enough."""
+    if not request.body_exists:
+        return await _run(request, handler)
+    with request.app[app_keys.UPLOAD_BUDGET].reserve(request):
+        return await _run(request, handler)
 
 
-async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Keep caches and browsers from storing, sharing or reinterpreting data.
+async def _run(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Run the handler, or replay its response, and retry it if PostgreSQL aborts it."""
+    if IDEMPOTENCY_KEY in request.headers:
+        return await handle_idempotency_key(request, handler)
+    return await retry(handler, request)
 
-    Caches may keep the public description of the API, and must revalidate it.
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers of every response.
+
+    Caches and browsers must not store, share or reinterpret data. They may keep the public
+    description of the API, and must revalidate it.
     """
-    headers = response.headers
+    headers, path = response.headers, request.path
+    headers["X-Request-Id"] = request[app_keys.REQUEST_ID]
     headers["X-Content-Type-Options"] = "nosniff"
-    if request.path in PUBLIC and response.status < 400:
+    headers.pop("Server", None)
+    if path in PUBLIC and response.status < 400:
         headers["Cache-Control"] = "no-cache"
-    elif request.path.startswith(API):
+    elif path.startswith(API):
         headers["Cache-Control"] = "private, no-store"
-        headers["Vary"] = "X-Portal-Key" if _is_integration(request.path) else "X-API-Key"
-
-
-async def add_quota_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the rate limit headers to every response of the integration surface. Spec: Limits"""
-    response.headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
-
-
-async def close_on_shutdown(request: web.Request, response: web.StreamResponse) -> None:
-    """Close the connection after the response during a shutdown."""
+        headers["Vary"] = "X-Portal-Key" if is_integration(path) else "X-API-Key"
+    if app_keys.QUOTA_HEADERS in request:
+        headers.update(request[app_keys.QUOTA_HEADERS])
     if request.app[app_keys.SHUTDOWN].has_begun:
         response.force_close()
-        response.headers["Connection"] = "close"
+        headers["Connection"] = "close"
 
 
-@web.middleware
-async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Authenticate the request before its body is read. Spec: Authentication
+async def _authenticate(request: web.Request) -> bool:
+    """Authenticate a request before its body is read. Spec: Authentication
 
-    Raises Unauthorized, TooManyRequests, and BadRequest for an authenticated request with a key in
-    its URL.
+    Returns false for a route that needs no key. Raises Unauthorized, TooManyRequests, and
+    BadRequest for a request with a key in its URL.
     """
-    if _is_integration(request.path):
+    needs_key = True
+    if is_integration(request.path):
         await _authenticate_account(request)
     elif request.match_info.http_exception is not None or _route(request) in OPEN:
-        _reject_key_in_url(request)
-        return await handler(request)
+        needs_key = False
     else:
         await _authenticate_company(request)
-    _reject_key_in_url(request)
-    with acting_as(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID]):
-        return await handler(request)
+    if contains_key(f"{request.path}?{request.query_string}"):
+        raise BadRequest(KEY_IN_URL)
+    return needs_key
 
 
 async def _authenticate_company(request: web.Request) -> None:
@@ -170,15 +159,9 @@ async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> tuple[i
     except Unauthorized:
         sender = _sender(request.remote)
         if text and (wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender)):
-            more = {"retry_after": wait} if _is_integration(request.path) else {}
+            more = {"retry_after": wait} if is_integration(request.path) else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
-
-
-def _reject_key_in_url(request: web.Request) -> None:
-    """Raise BadRequest if the URL contains an API key, valid or not."""
-    if contains_key(f"{request.path}?{request.query_string}"):
-        raise BadRequest(KEY_IN_URL)
 
 
 def _sender(address: str | None) -> str | bytes | None:
@@ -192,97 +175,9 @@ def _sender(address: str | None) -> str | bytes | None:
     return str(parsed)
 
 
-@web.middleware
-async def retry_aborted(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Retry a handler whose transaction PostgreSQL aborted. The innermost middleware."""
-    return await retry(handler, request)
-
-
-def is_client_gone(request: web.BaseRequest, error: BaseException) -> bool:
-    """Return whether the client closed the connection.
-
-    A ConnectionResetError alone is not enough: PostgreSQL can reset a connection too.
-    """
-    return isinstance(error, ConnectionResetError) and (
-        request.transport is None or request.transport.is_closing()
-    )
-
-
-def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
-    """Return the response for an exception.
-
-    An unexpected exception is logged; its response does not contain the cause.
-    """
-    if isinstance(error, web.HTTPException):
-        return _http_error_response(error, request)
-    known = _map_error(error)
-    if known is None:
-        log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], format_traceback(error))
-        return _build_response(request, 500, {"message": INTERNAL})
-    if known is not error:
-        log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
-    is_bad_request = isinstance(known, ValidationError) and _is_integration(request.path)
-    status = 400 if is_bad_request else known.status
-    return _build_response(request, status, known.body, known.headers)
-
-
-def _http_error_response(error: web.HTTPException, request: web.BaseRequest) -> web.Response:
-    """Return the response for an HTTP error that aiohttp raised, such as 404 and 405."""
-    allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    message = HTTP_MESSAGES.get(error.status, error.reason)
-    return _build_response(request, error.status, {"message": message}, allow)
-
-
-HTTP_MESSAGES = {
-    404: "No such endpoint.",
-    405: "The method is not allowed on this path.",
-    413: "The request body exceeds the limit.",
-}
-
-
-def _build_response(
-    request: web.BaseRequest,
-    status: int,
-    body: dict[str, Any],
-    headers: Mapping[str, str] | None = None,
-) -> web.Response:
-    return responses.json_response(shape_error(request.path, status, body), status, headers)
-
-
-def shape_error(path: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of an error in the shape of the path's surface. Spec: Errors"""
-    if _is_integration(path):
-        message = body["message"]
-        if status == 401:
-            return {"error": message}
-        details = {name: value for name, value in body.items() if name != "message"}
-        return {"error": HTTPStatus(status).phrase, "message": message, "details": details}
-    if path.startswith(VALIDATIONS) and status != 401 and "message" in body:
-        return {"success": False, **body}
-    return body
-
-
-def _map_error(error: Exception) -> ApiError | None:
-    """Return the ApiError for an exception, or None for an unexpected one."""
-    if isinstance(error, ApiError):
-        return error
-    constraint = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")
-    if constraint:
-        return constraint()
-    if isinstance(error, asyncpg.DataError):
-        return ValidationError([violation("", "value", "A value is out of range.")])
-    if is_transient(error):
-        return Unavailable(UNAVAILABLE, retry_after(2))
-    return None
-
-
 def _request_id(request: web.Request) -> str:
     sent = request.headers.get("X-Request-Id", "")
     return sent if _REQUEST_ID.fullmatch(sent) else secrets.token_hex(12)
-
-
-def _is_integration(path: str) -> bool:
-    return path == INTEGRATIONS or path.startswith(f"{INTEGRATIONS}/")
 
 
 def _route(request: web.Request) -> str:
@@ -293,16 +188,12 @@ def _route(request: web.Request) -> str:
 
 def _log(request: web.Request, status: int, began: float) -> None:
     """Count the response, and write its log line."""
-    counts = request.app[app_keys.REQUEST_COUNTS]
-    key = (request.method if request.method in METHODS else "?", _route(request), status)
+    counts, route = request.app[app_keys.REQUEST_COUNTS], _route(request)
+    key = (request.method if request.method in METHODS else "?", route, status)
     counts[key] = counts.get(key, 0) + 1
-    log.info(
-        "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s account=%s",
-        request[app_keys.REQUEST_ID],
-        request.method if request.method.isalpha() else "?",
-        _route(request),
-        status,
-        (time.perf_counter() - began) * 1000,
-        request.get(app_keys.COMPANY, "-"),
-        request.get(app_keys.ACCOUNT, "-"),
+    request.app[app_keys.ACCESS_LOG].add(
+        f"request_id={request[app_keys.REQUEST_ID]} "
+        f"method={request.method if request.method.isalpha() else '?'} route={route} "
+        f"status={status} ms={(time.perf_counter() - began) * 1000:.1f} "
+        f"company={request.get(app_keys.COMPANY, '-')} account={request.get(app_keys.ACCOUNT, '-')}"
     )

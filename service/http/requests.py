@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from service import json_codec, schema
 from service.db.connections import Connection
@@ -38,15 +37,6 @@ TOO_LARGE = "The request body exceeds the limit of {} bytes."
 CHANGED = "The record has changed since it was read."
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
-
-
-@web.middleware
-async def limit_uploads(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reserve memory for the request body. Raises Unavailable if there is not enough."""
-    if not request.body_exists:
-        return await handler(request)
-    with request.app[app_keys.UPLOAD_BUDGET].reserve(request):
-        return await handler(request)
 
 
 async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], str]:
@@ -171,9 +161,10 @@ async def check_if_match(
 
     `statement` returns the JSON text of the record.
     """
-    if "If-Match" in request.headers and not responses.etag_matches(
-        request.headers["If-Match"], await statement(conn, **key)
-    ):
+    if "If-Match" not in request.headers:
+        return
+    tag = responses.etag(await statement(conn, **key))
+    if not responses.tag_matches(request.headers["If-Match"], tag):
         raise PreconditionFailed(CHANGED)
 
 

@@ -25,10 +25,10 @@ def json_text_response(
 
 def record_response(request: web.Request, text: str) -> web.Response:
     """Return a record with its ETag, or a 304 if If-None-Match matches."""
-    headers = {"ETag": etag(text)}
-    if etag_matches(request.headers.get("If-None-Match", ""), text):
-        return web.Response(status=304, headers=headers)
-    return json_text_response(text, headers=headers)
+    tag = etag(text)
+    if tag_matches(request.headers.get("If-None-Match", ""), tag):
+        return web.Response(status=304, headers={"ETag": tag})
+    return json_text_response(text, headers={"ETag": tag})
 
 
 def etag(text: str) -> str:
@@ -36,10 +36,10 @@ def etag(text: str) -> str:
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
-def etag_matches(header: str, text: str) -> bool:
-    """Return whether an If-Match or If-None-Match header names the record, or is `*`."""
-    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
-    return "*" in tags or etag(text) in tags
+def tag_matches(header: str, tag: str) -> bool:
+    """Return whether an If-Match or If-None-Match header names the entity tag, or is `*`."""
+    tags = [each.strip().removeprefix("W/") for each in header.split(",")]
+    return "*" in tags or tag in tags
 
 
 def attachment_headers(filename: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from service.errors import (
     retry_after,
 )
 from service.http import aiohttp_internals, app_keys, responses
-from service.http.middleware import INTERNAL, error_response
+from service.http.error_responses import INTERNAL, error_response
 from service.http.requests import header
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

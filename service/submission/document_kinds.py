@@ -25,7 +25,6 @@ class DocumentKind:
 
     noun: str
     column: str
-    exists: Statement
     lock: Statement
 
     @property
@@ -64,14 +63,11 @@ class DocumentKind:
 
 COLUMNS = ("invoice_id", "adjustment_note_id", "consolidated_invoice_id")
 
-INVOICE = DocumentKind("invoice", "invoice_id", sql.invoice_exists, sql.invoice_lock)
-NOTE = DocumentKind(
-    "adjustment note", "adjustment_note_id", sql.adjustment_note_exists, sql.adjustment_note_lock
-)
+INVOICE = DocumentKind("invoice", "invoice_id", sql.invoice_lock)
+NOTE = DocumentKind("adjustment note", "adjustment_note_id", sql.adjustment_note_lock)
 CONSOLIDATED = DocumentKind(
     "consolidated invoice",
     "consolidated_invoice_id",
-    sql.consolidated_invoice_exists,
     sql.consolidated_invoice_lock,
 )
 

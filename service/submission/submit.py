@@ -147,6 +147,11 @@ async def _begin(
     return "Submitting", claim
 
 
+def may_be_requested(body: Mapping[str, Any]) -> bool:
+    """Return whether a body asks for a submission, at once or if the company's setting says so."""
+    return bool(body.get("submitImmediately") or body.get("isReady"))
+
+
 async def start_if_requested(
     context: SubmissionContext,
     conn: Connection,

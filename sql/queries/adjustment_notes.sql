@@ -31,11 +31,6 @@ select id from stored;
 -- name: adjustment_note_get :value
 select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
 
--- name: adjustment_note_exists :value
-select true
-  from adjustment_notes
- where company_id = :company_id and id = :id and deleted_at is null;
-
 -- name: adjustment_note_page :one
 -- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
 with counted as materialized (

@@ -78,11 +78,6 @@ select to_json(r)
 -- Return the record as JSON text in the form of the list.
 select to_json(r) from consolidated_invoice_records r where company_id = :company_id and id = :id;
 
--- name: consolidated_invoice_exists :value
-select true
-  from consolidated_invoices
- where company_id = :company_id and id = :id and deleted_at is null;
-
 -- name: consolidated_invoice_page :one
 -- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
 with counted as materialized (

@@ -1,40 +1,54 @@
 -- Invoices. Every statement takes :company_id, so that rows of other companies are not found.
 -- Deleted invoices have no row.
 
--- name: invoice_insert :value
--- Store a draft from a request body and return its id. Can violate invoices_code_once_a_year.
-with stored as (
+-- name: invoices_insert :many
+-- Store drafts from the bodies of requests, a JSON array. The other arrays have one value for each.
+-- Return the id, the year and the code of each that was stored. An invoice whose code is used in its
+-- year is not stored. Sets its company, so that it can be a transaction of its own.
+with tenant as materialized (
+  select set_config('app.company_id', :company_id::bigint::text, true) as owner
+), stored as (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
          delivery, billing_period, document_references, net_amount, excluding_tax, including_tax,
          payable_amount)
-  select :company_id::bigint, (body ->> 'code')::numeric::bigint, :code_year::smallint,
-         body ->> 'type', coalesce((body ->> 'isReady')::boolean, false), :issue_date::timestamptz,
-         body -> 'buyer', body -> 'supplier', body -> 'lineItems',
-         nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
-         coalesce(body ->> 'currencyCode', 'MYR'), (body ->> 'exchangeRate')::numeric,
-         nullif(body -> 'payment', 'null'), nullif(body -> 'delivery', 'null'),
-         nullif(body -> 'billingPeriod', 'null'), nullif(body -> 'references', 'null'),
-         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
-         :payable_amount::numeric
-    from (select :body::jsonb as body) request
-  returning id
+  select :company_id::bigint, code, code_year, type, coalesce(is_ready, false), issue_date, buyer,
+         supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
+         exchange_rate, payment, delivery, billing_period, document_references, net_amount,
+         excluding_tax, including_tax, payable_amount
+    from tenant
+   cross join rows from (
+           json_to_recordset(:bodies::json) as (
+             code numeric, type text, "isReady" boolean, buyer json, supplier json,
+             "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+             "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
+             "references" json),
+           unnest(:code_year::smallint[]),
+           unnest(:issue_date::timestamptz[]),
+           unnest(:net_amount::numeric[]),
+           unnest(:excluding_tax::numeric[]),
+           unnest(:including_tax::numeric[]),
+           unnest(:payable_amount::numeric[])
+         ) as request (
+           code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
+           currency_code, exchange_rate, payment, delivery, billing_period, document_references,
+           code_year, issue_date, net_amount, excluding_tax, including_tax, payable_amount)
+   order by code_year, code  -- Concurrent batches then wait for each other in one order.
+      on conflict (company_id, code_year, code) where deleted_at is null do nothing
+  returning id, code_year, code
 ), counted as (
   insert into invoice_counts (company_id, slot, live)
-  values (:company_id::bigint, pg_backend_pid() % 8, 1)
-      on conflict (company_id, slot) do update set live = invoice_counts.live + 1
+  select :company_id::bigint, pg_backend_pid() % 8, count(*) from stored having count(*) > 0
+      on conflict (company_id, slot) do update set live = invoice_counts.live + excluded.live
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'invoice.created', jsonb_build_object('invoice_id', id) from stored
 )
-select id from stored;
+select id, code_year, code from stored;
 
 -- name: invoice_get :value
 -- Return the record as JSON text, which the service passes through.
 select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
-
--- name: invoice_exists :value
-select true from invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: invoice_page :one
 -- Return `total` and one page of records, newest first. `data` is a JSON array of records, or null
@@ -173,27 +187,31 @@ select id, type, payable_amount + adjusted_by as final_adjusted_amount
 -- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year.
 with changed as (
   update invoices i
-     set code = (body ->> 'code')::numeric::bigint,
+     set code = request.code,
          code_year = :code_year::smallint,
-         type = body ->> 'type',
-         is_ready = coalesce((body ->> 'isReady')::boolean, false),
+         type = request.type,
+         is_ready = coalesce(request."isReady", false),
          issue_date = :issue_date::timestamptz,
-         buyer = body -> 'buyer',
-         supplier = body -> 'supplier',
-         line_items = body -> 'lineItems',
-         invoice_level_allowance_charge = nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
-         currency_code = coalesce(body ->> 'currencyCode', 'MYR'),
-         exchange_rate = (body ->> 'exchangeRate')::numeric,
-         payment = nullif(body -> 'payment', 'null'),
-         delivery = nullif(body -> 'delivery', 'null'),
-         billing_period = nullif(body -> 'billingPeriod', 'null'),
-         document_references = nullif(body -> 'references', 'null'),
+         buyer = request.buyer,
+         supplier = request.supplier,
+         line_items = request."lineItems",
+         invoice_level_allowance_charge = request."invoiceLevelAllowanceCharge",
+         currency_code = coalesce(request."currencyCode", 'MYR'),
+         exchange_rate = request."exchangeRate",
+         payment = request.payment,
+         delivery = request.delivery,
+         billing_period = request."billingPeriod",
+         document_references = request."references",
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
          updated_at = clock_timestamp()
-    from (select :body::jsonb as body) request
+    from json_to_record(:body::json) as request (
+           code numeric, type text, "isReady" boolean, buyer json, supplier json,
+           "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
+           "references" json)
    where i.company_id = :company_id and i.id = :id
   returning i.id
 )

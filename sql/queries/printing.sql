@@ -87,12 +87,19 @@ select d.status, d.number, d.issued_at, d.uuid, d.validation_link, d.validated_a
  limit 1;
 
 -- name: submitted_document_link :one
--- Return the status of the latest submitted document of an invoice or note, and its validation
--- link.
-select status, validation_link
-  from submitted_documents
- where company_id = :company_id
-   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id)
- order by id desc
- limit 1;
+-- Return the status and the validation link of the latest submitted document of a document. Without
+-- one they are null. There is no row if the document does not exist.
+select latest.status, latest.validation_link
+  from document_keys
+  left join lateral (
+         select status, validation_link
+           from submitted_documents
+          where company_id = :company_id
+            and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+                 or consolidated_invoice_id = :consolidated_invoice_id)
+          order by id desc
+          limit 1) latest on true
+ where document_keys.company_id = :company_id
+   and (document_keys.invoice_id = :invoice_id
+        or document_keys.adjustment_note_id = :adjustment_note_id
+        or document_keys.consolidated_invoice_id = :consolidated_invoice_id);

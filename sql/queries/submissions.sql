@@ -455,17 +455,28 @@ select s.tin
    and (d.invoice_id = :invoice_id or d.consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_page :value
--- Return the records of submitted documents of an invoice or note, newest first, as JSON text.
-select coalesce(json_agg(r order by r.id desc), '[]')
-  from submitted_document_records r
+-- Return the records of the submitted documents of a document, newest first, as JSON text. Null if
+-- the document does not exist.
+select (select coalesce(json_agg(r order by r.id desc), '[]')
+          from submitted_document_records r
+         where company_id = :company_id
+           and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+                or consolidated_invoice_id = :consolidated_invoice_id))
+  from document_keys
  where company_id = :company_id
    and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
         or consolidated_invoice_id = :consolidated_invoice_id);
 
--- name: submitted_document_get :value
-select to_json(r)
-  from submitted_document_records r
- where company_id = :company_id and id = :id
+-- name: submitted_document_get :one
+-- Return the record of one of the submitted documents of a document, or null. There is no row if
+-- the document does not exist.
+select (select to_json(r)
+          from submitted_document_records r
+         where company_id = :company_id and id = :id
+           and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+                or consolidated_invoice_id = :consolidated_invoice_id)) as record
+  from document_keys
+ where company_id = :company_id
    and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
         or consolidated_invoice_id = :consolidated_invoice_id);
 

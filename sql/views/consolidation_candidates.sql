@@ -13,7 +13,7 @@ select i.company_id,
        i.currency_code,
        i.payable_amount,
        i.consolidated_invoice_id,
-       coalesce(other.party, '{}') <> '{}'
+       coalesce(other.party, '{}')::jsonb <> '{}'
        and other.party ->> 'type' is distinct from 'GENERAL_PUBLIC' as is_named,
        exists (select
                  from submitted_documents d

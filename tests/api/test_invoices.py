@@ -179,7 +179,7 @@ async def test_numbers_are_returned_exactly_as_sent(api: Client) -> None:
         .replace('"C"', "19.990")
     )
     stored = await text_of(api, await create_from_text(api, text))
-    assert f'"numbers": [{", ".join(numbers)}]' in stored
+    assert f'"numbers": [{",".join(numbers)}]' in stored
     assert '"price": 0.1,' in stored or '"price": 0.1}' in stored
     assert '"count": 19.990' in stored
 

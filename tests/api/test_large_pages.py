@@ -46,12 +46,10 @@ async def enlarge(
 def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Return a list that collects (statement name, length) of each text result."""
     found: list[tuple[str, int]] = []
-    call = statements.Statement.__call__
+    run = statements.Statement._run
 
-    async def measured(
-        statement: statements.Statement, conn: asyncpg.Connection, **values: Any
-    ) -> Any:
-        result = await call(statement, conn, **values)
+    async def measured(statement: statements.Statement, *args: Any) -> Any:
+        result = await run(statement, *args)
         texts = (
             [result]
             if isinstance(result, str)
@@ -62,7 +60,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         found.extend((statement.name, len(text)) for text in texts if isinstance(text, str))
         return result
 
-    monkeypatch.setattr(statements.Statement, "__call__", measured)
+    monkeypatch.setattr(statements.Statement, "_run", measured)
     return found
 
 

@@ -22,7 +22,7 @@ from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
 from service.db.connections import connect, get_socket, keepalive
 from service.db.migrations import migrate
-from service.db.transactions import connected_pool
+from service.db.transactions import Database, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import SETTINGS as SERVER_SETTINGS
 from service.http import app_keys
@@ -178,10 +178,11 @@ async def test_sessions_of_the_service_have_keepalive_on_both_ends(
     watchdog: Any = app[app_keys.WATCHDOG]
     session: Any = app[app_keys.SESSION]
     database: Any = app[app_keys.DATABASE]
-    await until(lambda: asyncio.sleep(0, watchdog._conn))
-    async with database.pool.acquire() as pooled:
+    # Until the first round of the watchdog has ended, it uses its connection.
+    await until(lambda: asyncio.sleep(0, watchdog.rows is not None))
+    async with database.across() as pooled:
         sessions = {
-            "pool": pooled._con,
+            "pool": pooled,
             "session": session._conn,
             "watchdog": watchdog._conn,
         }
@@ -190,8 +191,8 @@ async def test_sessions_of_the_service_have_keepalive_on_both_ends(
 
 
 async def test_the_pool_of_a_command_has_keepalive_on_both_ends(database: str) -> None:
-    async with connected_pool(database, 1) as pool, pool.acquire() as pooled:
-        assert await limits_of(pooled._con) == expected(SILENCE_SECONDS)
+    async with connected_pool(database, 1) as pool, Database(pool).across() as pooled:
+        assert await limits_of(pooled) == expected(SILENCE_SECONDS)
 
 
 async def test_the_session_of_a_migration_has_keepalive(
@@ -239,7 +240,6 @@ async def test_a_connection_over_a_unix_socket_ignores_keepalive(
             user = f"{parts.username}:{parts.password}"
             local = f"postgresql://{user}@{parts.path}?host={directory}&port={parts.port}"
             await migrate(local)
-            async with connected_pool(local, 1) as pool, pool.acquire() as pooled:
-                connection: Any = pooled._con
-                assert get_socket(connection).family == socket.AF_UNIX
-                assert (await limits_of(connection))[0] == ["0", "0", "0", "0"]
+            async with connected_pool(local, 1) as pool, Database(pool).across() as pooled:
+                assert get_socket(pooled).family == socket.AF_UNIX
+                assert (await limits_of(pooled))[0] == ["0", "0", "0", "0"]

@@ -527,7 +527,10 @@ async def test_key_in_the_url_does_not_replace_the_header(
 
 @pytest.mark.own_service
 async def test_request_log_line_holds_the_request_id_and_no_body(
-    api: Client, company: Company, caplog: pytest.LogCaptureFixture
+    api: Client,
+    company: Company,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.INFO, "service.requests")
     invoice_id = await create_invoice(api)
@@ -535,31 +538,53 @@ async def test_request_log_line_holds_the_request_id_and_no_body(
         f"/api/invoices/{invoice_id}?query=Aminah", headers={"X-Request-Id": "mine"}
     ):
         pass
-    line = caplog.messages[-1]
+    line = await _last_log_line(capsys)
     expected = (
-        r"request_id=mine method=GET route=/api/invoices/{id} status=200 ms=[0-9.]+"
+        r"[0-9]{4}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2},[0-9]{3}"
+        r" level=INFO logger=service.requests request_id=mine method=GET"
+        r" route=/api/invoices/{id} status=200 ms=[0-9.]+"
         rf" company={company.id} account=-"
     )
     assert re.fullmatch(expected, line)
 
 
 async def test_request_log_line_of_an_integration_holds_its_account(
-    api: Client, environment: dict[str, str], caplog: pytest.LogCaptureFixture
+    api: Client,
+    environment: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    account = await open_integrations(api, environment)
     caplog.set_level(logging.INFO, "service.requests")
+    account = await open_integrations(api, environment)
     async with api.get("/api/integrations/users/usr_x", headers={"X-Request-Id": "mine"}):
         pass
     route = "/api/integrations/users/{id}"
     start, end = (
-        f"request_id=mine method=GET route={route} status=404 ms=",
+        f" request_id=mine method=GET route={route} status=404 ms=",
         f" company=- account={account}",
     )
-    assert caplog.messages[-1].startswith(start) and caplog.messages[-1].endswith(end)
+    line = await _last_log_line(capsys)
+    assert start in line and line.endswith(end)
+
+
+async def _last_log_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the last line of the access log, which is written after the response is sent."""
+    printed = ""
+
+    async def read() -> str:
+        nonlocal printed
+        printed += capsys.readouterr().err
+        return printed
+
+    return (await until(read, lambda text: "mine" in text)).splitlines()[-1]
 
 
 async def test_logs_hold_neither_keys_nor_bodies(
-    api: Client, owner: asyncpg.Connection, company: Company, caplog: pytest.LogCaptureFixture
+    api: Client,
+    owner: asyncpg.Connection,
+    company: Company,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Requests with different results, among them a database error whose detail holds the row."""
     caplog.set_level(logging.DEBUG)
@@ -577,9 +602,10 @@ async def test_logs_hold_neither_keys_nor_bodies(
     ):
         assert (await request_json(api, "POST", "/api/invoices", json=body))[0] == 422
     assert await with_key(api, company.key + "x") == WRONG
-    assert "request_id" in caplog.text
-    assert company.key.split("_")[3] not in caplog.text
-    assert "Marked" not in caplog.text
+    written = caplog.text + capsys.readouterr().err
+    assert "request_id" in written and "logger=service.requests" in written
+    assert company.key.split("_")[3] not in written
+    assert "Marked" not in written
 
 
 async def test_key_cannot_read_records_of_another_company(

@@ -1,0 +1,114 @@
+"""A pool of connections to PostgreSQL that serves its callers in the order of their arrival.
+
+The pool of asyncpg gives a returned connection to whoever asks first, so that under load some
+callers are overtaken many times. This one gives it to the caller that has waited longest.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from service.db.connections import Connection
+
+
+class Pool:
+    """Lends up to `size` connections, which `connect` opens when they are needed.
+
+    A place is the right to have one connection open.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+        self._connect = connect
+        self._free_places = size
+        self._open: set[Connection] = set()
+        #: Connections with the monotonic time of their return, the most recently used last.
+        self._idle: list[tuple[Connection, float]] = []
+        #: A waiter gets a connection, or None for a place.
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        self._is_closed = False
+
+    async def fill(self, count: int) -> None:
+        """Open connections. Raises the error of `connect`."""
+        for conn in [(await self.acquire(None))[0] for _ in range(count)]:
+            self.release(conn)
+
+    async def acquire(self, seconds: float | None) -> tuple[Connection, float]:
+        """Lend a connection, and return it with the seconds for which it was idle.
+
+        Raises TimeoutError if there is none within `seconds`.
+        """
+        while self._idle:
+            conn, returned_at = self._idle.pop()
+            if not conn.is_closed():
+                return conn, time.monotonic() - returned_at
+            self._discard(conn)
+        async with asyncio.timeout(seconds):
+            return await self._wait_or_open(), 0.0
+
+    def release(self, conn: Connection) -> None:
+        """Take a connection back. One that is in a transaction is terminated."""
+        if not conn.is_closed() and (self._is_closed or conn.is_in_transaction()):
+            conn.terminate()
+        if conn.is_closed():
+            self._discard(conn)
+        elif not self._wake(conn):
+            self._idle.append((conn, time.monotonic()))
+
+    def terminate_idle(self) -> None:
+        """Terminate the idle connections, after one was found to be dead."""
+        for conn, _ in self._idle:
+            conn.terminate()
+
+    async def close(self) -> None:
+        """Close the idle connections. Lent ones are terminated when they return."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(conn.close() for conn, _ in idle), return_exceptions=True)
+
+    def terminate(self) -> None:
+        """Terminate all connections."""
+        self._is_closed = True
+        for conn in self._open:
+            conn.terminate()
+
+    async def _wait_or_open(self) -> Connection:
+        if self._free_places:
+            self._free_places -= 1
+        elif (conn := await self._wait()) is not None:
+            return conn
+        try:
+            conn = await self._connect()
+        except BaseException:
+            self._free_place()
+            raise
+        self._open.add(conn)
+        return conn
+
+    async def _wait(self) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # It was woken and cancelled at the same time.
+                conn = waiter.result()
+                self._free_place() if conn is None else self.release(conn)
+            raise
+
+    def _discard(self, conn: Connection) -> None:
+        self._open.discard(conn)
+        self._free_place()
+
+    def _free_place(self) -> None:
+        if not self._wake(None):
+            self._free_places += 1
+
+    def _wake(self, conn: Connection | None) -> bool:
+        """Give a connection or a place to the first waiter. Return whether there was one."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(conn)
+                return True
+        return False

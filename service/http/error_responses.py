@@ -1,0 +1,113 @@
+"""The JSON response for an exception. The only place where one becomes a response."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import asyncpg
+from aiohttp import web
+
+from service.db.transactions import UNAVAILABLE, is_transient
+from service.errors import (
+    CONSTRAINTS,
+    ApiError,
+    Unavailable,
+    ValidationError,
+    describe_error,
+    format_traceback,
+    retry_after,
+    violation,
+)
+from service.http import app_keys, responses
+
+#: The prefix of the integration surface, which has its own keys, quota and error bodies.
+INTEGRATIONS = "/api/integrations"
+#: The prefix of paths whose errors have `success: false`, except for 401. Spec: Errors
+VALIDATIONS = "/api/validation/"
+INTERNAL = "Internal server error"
+
+log = logging.getLogger("service.requests")
+
+
+def is_integration(path: str) -> bool:
+    """Return whether a path belongs to the integration surface."""
+    return path == INTEGRATIONS or path.startswith(f"{INTEGRATIONS}/")
+
+
+def is_client_gone(request: web.BaseRequest, error: BaseException) -> bool:
+    """Return whether the client closed the connection.
+
+    A ConnectionResetError alone is not enough: PostgreSQL can reset a connection too.
+    """
+    return isinstance(error, ConnectionResetError) and (
+        request.transport is None or request.transport.is_closing()
+    )
+
+
+def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
+    """Return the response for an exception.
+
+    An unexpected exception is logged; its response does not contain the cause.
+    """
+    if isinstance(error, web.HTTPException):
+        return _http_error_response(error, request)
+    known = _map_error(error)
+    if known is None:
+        log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], format_traceback(error))
+        return _build_response(request, 500, {"message": INTERNAL})
+    if known is not error:
+        log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
+    is_bad_request = isinstance(known, ValidationError) and is_integration(request.path)
+    status = 400 if is_bad_request else known.status
+    return _build_response(request, status, known.body, known.headers)
+
+
+def _http_error_response(error: web.HTTPException, request: web.BaseRequest) -> web.Response:
+    """Return the response for an HTTP error that aiohttp raised, such as 404 and 405."""
+    allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+    message = HTTP_MESSAGES.get(error.status, error.reason)
+    return _build_response(request, error.status, {"message": message}, allow)
+
+
+HTTP_MESSAGES = {
+    404: "No such endpoint.",
+    405: "The method is not allowed on this path.",
+    413: "The request body exceeds the limit.",
+}
+
+
+def _build_response(
+    request: web.BaseRequest,
+    status: int,
+    body: dict[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    return responses.json_response(shape_error(request.path, status, body), status, headers)
+
+
+def shape_error(path: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of an error in the shape of the path's surface. Spec: Errors"""
+    if is_integration(path):
+        message = body["message"]
+        if status == 401:
+            return {"error": message}
+        details = {name: value for name, value in body.items() if name != "message"}
+        return {"error": HTTPStatus(status).phrase, "message": message, "details": details}
+    if path.startswith(VALIDATIONS) and status != 401 and "message" in body:
+        return {"success": False, **body}
+    return body
+
+
+def _map_error(error: Exception) -> ApiError | None:
+    """Return the ApiError for an exception, or None for an unexpected one."""
+    if isinstance(error, ApiError):
+        return error
+    constraint = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")
+    if constraint:
+        return constraint()
+    if isinstance(error, asyncpg.DataError):
+        return ValidationError([violation("", "value", "A value is out of range.")])
+    if is_transient(error):
+        return Unavailable(UNAVAILABLE, retry_after(2))
+    return None
