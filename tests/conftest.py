@@ -18,6 +18,7 @@ from aiohttp.test_utils import BaseTestServer, TestClient
 from harness.companies import Company, add_company, make_tin
 from harness.databases import copy_database, create_database, name_of, provide_server
 from harness.environments import variables
+from harness.sandbox import Administration
 from harness.waiting import patience as patience  # for the test modules
 from harness.waiting import until as until
 
@@ -206,52 +207,12 @@ async def sandbox(tmp_path: Path, aiohttp_client: ClientFactory) -> AsyncIterato
     yield Sandbox(await aiohttp_client(create_sandbox(settings)))
 
 
-class Sandbox:
-    """The administration of the sandbox."""
+class Sandbox(Administration):
+    """A sandbox and a client of it."""
 
     def __init__(self, client: Client) -> None:
+        super().__init__(str(client.make_url("")).rstrip("/"))
         self.client = client
-        self.base = str(client.make_url("")).rstrip("/")
-
-    async def fault(self, operation: str, kind: str, **members: Any) -> None:
-        """Inject an error into requests of an operation."""
-        await self._post("faults", {"operation": operation, "kind": kind, **members})
-
-    async def settings(self, **members: Any) -> None:
-        """Change settings."""
-        await self._post("settings", members)
-
-    async def move_clock(self, seconds: float) -> None:
-        """Move the portal's clock."""
-        await self._post("clock", {"seconds": seconds})
-
-    async def reject(self, uuid: str, reason: str) -> None:
-        """Reject a document as its buyer."""
-        await self._post(f"documents/{uuid}/reject", {"reason": reason})
-
-    async def cancel(self, uuid: str, reason: str) -> None:
-        """Cancel a document as its issuer, on the portal's own pages."""
-        await self._post(f"documents/{uuid}/cancel", {"reason": reason})
-
-    async def show_oddly(self, number: str, **members: Any) -> None:
-        """Show the documents of a number with other members; without members, unchanged."""
-        body = {"number": number, "members": members or None}
-        async with self.client.put("/_sandbox/odd-rows", json=body) as response:
-            assert response.status == 200, await response.text()
-
-    async def ledger(self, **filters: str) -> list[dict[str, Any]]:
-        """Return every document that was ever accepted, in order."""
-        async with self.client.get("/_sandbox/ledger", params=filters) as response:
-            return (await response.json())["documents"]
-
-    async def calls(self) -> dict[str, Any]:
-        """Return the counts of requests."""
-        async with self.client.get("/_sandbox/calls") as response:
-            return await response.json()
-
-    async def _post(self, path: str, body: dict[str, Any]) -> None:
-        async with self.client.post(f"/_sandbox/{path}", json=body) as response:
-            assert response.status < 300, await response.text()
 
 
 @pytest.fixture

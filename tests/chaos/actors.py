@@ -165,10 +165,10 @@ async def distort_rows(stage: Stage) -> None:
         if not ledger:
             continue
         number = random.choice(ledger[-schedule.ODD_AMONG :])["number"]
-        await stage.portal.distort(number, random.choice(schedule.ODD_MEMBERS))
+        await stage.portal.show_oddly(number, **random.choice(schedule.ODD_MEMBERS))
         stage.counters.count("odd rows")
         await _sleep(stage, random.uniform(*schedule.ODD_SECONDS))
-        await stage.portal.distort(number, None)
+        await stage.portal.show_oddly(number)
 
 
 async def restart_database(stage: Stage) -> None:

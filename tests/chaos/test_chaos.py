@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox
-from harness.sandbox import Administration
 from kit import create_valid_invoice, line
 
 from chaos import judge, report, schedule
@@ -57,8 +56,9 @@ def judged(database: str, sandbox: Sandbox, acknowledged: Record) -> Judge:
     """Return a function that returns the names of the violated rules."""
 
     async def violated(detects: bool = False) -> set[str]:
-        counters, portal = Counters(), Administration(sandbox.base)
-        judge.judge(await judge.collect_facts(database, portal, [acknowledged], detects), counters)
+        counters = Counters()
+        facts = await judge.collect_facts(database, sandbox, [acknowledged], detects)
+        judge.judge(facts, counters)
         return {line.partition(":")[0] for line in counters.violations}
 
     return violated

@@ -11,48 +11,64 @@ TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class Administration:
-    """Orders errors and reads the counts and the ledger of a sandbox."""
+    """Orders errors, changes documents, and reads the counts and the ledger of a sandbox."""
 
     def __init__(self, base: str) -> None:
-        self._base = f"{base}/_sandbox/"
+        self.base = base
 
-    async def settings(self, **members: Any) -> dict[str, Any]:
+    async def settings(self, **members: Any) -> None:
         """Change settings."""
-        return await self._send("POST", "settings", members)
+        await self.send("POST", "settings", members)
 
-    async def fault(self, operation: str, kind: str, **members: Any) -> dict[str, Any]:
+    async def move_clock(self, seconds: float) -> None:
+        """Move the portal's clock."""
+        await self.send("POST", "clock", {"seconds": seconds})
+
+    async def fault(self, operation: str, kind: str, **members: Any) -> None:
         """Order an error."""
-        order = {"operation": operation, "kind": kind, **members}
-        return await self._send("POST", "faults", order)
+        await self.send("POST", "faults", {"operation": operation, "kind": kind, **members})
 
     async def waiting(self) -> list[dict[str, Any]]:
         """Return the ordered errors that are not used up."""
-        return (await self._send("GET", "faults"))["faults"]
+        return (await self.send("GET", "faults"))["faults"]
 
-    async def clear(self) -> dict[str, Any]:
+    async def clear(self) -> None:
         """Delete all ordered errors."""
-        return await self._send("DELETE", "faults")
+        await self.send("DELETE", "faults")
 
-    async def distort(self, number: str, members: dict[str, Any] | None) -> dict[str, Any]:
-        """Replace members in the rows of a number. None ends it."""
-        return await self._send("PUT", "odd-rows", {"number": number, "members": members})
+    async def reject(self, uuid: str, reason: str) -> None:
+        """Reject a document as its buyer."""
+        await self.send("POST", f"documents/{uuid}/reject", {"reason": reason})
+
+    async def cancel(self, uuid: str, reason: str) -> None:
+        """Cancel a document as its issuer, on the portal's own pages."""
+        await self.send("POST", f"documents/{uuid}/cancel", {"reason": reason})
+
+    async def show_oddly(self, number: str, **members: Any) -> None:
+        """Show the documents of a number with other members; without members, unchanged."""
+        await self.send("PUT", "odd-rows", {"number": number, "members": members or None})
 
     async def ledger(self, **filters: str) -> list[dict[str, Any]]:
-        """Return all documents that the sandbox ever accepted, by default of every number."""
-        return (await self._send("GET", f"ledger?{urlencode(filters)}"))["documents"]
+        """Return all documents that were ever accepted, in order, by default of every number."""
+        return (await self.send("GET", f"ledger?{urlencode(filters)}"))["documents"]
 
     async def calls(self) -> dict[str, Any]:
         """Return the counts of requests, responses and errors."""
-        return await self._send("GET", "calls")
+        return await self.send("GET", "calls")
 
-    async def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    async def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send an administration request and return the JSON of the response.
+
+        Raises RuntimeError if the sandbox refuses it.
+        """
         async with (
             asyncio.timeout(RETRY_SECONDS),
             aiohttp.ClientSession(timeout=TIMEOUT) as session,
         ):
+            address = f"{self.base}/_sandbox/{path}"
             while True:
                 try:
-                    async with session.request(method, self._base + path, json=body) as response:
+                    async with session.request(method, address, json=body) as response:
                         if response.status >= 300:
                             raise RuntimeError(f"{method} {path}: {await response.text()}")
                         return await response.json()

@@ -34,7 +34,7 @@ async def change_client(
         "intermediary": True,
     }
     more = {} if represents is None else {"represents": represents}
-    await sandbox._post("clients", {**body, "blocked": blocked, **more})
+    await sandbox.send("POST", "clients", {**body, "blocked": blocked, **more})
 
 
 async def count_logins(sandbox: Sandbox) -> int:
@@ -89,7 +89,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     asleep = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submit(asleep, unclear))[0] == 400
-    await sandbox._post("tokens/expire", {})
+    await sandbox.send("POST", "tokens/expire", {})
     await change_client(sandbox, blocked=True)
     await owner.execute("update submissions set not_before = clock_timestamp()")
     await owner.execute(AUTOMATIC)
