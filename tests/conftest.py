@@ -16,7 +16,7 @@ import uvloop
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import BaseTestServer, TestClient
 from harness.companies import Company, add_company, make_tin
-from harness.databases import copy_database, create_database, name_of, provide_server
+from harness.databases import create_database, name_of, provide_server
 from harness.environments import variables
 from harness.sandbox import Administration
 from harness.waiting import patience as patience  # for the test modules
@@ -181,7 +181,7 @@ def create_copy(cluster: str) -> Iterator[CreateCopy]:
 
         @contextmanager
         def create(template: str) -> Iterator[str]:
-            created = copy_database(conn, cluster, template)
+            created = create_database(cluster, template, conn=conn)
             url = runner.run(created.__aenter__())
             try:
                 yield url

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,35 +52,24 @@ async def _make_fast(url: str) -> None:
 
 @asynccontextmanager
 async def create_database(
-    server: str, template: str | None = None, owner: str | None = None
+    server: str,
+    template: str | None = None,
+    owner: str | None = None,
+    conn: asyncpg.Connection | None = None,
 ) -> AsyncIterator[str]:
-    """Create a database and drop it at the end, as `copy_database`, over connections of its own."""
-    name = _choose_name()
+    """Create a database and drop it at the end, over `conn` or connections of its own.
+
+    Yields the URL of the database, which has a random name. Nothing may be connected to a template.
+    """
+    execute = conn.execute if conn else partial(administer, server)
+    name = f"scratch_{secrets.token_hex(6)}"
     options = f" template {template} {STRATEGY}" if template else ""
     options += f" owner {owner}" if owner else ""
-    await administer(server, f"create database {name}{options}")
+    await execute(f"create database {name}{options}")
     try:
         yield replace_database(server, name)
     finally:
-        await administer(server, f"drop database {name} with (force)")
-
-
-@asynccontextmanager
-async def copy_database(conn: asyncpg.Connection, server: str, template: str) -> AsyncIterator[str]:
-    """Copy a database, to which nothing may be connected, and drop the copy at the end.
-
-    Yields the URL of the copy, which has a random name.
-    """
-    name = _choose_name()
-    await conn.execute(f"create database {name} template {template} {STRATEGY}")
-    try:
-        yield replace_database(server, name)
-    finally:
-        await conn.execute(f"drop database {name} with (force)")
-
-
-def _choose_name() -> str:
-    return f"scratch_{secrets.token_hex(6)}"
+        await execute(f"drop database {name} with (force)")
 
 
 async def administer(url: str, statement: str) -> None:
