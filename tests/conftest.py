@@ -232,12 +232,15 @@ def shares_service(request: pytest.FixtureRequest) -> bool:
     return not needs_own and not node.get_closest_marker("own_service")
 
 
+def choose_fixture(request: pytest.FixtureRequest, name: str) -> Any:
+    """Return the value of the fixture `shared_<name>` or `own_<name>`."""
+    return request.getfixturevalue(f"{'shared' if shares_service(request) else 'own'}_{name}")
+
+
 @pytest.fixture
 def company(request: pytest.FixtureRequest) -> Company:
     """Return a complete company and its key."""
-    if shares_service(request):
-        return request.getfixturevalue("shared_company")
-    return request.getfixturevalue("own_company")
+    return choose_fixture(request, "company")
 
 
 @pytest.fixture
@@ -277,7 +280,7 @@ async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> S
 @pytest.fixture
 def api(request: pytest.FixtureRequest) -> Client:
     """Return a client of a service with the key of `company`."""
-    return request.getfixturevalue("shared_api" if shares_service(request) else "own_api")
+    return choose_fixture(request, "api")
 
 
 @pytest.fixture

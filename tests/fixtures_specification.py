@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from conftest import Client, ClientFactory, Company, Sandbox, StartService, shares_service
+from conftest import Client, ClientFactory, Company, Sandbox, StartService, choose_fixture
 from fixtures_shared import SETTINGS, RunningServer, SharedService
 from kit import Account, make_account
 
@@ -25,8 +25,7 @@ class Context:
 @pytest.fixture
 def context(request: pytest.FixtureRequest) -> Context:
     """Return a service with a company and an account."""
-    name = "shared_context" if shares_service(request) else "own_context"
-    return request.getfixturevalue(name)
+    return choose_fixture(request, "context")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from conftest import (
     Company,
     HasKey,
     StartService,
+    choose_fixture,
     make_company,
     shares_service,
     until,
@@ -68,9 +69,17 @@ class Organize(Protocol):
 @pytest.fixture
 def variables(request: pytest.FixtureRequest) -> dict[str, str]:
     """Return the variables of the service, which may be a shared one."""
-    if shares_service(request):
-        return request.getfixturevalue("shared_service").environment
-    return request.getfixturevalue("environment")
+    return choose_fixture(request, "variables")
+
+
+@pytest.fixture
+def own_variables(environment: dict[str, str]) -> dict[str, str]:
+    return environment
+
+
+@pytest.fixture
+def shared_variables(shared_service: SharedService) -> dict[str, str]:
+    return shared_service.environment
 
 
 @pytest.fixture
@@ -104,7 +113,7 @@ async def open_portal(environment: dict[str, str], aiohttp_client: ClientFactory
 @pytest.fixture
 def portal(request: pytest.FixtureRequest) -> Client:
     """Return a client with the key of `account` and a large quota."""
-    return request.getfixturevalue("shared_portal" if shares_service(request) else "own_portal")
+    return choose_fixture(request, "portal")
 
 
 @pytest.fixture
