@@ -4,11 +4,24 @@ import asyncio
 import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import asyncpg
 import pytest
@@ -51,6 +64,8 @@ MEMORY_NEEDED = 3 * 2**30  # Bytes for the clusters of all workers.
 Client = TestClient[web.Request, web.Application]
 #: A client of an application in this process, or of a service in a process of its own.
 AnyClient = Client | ClientSession
+
+Value = TypeVar("Value")
 
 
 class ClientFactory(Protocol):
@@ -102,6 +117,18 @@ def some_long(rows: Sequence[Any], number: int = 2) -> list[Any]:
     return [*rows[:number], *(pytest.param(*row, marks=pytest.mark.long) for row in long)]
 
 
+@contextmanager
+def run_context(
+    run: Callable[[Coroutine[Any, Any, Any]], Any], context: AbstractAsyncContextManager[Value]
+) -> Iterator[Value]:
+    """Enter and exit an asynchronous context manager by a function that runs coroutines."""
+    value = run(context.__aenter__())
+    try:
+        yield value
+    finally:
+        run(context.__aexit__(None, None, None))
+
+
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Yield a directory for the embedded cluster, in memory if possible."""
@@ -120,10 +147,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(scratch: Path) -> Iterator[str]:
     """Yield the URL of a PostgreSQL for databases of tests: DATABASE_URL or an embedded one."""
-    with asyncio.Runner() as runner:
-        server = provide_server(scratch, durable=False)
-        yield runner.run(server.__aenter__())
-        runner.run(server.__aexit__(None, None, None))
+    server = provide_server(scratch, durable=False)
+    with asyncio.Runner() as runner, run_context(runner.run, server) as url:
+        yield url
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +164,8 @@ class Templates:
 @pytest.fixture(scope="session")
 def templates(cluster: str) -> Iterator[Templates]:
     """Yield a migrated database, and one with a complete company and its key."""
-    with asyncio.Runner() as runner:
-        made = make_templates(cluster)
-        yield runner.run(made.__aenter__())
-        runner.run(made.__aexit__(None, None, None))
+    with asyncio.Runner() as runner, run_context(runner.run, make_templates(cluster)) as made:
+        yield made
 
 
 @asynccontextmanager
@@ -179,14 +203,8 @@ def create_copy(cluster: str) -> Iterator[CreateCopy]:
     with asyncio.Runner() as runner:
         conn = runner.run(asyncpg.connect(cluster))
 
-        @contextmanager
-        def create(template: str) -> Iterator[str]:
-            created = create_database(cluster, template, conn=conn)
-            url = runner.run(created.__aenter__())
-            try:
-                yield url
-            finally:
-                runner.run(created.__aexit__(None, None, None))
+        def create(template: str) -> AbstractContextManager[str]:
+            return run_context(runner.run, create_database(cluster, template, conn=conn))
 
         yield create
         runner.run(conn.close())

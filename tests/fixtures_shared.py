@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from aiohttp.test_utils import BaseTestServer
 from aiohttp.typedefs import StrOrURL
-from conftest import Client, ClientFactory, Templates
+from conftest import Client, ClientFactory, Templates, run_context
 from harness.companies import Company, add_company, make_tin
 from harness.databases import create_database
 from harness.environments import variables
@@ -79,8 +79,8 @@ def shared_service(
     """Yield a service and its sandbox, in processes of their own."""
     with asyncio.Runner() as runner:
         running = _run_service(runner, cluster, templates.empty, tmp_path_factory.mktemp("shared"))
-        yield runner.run(running.__aenter__())
-        runner.run(running.__aexit__(None, None, None))
+        with run_context(runner.run, running) as service:
+            yield service
 
 
 @asynccontextmanager

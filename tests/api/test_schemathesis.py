@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import Templates, make_company
+from conftest import Templates, make_company, run_context
 from harness.databases import create_database
 from harness.environments import variables
 from harness.processes import free_port
@@ -216,8 +216,8 @@ def service(
 
     running = _running(cluster, templates.empty, tmp_path_factory.mktemp("schemathesis"))
     try:
-        yield run(running.__aenter__())
-        run(running.__aexit__(None, None, None))
+        with run_context(run, running) as service:
+            yield service
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
