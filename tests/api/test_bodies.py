@@ -7,12 +7,12 @@ import random
 from collections.abc import AsyncIterator, Iterable, Iterator
 from copy import deepcopy
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Client, Company, StartService, make_company
 from harness.no_json import NOT_A_BODY, NOT_JSON
+from harness.paths import BODIES
 from kit import (
     GENEROUS,
     buyer,
@@ -31,7 +31,6 @@ from kit import (
 from service import json_codec, schema
 from service.api.table import OPERATIONS
 
-BODIES = Path(__file__).parents[1] / "bodies"
 FILES = {
     f"{path.parent.parent.name}/{path.parent.name}/{path.stem}": path
     for path in sorted(BODIES.rglob("*.json"))

@@ -24,6 +24,7 @@ from fixtures_sandbox import (
     encode_document,
     put,
 )
+from harness.paths import DOCUMENTS
 from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions
 from myinvois import ubl as models
 from myinvois.services.documents import DocumentDirection
@@ -38,10 +39,7 @@ from service import json_codec
 from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl.document import build, encode
 
-GOLDEN = [
-    (Path(__file__).parents[1] / "documents") / f"{name}.json"
-    for name in (*sources.GOLDEN, "portal_example")
-]
+GOLDEN = [DOCUMENTS / f"{name}.json" for name in (*sources.GOLDEN, "portal_example")]
 #: The models convert their arguments, which their types do not say.
 ubl: Any = models
 HOST = config.Environment.SANDBOX

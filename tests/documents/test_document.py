@@ -10,17 +10,16 @@ import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 import simplejson
+from harness.paths import DOCUMENTS
 from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
 
 from service.documents.codes import TABLES
 from service.documents.ubl import document
 
-DOCUMENTS = Path(__file__).parents[1] / "documents"
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,6 +11,7 @@ import asyncpg
 import pytest
 from conftest import Client, Sandbox, StartService, make_company, some_long, until
 from harness.certificates import issued
+from harness.paths import DOCUMENTS
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -28,7 +28,6 @@ from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line,
 
 from service import json_codec
 
-DOCUMENTS = Path(__file__).parents[1] / "documents"
 LOGIN = {
     "client_id": "sandbox-client",
     "client_secret": "sandbox-secret",

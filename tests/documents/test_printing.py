@@ -6,8 +6,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from harness.paths import DOCUMENTS
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
-from test_document import DOCUMENTS, build_document
+from test_document import build_document
 
 from service.documents import printing
 from service.documents.codes import TABLES

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from harness.certificates import authority, issued, key_text, rsa_key
-from test_document import DOCUMENTS, GOLDEN, at, build_document, parse_exactly
+from harness.paths import DOCUMENTS
+from test_document import GOLDEN, at, build_document, parse_exactly
 
 from service.documents.signing import certificate, signature
 from service.documents.signing.certificate import Certificate, Signer

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness.paths import ROOT
+
 PR_SET_PDEATHSIG = 1
 
 _context = multiprocessing.get_context("forkserver")

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.paths import ROOT
+
 from .cases import Mutant
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = "20"  # limit of a test that waits for an event that a mutant prevents
 STOP_SECONDS = 30  # for pytest to run its teardown after SIGINT
 #: Exit codes of pytest.

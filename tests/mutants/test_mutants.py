@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from harness.paths import ROOT
 
 from mutants.cases import MUTANTS, Mutant
 from mutants.runner import (
@@ -17,7 +18,6 @@ from mutants.runner import (
     copy_tree,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = "def add(a, b):\n    return a + b\n"
 TESTS = """
 import math

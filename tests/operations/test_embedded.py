@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from harness.paths import ROOT
 from harness.processes import free_port
 
 from service.embedded_postgres.binaries import (
@@ -25,7 +26,6 @@ from service.embedded_postgres.binaries import (
 from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import wait_until
 
-ROOT = Path(__file__).parents[2]
 #: A program that runs the database until it reads a line.
 OWNER = """
 import asyncio, sys

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from harness.paths import ROOT
 
 from service.sandbox.database import FOLDER as SANDBOX_SQL
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*(ROOT / "sql").rglob("*.sql"), *SANDBOX_SQL.glob("*.sql")])
 WIDTH = 100
 

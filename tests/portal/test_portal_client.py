@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from conftest import until
+from harness.paths import DOCUMENTS
 from harness.processes import free_port
 from pytest_aiohttp.plugin import AiohttpServer
 from slow_tls import make_authority
@@ -1581,9 +1582,7 @@ async def test_a_document_passes_through_the_sandbox(
 
 
 def fresh_submission(number: str) -> bytes:
-    document = json.loads(
-        (Path(__file__).parents[1] / "documents" / "portal_example.json").read_text()
-    )
+    document = json.loads((DOCUMENTS / "portal_example.json").read_text())
     document["Invoice"][0]["ID"][0]["_"] = number
     issued = datetime.now(UTC) - timedelta(minutes=5)
     document["Invoice"][0]["IssueDate"][0]["_"] = issued.strftime("%Y-%m-%d")

@@ -8,7 +8,6 @@ import copy
 import json
 from collections.abc import Set
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -16,6 +15,7 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_sandbox import Portal, element, put
 from fixtures_specification import Context
+from harness.paths import BODIES
 from kit import (
     GENEROUS,
     buyer,
@@ -569,10 +569,7 @@ async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> Non
 # A ready document becomes Valid
 
 
-GOOD = {
-    path.stem: path
-    for path in (Path(__file__).parents[1] / "bodies").glob("invoice_create/good/*.json")
-}
+GOOD = {path.stem: path for path in BODIES.glob("invoice_create/good/*.json")}
 #: Good bodies that are no documents yet, and the codes of what is missing.
 WAITING = {
     "a_pending_invoice_without_a_buyer": {"PendingFinalize"},

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from harness.paths import ROOT
 
 from service import errors, failpoints, json_codec, schema
 from service.commands import docs
@@ -17,8 +18,6 @@ from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.documents import consolidation, states
 from service.documents.signing import certificate
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: The layers from top to bottom. A module imports from its own layer and from layers below it.
 #: A folder is a layer. Modules directly in service/ belong to the lowest layer, except app.py.

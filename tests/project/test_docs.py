@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path.relative_to(ROOT)
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("service/**/*.md")]

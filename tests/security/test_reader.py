@@ -7,9 +7,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 from conftest import Company, StartService, make_company
+from harness.paths import ROOT
 from kit import create_invoice
 
-INSPECT = Path(__file__).resolve().parents[2] / "sql" / "inspect"
+INSPECT = ROOT / "sql" / "inspect"
 #: Shows the first bytes of sealed keys.
 NOT_FOR_READERS = {"signing_certificates"}
 
