@@ -37,7 +37,6 @@ FILES = {
 }
 GOOD = [name for name in FILES if "/good/" in name]
 BAD = [name for name in FILES if "/bad/" in name]
-SCHEMAS = sorted({name.split("/")[0] for name in FILES})
 
 
 def body_of(name: str) -> Any:
@@ -46,6 +45,9 @@ def body_of(name: str) -> Any:
 
 def schema_of(name: str) -> str:
     return name.split("/")[0]
+
+
+SCHEMAS = sorted({schema_of(name) for name in FILES})
 
 
 def test_every_body_schema_has_good_and_bad_examples() -> None:
