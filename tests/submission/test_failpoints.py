@@ -57,7 +57,7 @@ async def wait_until_valid(
     assert (await get_documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
-@pytest.mark.parametrize("name", some_long(OF_ONE, 4))
+@pytest.mark.parametrize("name", some_long(OF_ONE, len(NEXT_TO_THE_REQUEST)))
 async def test_kill_while_submitting_sends_one_document(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
