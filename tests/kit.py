@@ -24,6 +24,31 @@ _codes = itertools.count(1)
 #: The status and the JSON of a response.
 Answer = tuple[int, Any]
 
+#: The demo company as a party of a document. Spec: Company.
+AS_BUYER = {
+    "contactNumber": "+60312345678",
+    "name": "Kopi Tiga Sdn. Bhd.",
+    "partyType": "LOCAL_COMPANY",
+    "registrationType": "BRN",
+    "registrationNumber": "202001234567",
+    "sstRegistrationNumber": "NA",
+    "tin": "C20880050010",
+    "address": {
+        "addressLine0": "12 Jalan Kiara",
+        "cityName": "Kuala Lumpur",
+        "country": "MYS",
+        "state": "14",
+        "postalZone": "50480",
+    },
+    "email": "accounts@kopitiga.example",
+}
+AS_SUPPLIER = {
+    **AS_BUYER,
+    "businessActivityDescription": "Restaurants and mobile food service activities",
+    "msic": "56101",
+    "tourismTaxRegistrationNumber": "NA",
+}
+
 
 def now(**ago: float) -> str:
     """Return an instant a few seconds, or the given timedelta, in the past, as clients write it."""

@@ -7,7 +7,15 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
-from kit import create_invoice, invoice, request_json, submit, wait_for_status
+from kit import (
+    AS_BUYER,
+    AS_SUPPLIER,
+    create_invoice,
+    invoice,
+    request_json,
+    submit,
+    wait_for_status,
+)
 
 from service.documents.checks.party import COLUMNS, FACTS
 
@@ -43,28 +51,6 @@ FIELDS = [
     "as_buyer",
     "as_supplier",
 ]
-AS_BUYER = {
-    "contactNumber": "+60312345678",
-    "name": "Kopi Tiga Sdn. Bhd.",
-    "partyType": "LOCAL_COMPANY",
-    "registrationType": "BRN",
-    "registrationNumber": "202001234567",
-    "sstRegistrationNumber": "NA",
-    "tin": "C20880050010",
-    "address": {
-        "addressLine0": "12 Jalan Kiara",
-        "cityName": "Kuala Lumpur",
-        "country": "MYS",
-        "state": "14",
-        "postalZone": "50480",
-    },
-    "email": "accounts@kopitiga.example",
-}
-SUPPLIERS_OWN = {
-    "businessActivityDescription": "Restaurants and mobile food service activities",
-    "msic": "56101",
-    "tourismTaxRegistrationNumber": "NA",
-}
 SETTING = {
     "INVOICE_PREFIX": "INV-",
     "SELF_BILLED_INVOICE_PREFIX": "SB-",
@@ -112,7 +98,7 @@ async def test_company_record_has_every_specified_field(api: Client, company: Co
     assert list(found) == FIELDS
     assert found["id"] == company.id and found["setting"] == SETTING
     assert found["as_buyer"] == AS_BUYER
-    assert found["as_supplier"] == {**AS_BUYER, **SUPPLIERS_OWN}
+    assert found["as_supplier"] == AS_SUPPLIER
     assert found["is_company_ready"] is True and found["default_tax_types_and_rates"] == []
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
 from kit import (
+    AS_SUPPLIER,
     buyer,
     create_invoice,
     get_documents,
@@ -16,7 +17,7 @@ from kit import (
     request_json,
     wait_for_status,
 )
-from test_companies import AS_BUYER, SETTING, SUPPLIERS_OWN
+from test_companies import SETTING
 
 STATES = ("Pending", "Approve", "Reject")
 
@@ -111,7 +112,7 @@ async def test_new_request_is_pending_with_the_specified_members(
     )
     assert found["document_details"] == {
         "buyer": AMINAH,
-        "supplier": {**AS_BUYER, **SUPPLIERS_OWN},
+        "supplier": AS_SUPPLIER,
         "invoice_code": "1",
     }
     assert found["created_at"].endswith("+00:00")

@@ -7,7 +7,16 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, StartService, make_company, until
-from kit import buyer, create_invoice, get_invoice, invoice, line, request_json
+from kit import (
+    AS_BUYER,
+    AS_SUPPLIER,
+    buyer,
+    create_invoice,
+    get_invoice,
+    invoice,
+    line,
+    request_json,
+)
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
@@ -20,31 +29,6 @@ MEMBERS = [
     "consolidatedInvoiceCode",
     "createdAt",
 ]
-
-#: The demo company as a party of a document. Spec: Company.
-AS_BUYER = {
-    "contactNumber": "+60312345678",
-    "name": "Kopi Tiga Sdn. Bhd.",
-    "partyType": "LOCAL_COMPANY",
-    "registrationType": "BRN",
-    "registrationNumber": "202001234567",
-    "sstRegistrationNumber": "NA",
-    "tin": "C20880050010",
-    "address": {
-        "addressLine0": "12 Jalan Kiara",
-        "cityName": "Kuala Lumpur",
-        "country": "MYS",
-        "state": "14",
-        "postalZone": "50480",
-    },
-    "email": "accounts@kopitiga.example",
-}
-AS_SUPPLIER = {
-    **AS_BUYER,
-    "businessActivityDescription": "Restaurants and mobile food service activities",
-    "msic": "56101",
-    "tourismTaxRegistrationNumber": "NA",
-}
 
 
 async def get_export(api: Client, invoice_id: int) -> dict[str, Any]:
