@@ -35,7 +35,7 @@ select :company_id::bigint, 0, count(*) from stored
 -- Add a text of 32 * :pieces bytes to the first line of the :number-th invoice. The text cannot be
 -- compressed.
 update invoices
-   set line_items = jsonb_set(line_items, '{0,remark}', to_jsonb((
+   set line_items = jsonb_set(line_items::jsonb, '{0,remark}', to_jsonb((
          select string_agg(md5(random()::text || piece), '')
            from generate_series(1, :pieces::int) piece)))
  where company_id = :company_id

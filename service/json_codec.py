@@ -21,8 +21,10 @@ _INSTANT = re.compile(
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
-#: White space that indents, and numbers with exponents. Also matches strings, which is harmless.
-_LOOSE = re.compile(r"[\n\r\t]|  |[0-9][eE]", re.ASCII)
+JSON_SPACE = " \t\n\r"
+#: In valid JSON: an escape sequence in a string, and the end of a member name.
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_NAME_END = re.compile(r'"[ \t\n\r]*:')
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
@@ -54,8 +56,8 @@ def loads(raw: bytes) -> Any:
         ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
-    if _is_too_deep(value):
-        raise NotJson(_TOO_DEEP)
+    if _count_members(value, MAX_DEPTH) != _count_names(text):
+        _reject_duplicates.decode(text)
     return value
 
 
@@ -75,8 +77,9 @@ def dumps(value: object) -> str:
 
 
 def compact(text: str, value: object) -> str:
-    """Return the JSON text of a value, without indentation and exponents; `text` is as sent."""
-    return dumps(value) if _LOOSE.search(text) else text
+    """Return the JSON text of a value without indentation. `text` is the text as it was sent."""
+    is_indented = "\n" in text or "  " in text or "\t" in text
+    return dumps(value) if is_indented else text
 
 
 def measure_stored_bytes(value: object) -> int:
@@ -145,19 +148,29 @@ def escape_pointer(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _is_too_deep(value: object) -> bool:
-    """Return whether a value is nested deeper than MAX_DEPTH, without recursion."""
-    level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for parent in level
-            for child in _children(parent)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
+def _count_members(value: object, levels: int) -> int:
+    """Return the number of members of all objects in a value.
+
+    Raises NotJson if the value is nested deeper than `levels`.
+    """
+    if not isinstance(value, (dict, list)):
+        return 0
+    if not levels:
+        raise NotJson(_TOO_DEEP)
+    count = len(value) if isinstance(value, dict) else 0
+    for child in _children(value):
+        if type(child) is dict or type(child) is list:
+            count += _count_members(child, levels - 1)
+    return count
+
+
+def _count_names(text: str) -> int:
+    """Return the number of member names in JSON text. A string that begins with `:` counts too."""
+    if "\\" in text:
+        text = _ESCAPE.sub("", text)
+    if any(f'"{space}' in text for space in JSON_SPACE):
+        return len(_NAME_END.findall(text))
+    return text.count('":')  # A name is followed by its colon.
 
 
 def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -169,6 +182,8 @@ def _parse_decimal(text: str) -> Decimal:
 
     PostgreSQL writes numbers without exponent, and stored text is parsed here again.
     """
+    if len(text) <= MAX_DIGITS // 2 and "e" not in text and "E" not in text:
+        return Decimal(text)
     exponent = text.lower().partition("e")[2]
     if (
         len(text) <= MAX_DIGITS
@@ -203,9 +218,11 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_build_object,
-    parse_float=_parse_decimal,
-    parse_int=_parse_integer,
-    parse_constant=_reject_constant,
-)
+_numbers: dict[str, Any] = {
+    "parse_float": _parse_decimal,
+    "parse_int": _parse_integer,
+    "parse_constant": _reject_constant,
+}
+_decoder = json.JSONDecoder(**_numbers)
+#: Finds the duplicate member, which takes longer.
+_reject_duplicates = json.JSONDecoder(object_pairs_hook=_build_object, **_numbers)

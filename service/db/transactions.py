@@ -26,6 +26,7 @@ STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # Connections of a process for background work.
 CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.
+CHECK = "select 1"
 TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: The settings of every connection of the service, which the server enforces.
 SESSION = {
@@ -285,7 +286,7 @@ class Database:
         """Return a connection that has answered within CHECK_SECONDS. Raises Unavailable."""
         for left in (1, 0):
             conn, idle_seconds = await self._acquire()
-            if idle_seconds < CHECK_SECONDS or await self._execute_first(conn, "", left):
+            if idle_seconds < CHECK_SECONDS or await self._execute_first(conn, CHECK, left):
                 return conn
         raise AssertionError
 

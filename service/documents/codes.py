@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, cast
 
 from service.errors import violation
 
@@ -78,6 +78,26 @@ COMPANY = (
 )
 
 HOME = "MYS"
+
+#: The places of codes as a tree: {member: subtree}, [subtree of each entry], or the table.
+_Tree = dict[str, "_Tree"] | list["_Tree"] | str
+
+
+def _make_tree(places: Sequence[tuple[Sequence[str], str]]) -> _Tree:
+    """Return the tree of places, which are given as (steps, table)."""
+    if not places[0][0]:
+        return places[0][1]
+    by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
+    for (step, *steps), table in places:
+        by_step.setdefault(step, []).append((steps, table))
+    trees = {step: _make_tree(below) for step, below in by_step.items()}
+    return [trees["*"]] if "*" in trees else trees
+
+
+@lru_cache
+def _get_tree(places: tuple[tuple[str, str], ...]) -> _Tree:
+    return _make_tree([(place.split("/")[1:], table) for place, table in places])
+
 
 #: Limit of the violations in one response. Most of their cost is the search for the nearest code.
 MAX_VIOLATIONS = 50
@@ -152,7 +172,7 @@ def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | No
 
 
 def find_violations(
-    body: dict[str, Any], places: Sequence[tuple[str, str]] = DOCUMENT
+    body: dict[str, Any], places: tuple[tuple[str, str], ...] = DOCUMENT
 ) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
@@ -160,6 +180,8 @@ def find_violations(
     for invoices and notes, `PARTY` for a body that is one party, `COMPANY` for the company.
     Absent members are not checked. Spec: Line item, Buyer
     """
+    if _has_only_known(body, _get_tree(places)):
+        return []
     found = (
         violation(path, "code", describe_unknown_code(table, code))
         for place, table in places
@@ -167,6 +189,21 @@ def find_violations(
         if not is_known(table, code) and not _is_state_abroad(table, parent)
     )
     return list(islice(found, MAX_VIOLATIONS))
+
+
+def _has_only_known(value: Any, tree: _Tree, parent: Any = None) -> bool:
+    """Return whether all codes of a value are known. Finds no paths, which takes longer."""
+    if isinstance(tree, str):
+        return not isinstance(value, str) or is_known(tree, value) or _is_state_abroad(tree, parent)
+    if isinstance(tree, list) and isinstance(value, list):
+        for entry in cast(list[Any], value):
+            if not _has_only_known(entry, tree[0], value):
+                return False
+    elif isinstance(tree, dict) and isinstance(value, dict):
+        for name, subtree in tree.items():
+            if name in value and not _has_only_known(value[name], subtree, value):
+                return False
+    return True
 
 
 def _find_texts(

@@ -4,7 +4,7 @@ Only this module computes amounts; sums that a client sends are ignored. Lines h
 shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ LIMIT = Decimal(10) ** WHOLE_DIGITS
 
 CENT = Decimal("0.01")
 ZERO = Decimal("0.00")
+NOTHING = Decimal(0)
 
 #: The tax type for exempt supplies: its tax is 0 at any rate. Portal: 12.5
 EXEMPT = "E"
@@ -32,6 +33,10 @@ class AmountError(ValueError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
         self.path = path
+
+    def below(self, path: str) -> "AmountError":
+        """Return the error with the path of the object in which it was found."""
+        return AmountError(path + self.path, str(self))
 
 
 class Adjustment(NamedTuple):
@@ -99,6 +104,11 @@ def count_decimals(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
+def _is_short(number: Decimal) -> bool:
+    """Return whether a number is certainly within the limits, without a look at its digits."""
+    return 0 <= number < LIMIT and number.adjusted() > -5 and len(str(number)) <= DECIMALS
+
+
 def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:
     """Return the member `name` of the object at `path` as a Decimal.
 
@@ -106,6 +116,8 @@ def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal
     for a binary float.
     """
     value = holder.get(name)
+    if type(value) is Decimal and _is_short(value):
+        return value
     if isinstance(value, float):
         raise TypeError(f"{path}/{name} is a binary float, not an exact number")
     if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
@@ -132,7 +144,10 @@ def compute_line(item: Mapping[str, Any], path: str = "") -> LineAmounts:
     AmountError. Portal: 10.8
     """
     with localcontext(EXACT):
-        return _compute_line(item, path)
+        try:
+            return _compute_line(item)
+        except AmountError as error:
+            raise error.below(path) from None
 
 
 def compute_totals(
@@ -144,9 +159,7 @@ def compute_totals(
     change the taxable amount of any line. Raises AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        lines = tuple(
-            _compute_line(item, f"/lineItems/{index}") for index, item in enumerate(line_items)
-        )
+        lines = tuple(_compute_lines(line_items))
         allowances = _sum_entries(allowance_charge, "allowances")
         charges = _sum_entries(allowance_charge, "charges")
         net = sum((line.net for line in lines), ZERO)
@@ -187,48 +200,65 @@ def _describe(error: AmountError) -> dict[str, str]:
     return violation(error.path, "amount", str(error))
 
 
-def _compute_line(item: Mapping[str, Any], path: str) -> LineAmounts:
+def _compute_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[LineAmounts]:
+    for index, item in enumerate(items):
+        try:
+            yield _compute_line(item)
+        except AmountError as error:
+            raise error.below(f"/lineItems/{index}") from None
+
+
+def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
+    """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
-    count = read_number(unit, "count", f"{path}/unit")
-    subtotal = round_cents(read_number(unit, "price", f"{path}/unit") * count)
-    discount = _compute_adjustment(item, "discount", subtotal, path)
-    charge = _compute_adjustment(item, "charge", subtotal, path)
-    net = subtotal - (discount.amount if discount else ZERO) + (charge.amount if charge else ZERO)
+    count = read_number(unit, "count", "/unit")
+    subtotal = (read_number(unit, "price", "/unit") * count).quantize(CENT)
+    discount = _compute_adjustment(item, "discount", subtotal)
+    charge = _compute_adjustment(item, "charge", subtotal)
+    net = subtotal
+    if discount:
+        net -= discount.amount
+    if charge:
+        net += charge.amount
     if net < 0:
-        raise AmountError(f"{path}/discount", "The discount exceeds the amount of the line.")
-    taxes = tuple(
-        _compute_tax(detail, net, count, f"{path}/taxDetails/{index}/taxRate")
-        for index, detail in enumerate(item.get("taxDetails", ()))
-    )
+        raise AmountError("/discount", "The discount exceeds the amount of the line.")
+    taxes = tuple(_compute_taxes(item.get("taxDetails", ()), net, count))
     return LineAmounts(
         subtotal, discount, charge, net, taxes, sum((tax.amount for tax in taxes), ZERO)
     )
 
 
-def _compute_adjustment(
-    item: Mapping[str, Any], name: str, subtotal: Decimal, path: str
-) -> Adjustment | None:
+def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -> Adjustment | None:
     given = item.get(name)
     if not given:
         return None
     if "amount" in given or "rate" not in given:
-        return Adjustment(
-            round_cents(read_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
-        )
-    factor = read_number(given, "rate", f"{path}/{name}") * CENT
-    return Adjustment(round_cents(subtotal * factor), factor, given.get("reason"))
+        amount = read_number(given, "amount", f"/{name}").quantize(CENT)
+        return Adjustment(amount, None, given.get("reason"))
+    factor = read_number(given, "rate", f"/{name}") * CENT
+    return Adjustment((subtotal * factor).quantize(CENT), factor, given.get("reason"))
 
 
-def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal, path: str) -> Tax:
+def _compute_taxes(
+    details: Sequence[Mapping[str, Any]], net: Decimal, count: Decimal
+) -> Iterator[Tax]:
+    for index, detail in enumerate(details):
+        try:
+            yield _compute_tax(detail, net, count)
+        except AmountError as error:
+            raise error.below(f"/taxDetails/{index}/taxRate") from None
+
+
+def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax:
     tax_type, rate = detail.get("taxType", ""), detail.get("taxRate", {})
     if tax_type == EXEMPT:
-        return Tax(tax_type, net, Decimal(0), None, None, ZERO)
+        return Tax(tax_type, net, NOTHING, None, None, ZERO)
     if "perUnitAmount" in rate:
-        per_unit = read_number(rate, "perUnitAmount", path)
-        units = read_number(rate, "unitCount", path) if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, round_cents(per_unit * units))
-    percentage = read_number(rate, "percentage", path) if "percentage" in rate else Decimal(0)
-    return Tax(tax_type, net, percentage, None, None, round_cents(net * percentage * CENT))
+        per_unit = read_number(rate, "perUnitAmount")
+        units = read_number(rate, "unitCount") if "unitCount" in rate else count
+        return Tax(tax_type, net, None, per_unit, units, (per_unit * units).quantize(CENT))
+    percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
+    return Tax(tax_type, net, percentage, None, None, (net * percentage * CENT).quantize(CENT))
 
 
 def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:

@@ -195,18 +195,25 @@ async def read_raw(request: web.Request) -> bytes:
     # Reject a declared length before any byte is read.
     if (request.content_length or 0) > config.max_body_bytes:
         raise TooLarge(TOO_LARGE.format(config.max_body_bytes))
-    seconds = config.body_timeout.total_seconds()
     try:
-        async with asyncio.timeout(seconds):  # for the whole body; aiohttp has no limit
-            raw = await request.read()
-    except TimeoutError:
-        raise RequestTimeout(TOO_SLOW.format(seconds)) from None
+        raw = await _receive(request, config.body_timeout.total_seconds())
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge(TOO_LARGE.format(config.max_body_bytes)) from None
     request.app[app_keys.UPLOAD_BUDGET].settle(request, len(raw))
     if request.content_type != "application/json" and raw.strip(WHITE_SPACE):
         raise UnsupportedMediaType(NOT_JSON_TYPE)
     return raw
+
+
+async def _receive(request: web.Request, seconds: float) -> bytes:
+    """Return the request body. Raises RequestTimeout: aiohttp has no limit for the whole body."""
+    if request.content.is_eof():  # It has arrived together with the head.
+        return await request.read()
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except TimeoutError:
+        raise RequestTimeout(TOO_SLOW.format(seconds)) from None
 
 
 def _reject_invalid_text(value: object) -> None:

@@ -1,5 +1,5 @@
--- Documents are stored as the text that clients sent. jsonb takes longer to store and to return, and
--- nothing searches in them.
+-- Documents are stored as the text that clients sent. jsonb takes longer to store and to return,
+-- and nothing searches in them.
 alter table invoices
   alter column buyer type json using buyer::json,
   alter column supplier type json using supplier::json,
@@ -10,7 +10,7 @@ alter table invoices
   alter column delivery type json using delivery::json,
   alter column billing_period type json using billing_period::json,
   alter column document_references type json using document_references::json,
-  -- Row-level security admits only rows of the company of the API key, which exists. A key check for
-  -- each row would lock the row of the company.
+  -- Row-level security admits only rows of the company of the API key, which exists. The check of
+  -- a foreign key would lock the row of the company for each invoice.
   drop constraint invoices_company_id_fkey;
 alter table invoice_counts drop constraint invoice_counts_company_id_fkey;

@@ -3,8 +3,8 @@
 
 -- name: invoices_insert :many
 -- Store drafts from the bodies of requests, a JSON array. The other arrays have one value for each.
--- Return the id, the year and the code of each that was stored. An invoice whose code is used in its
--- year is not stored. Sets its company, so that it can be a transaction of its own.
+-- Return the id, the year and the code of each that was stored. An invoice whose code is used in
+-- its year is not stored. Sets its company, so that it can be a transaction of its own.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true) as owner
 ), stored as (

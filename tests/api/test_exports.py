@@ -55,8 +55,8 @@ async def insert_copies(
         """
         insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
                net_amount, excluding_tax, including_tax, payable_amount)
-        select company_id, code + n, code_year, type, issue_date, buyer || $3::jsonb, line_items,
-               net_amount, excluding_tax, including_tax, payable_amount
+        select company_id, code + n, code_year, type, issue_date, buyer::jsonb || $3::jsonb,
+               line_items, net_amount, excluding_tax, including_tax, payable_amount
           from invoices, generate_series(1, $2 - 1) n
          where id = $1
          order by n

@@ -38,7 +38,7 @@ async def enlarge(
     place = "{remark}" if member == "buyer" else "{0,remark}"
     text = TEXTS[kind].format(size)
     await owner.execute(
-        f"update {table} set {member} = jsonb_set({member}, '{place}', to_jsonb({text}))"
+        f"update {table} set {member} = jsonb_set({member}::jsonb, '{place}', to_jsonb({text}))"
     )
 
 
@@ -230,7 +230,7 @@ async def test_export_batch_is_bounded_in_bytes(
     await owner.execute(
         f"""
             update invoices
-               set line_items = jsonb_set(line_items, '{{0,description}}', to_jsonb({text}))
+               set line_items = jsonb_set(line_items::jsonb, '{{0,description}}', to_jsonb({text}))
              where id not in (select id from small)
             """
     )

@@ -72,7 +72,8 @@ async def test_judge_reports_no_violation_of_a_correct_run(judged: Judge) -> Non
 LOSSES = {
     "delete from submitted_documents": {"acknowledged_lost", "unknown_to_us"},
     "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost"},
-    """update invoices set line_items = jsonb_set(line_items, '{0,description}', '"Tea"')""": {
+    "update invoices set line_items ="
+    """ jsonb_set(line_items::jsonb, '{0,description}', '"Tea"')""": {
         "acknowledged_lost",
         "locked_changed",
     },

@@ -107,7 +107,7 @@ UNCODED: set[str | None] = {None}
 
 def store_json(column: str, path: str, value: str) -> str:
     """Return a statement that sets a string in a JSON column of all invoices."""
-    return f"update invoices set {column} = jsonb_set({column}, '{{{path}}}', '\"{value}\"')"
+    return f"update invoices set {column} = jsonb_set({column}::jsonb, '{{{path}}}', '\"{value}\"')"
 
 
 ROWS = (

@@ -1,0 +1,98 @@
+"""The number of commands that a request sends to PostgreSQL: each takes a round trip.
+
+These are counts, not times, so that they do not depend on the machine.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import Client, Company, StartService
+from kit import create_invoice, invoice
+
+from service.db import transactions
+from service.db.connections import Connection
+from service.db.statements import sql
+
+BEGIN, COMMIT = 1, 1
+#: Path and number of commands of requests that read.
+READS = {
+    "/api/invoices/{id}": 1,
+    "/api/invoices": 1,
+    "/api/invoices?page=2&per_page=1": 1,
+    "/api/invoices/{id}/export": 1,
+    "/api/invoices/{id}/submitted-documents": 1,
+    "/api/invoices/{id}/qr.png": 1,
+    "/api/adjustment-notes": 1,
+    "/api/consolidated-invoices": 1,
+    "/api/einvoice-requests": 1,
+    "/api/events": 1,
+    "/api/webhooks": 1,
+    "/api/invoices/export-all": 2,  # a batch, and one that is empty
+}
+#: Commands that depend on the time since the previous request: the look-up of the key, which is
+#: cached, and the check of an idle connection.
+OCCASIONAL = {sql.api_key_of.query, transactions.CHECK}
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the commands of connections that are opened from now on."""
+    found: list[str] = []
+    connect = transactions.connect
+
+    async def connect_and_log(*args: Any, **options: Any) -> Connection:
+        conn = await connect(*args, **options)
+        conn.add_query_logger(
+            lambda record: None if record.query in OCCASIONAL else found.append(record.query)
+        )
+        return conn
+
+    monkeypatch.setattr(transactions, "connect", connect_and_log)
+    return found
+
+
+@pytest.fixture
+async def api(commands: list[str], start: StartService, company: Company) -> Client:
+    """A service without background work."""
+    return await start(company, background=False)
+
+
+async def count(
+    api: Client, commands: list[str], method: str, path: str, body: object = None
+) -> int:
+    """Send a request and return the number of its commands."""
+    commands.clear()
+    async with api.request(method, path, json=body) as response:
+        await response.read()
+        assert response.status in (200, 201, 404)
+    return len(commands)
+
+
+async def test_requests_that_read_send_one_command(api: Client, commands: list[str]) -> None:
+    invoice_id = await create_invoice(api)
+    found = {path: await count(api, commands, "GET", path.format(id=invoice_id)) for path in READS}
+    assert found == READS
+
+
+async def test_creating_an_invoice_sends_one_command(api: Client, commands: list[str]) -> None:
+    assert await count(api, commands, "POST", "/api/invoices", invoice()) == 1
+
+
+async def test_creating_an_invoice_that_may_be_submitted_is_one_transaction(
+    api: Client, commands: list[str]
+) -> None:
+    sent = await count(api, commands, "POST", "/api/invoices", invoice(isReady=True))
+    assert sent == BEGIN + len(["insert", "setting of the company"]) + COMMIT
+
+
+async def test_checking_a_code_sends_one_command(api: Client, commands: list[str]) -> None:
+    path, body = "/api/validation/invoice-code", {"invoice_code": 5}
+    assert await count(api, commands, "POST", path, body) == 1
+
+
+async def test_concurrent_creations_share_commands(api: Client, commands: list[str]) -> None:
+    """The first is written alone. The others arrive meanwhile and are written together."""
+    commands.clear()
+    created = await asyncio.gather(*[create_invoice(api) for _ in range(20)])
+    assert len(set(created)) == 20 and len(commands) < 20
