@@ -3,33 +3,27 @@
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year.
 -- One in a thousand is Invalid, the others are Drafts.
-with stored as (
-  insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
-         net_amount, excluding_tax, including_tax, payable_amount, status)
-  select :company_id::bigint, code, 2026, 'INVOICE',
-         timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day',
-         jsonb_build_object(
-           'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || code,
-           'registration', jsonb_build_object('type', 'NRIC', 'number', '900101105566'),
-           'contactNumber', '+60123456789',
-           'address', jsonb_build_object(
-             'line1', '5 Jalan Dahlia', 'city', 'Shah Alam', 'state', '10',
-             'zipCode', '40150', 'country', 'MYS')),
-         (select jsonb_agg(jsonb_build_object(
-                   'id', line::text, 'description', 'Coffee beans, 1 kg',
-                   'classifications', jsonb_build_array('022'),
-                   'unit', jsonb_build_object('code', 'KGM', 'price', 48.50, 'count', 2),
-                   'taxDetails', jsonb_build_array(jsonb_build_object(
-                     'taxType', '02', 'taxRate', jsonb_build_object('percentage', 8))),
-                   'originCountry', 'MYS'))
-            from generate_series(1, 5) line),
-         485.00, 485.00, 523.80, 523.80, case code % 1000 when 0 then 'Invalid' else 'Draft' end
-    from generate_series(:first::bigint, :last::bigint) code
-  returning id
-)
-insert into invoice_counts (company_id, slot, live)
-select :company_id::bigint, 0, count(*) from stored
-    on conflict (company_id, slot) do update set live = invoice_counts.live + excluded.live;
+insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
+       net_amount, excluding_tax, including_tax, payable_amount, status)
+select :company_id::bigint, code, 2026, 'INVOICE',
+       timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day',
+       jsonb_build_object(
+         'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || code,
+         'registration', jsonb_build_object('type', 'NRIC', 'number', '900101105566'),
+         'contactNumber', '+60123456789',
+         'address', jsonb_build_object(
+           'line1', '5 Jalan Dahlia', 'city', 'Shah Alam', 'state', '10',
+           'zipCode', '40150', 'country', 'MYS')),
+       (select jsonb_agg(jsonb_build_object(
+                 'id', line::text, 'description', 'Coffee beans, 1 kg',
+                 'classifications', jsonb_build_array('022'),
+                 'unit', jsonb_build_object('code', 'KGM', 'price', 48.50, 'count', 2),
+                 'taxDetails', jsonb_build_array(jsonb_build_object(
+                   'taxType', '02', 'taxRate', jsonb_build_object('percentage', 8))),
+                 'originCountry', 'MYS'))
+          from generate_series(1, 5) line),
+       485.00, 485.00, 523.80, 523.80, case code % 1000 when 0 then 'Invalid' else 'Draft' end
+  from generate_series(:first::bigint, :last::bigint) code;
 
 -- name: invoice_enlarge :exec
 -- Add a text of 32 * :pieces bytes to the first line of the :number-th invoice. The text cannot be

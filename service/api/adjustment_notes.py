@@ -44,7 +44,12 @@ DOCUMENTS = Documents(
     document_filters(
         tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
     ),
-    Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get),
+    Source(
+        sql.adjustment_note_page,
+        sql.adjustment_note_page_from_oldest,
+        sql.adjustment_note_search,
+        sql.adjustment_note_get,
+    ),
     get=sql.adjustment_note_get,
     export=sql.adjustment_note_export,
     export_batch=sql.adjustment_note_export_batch,

@@ -29,7 +29,12 @@ NOUN = "E-invoice request"
 operations: list[Operation] = []
 operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
 
-LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
+LIST = Source(
+    sql.einvoice_request_page,
+    sql.einvoice_request_page_from_oldest,
+    sql.einvoice_request_search,
+    sql.einvoice_request_get,
+)
 SORTS = ("id", "-id")
 FILTERS = (
     pagination.one_of(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 
 from aiohttp import web
 
@@ -24,18 +25,26 @@ PIECE_SECONDS = 10  # for a client to read a piece
 async def export_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
     """Yield the text of an export in batches, newest first.
 
-    Each batch is one transaction: a slow client holds neither a connection nor a snapshot.
+    Each batch is one transaction: a slow client holds neither a connection nor a snapshot. The next
+    batch is read while the client reads the previous one.
     """
-    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
-    before, most = LAST_ID, FIRST_BATCH
-    while before is not None:
-        row = await database.read(
-            statement, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS
-        )
-        if row["text"]:
-            yield row["text"]
-            most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(row["text"])))
-        before = row["last"]
+    most = FIRST_BATCH
+    read = partial(
+        request.app[app_keys.DATABASE].read,
+        statement,
+        company_id=request[app_keys.COMPANY],
+        budget=BATCH_CHARACTERS,
+    )
+    rows = await read(before=LAST_ID, most=most)
+    while rows:
+        text = ",".join([row["export"] for row in rows])
+        most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(text)))
+        next_rows = asyncio.create_task(read(before=rows[-1]["id"], most=most))
+        try:
+            yield text
+            rows = await next_rows
+        finally:
+            next_rows.cancel()
 
 
 async def stream_array(

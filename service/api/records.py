@@ -4,7 +4,7 @@ A small page of a list is one response. A large one is streamed in parts, so tha
 memory as a whole.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,14 +23,19 @@ from service.submission.document_kinds import DocumentKind
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
 PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is larger
-SEPARATOR = ", \n "  # between the records of an array, as PostgreSQL writes it
+SEPARATOR = ",\n"  # between the records of a page
+FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another round trip takes.
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The statements of a list: an unfiltered page, a search, and a single record of the list."""
+    """The statements of a list.
+
+    An unfiltered page, the same from the other end, a search, and a single record.
+    """
 
     page: Statement
+    page_from_oldest: Statement
     search: Statement
     record: Statement
 
@@ -141,30 +146,44 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
     connection is aborted.
     """
-    row = await _read_page(request, page, source)
-    head = f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":'
-    if row["ids"] is None:
-        return responses.json_text_response(f"{head}{row['data'] or '[]'}}}")
+    rows = await _read_page(request, page, source)
+    head = f'{{"meta":{json_codec.dumps(page.meta(rows[0]["total"]))},"data":'
+    ids = [row["id"] for row in rows if row["id"] is not None]
+    records = [row["record"] for row in rows if row["record"] is not None]
+    if len(records) == len(ids):
+        return responses.json_text_response(f"{head}[{SEPARATOR.join(records)}]}}")
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
-    return await stream_text(
-        request, response, _large_page(request, head, source.record, row["ids"])
-    )
+    return await stream_text(request, response, _large_page(request, head, source.record, ids))
 
 
-async def _read_page(request: web.Request, page: Page, source: Source) -> asyncpg.Record:
-    """Return the row of the page's statement: total, and data or ids."""
-    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
-    window = {
-        "company_id": company,
-        "per_page": page.per_page,
-        "offset": page.offset,
-        "budget": BUDGET_BYTES,
-    }
-    if page.is_plain:
-        return await database.read(source.page, **window)
-    async with database.searching(company) as conn:
-        return await source.search(conn, **window, **page.filters, sort=page.sort)
+async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
+    """Return the rows of the page's statement: total, id and record, the last two may be null."""
+    key = {"company_id": request[app_keys.COMPANY], "budget": BUDGET_BYTES}
+    read = partial(request.app[app_keys.DATABASE].read, **key)
+    if not page.is_plain:
+        return await read(
+            source.search,
+            per_page=page.per_page,
+            offset=page.offset,
+            sort=page.sort,
+            **page.filters,
+        )
+    if page.offset <= FAR_OFFSET:
+        return await read(source.page, per_page=page.per_page, offset=page.offset)
+    return await _read_far_page(read, page, source)
+
+
+async def _read_far_page(
+    read: Callable[..., Awaitable[list[asyncpg.Record]]], page: Page, source: Source
+) -> list[asyncpg.Record]:
+    """Return a page that is far from the newest record, read from the nearer end of the list."""
+    (row,) = await read(source.page, per_page=0, offset=0)
+    from_oldest = row["total"] - page.offset - page.per_page
+    if page.offset <= from_oldest:
+        return await read(source.page, per_page=page.per_page, offset=page.offset)
+    count = max(0, page.per_page + min(0, from_oldest))
+    return await read(source.page_from_oldest, per_page=count, offset=max(0, from_oldest))
 
 
 async def _large_page(

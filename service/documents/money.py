@@ -106,7 +106,12 @@ def count_decimals(number: Decimal) -> int:
 
 def _is_short(number: Decimal) -> bool:
     """Return whether a number is certainly within the limits, without a look at its digits."""
-    return 0 <= number < LIMIT and number.adjusted() > -5 and len(str(number)) <= DECIMALS
+    return (
+        number.is_finite()
+        and 0 <= number < LIMIT
+        and number.adjusted() > -5
+        and len(str(number)) <= DECIMALS
+    )
 
 
 def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:

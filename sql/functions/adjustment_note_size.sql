@@ -3,8 +3,9 @@
 create or replace function adjustment_note_size(note adjustment_notes) returns int
   stable parallel safe language sql
   return pg_column_size((note).line_items)
+         * case when pg_column_compression((note).line_items) is null then 1 else 8 end
          + coalesce(pg_column_size((note).payment), 0)
          + coalesce(pg_column_size((note).delivery), 0)
          + coalesce(pg_column_size((note).document_references), 0);
 comment on function adjustment_note_size is
-  'Bytes that the documents of a note occupy as they are stored, which may be compressed.';
+  'Estimated bytes of the documents of a note; see invoice_size.';

@@ -17,8 +17,8 @@ select c.id as company,
        (select max(k.last_used_at) from api_keys k where k.company_id = c.id) as last_used,
        i.invoices,
        (select coalesce(sum(n.live), 0)
-          from invoice_counts n
-         where n.company_id = c.id) - i.invoices as count_off_by,
+          from record_counts n
+         where n.company_id = c.id and n.list = 'invoices') - i.invoices as count_off_by,
        i.draft,
        i.submitting,
        i.submitted,

@@ -16,10 +16,6 @@ with stored as (
          :including_tax::numeric, :payable_amount::numeric
     from (select :body::jsonb as body) request
   returning id, invoice_id, consolidated_invoice_id
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  values (:company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, 1)
-      on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'adjustment_note.created',
@@ -31,107 +27,54 @@ select id from stored;
 -- name: adjustment_note_get :value
 select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
 
--- name: adjustment_note_page :one
--- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
-with counted as materialized (
-  select coalesce(sum(live), 0)::bigint as total
-    from list_counts
-   where company_id = :company_id and list = 'adjustment_notes'
-), page as (
-  (select id
-     from adjustment_notes
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint <= total from counted)
-    order by id desc
-    limit :per_page::bigint offset :offset::bigint)
-  union all
-  (select id
-     from adjustment_notes
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint > total from counted)
-    order by id
-    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
-   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
-                         from adjustment_notes
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by r.id desc)::text as text
-    from page
-   cross join lateral (select *
-                         from adjustment_note_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: adjustment_note_page :many
+-- Return a page of records, newest first; see invoice_page.
+with page as materialized (
+  select id, adjustment_note_size(adjustment_notes) as bytes
+    from adjustment_notes
+   where company_id = :company_id and deleted_at is null
+   order by id desc
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select total from counted) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by id desc) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from adjustment_note_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'adjustment_notes') counted
+  left join page on true
+ order by page.id desc;
 
--- name: adjustment_note_search :one
--- Same result as adjustment_note_page, with filters and sort order; see invoice_search. The buyer
--- is that of the target.
-with found as not materialized (
-  select n.id, n.issue_date, n.code
-    from adjustment_notes n
-    join companies c on c.id = n.company_id
-    left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
-   where n.company_id = :company_id and c.id = :company_id and n.deleted_at is null
-     and (:status::text is null or n.status = :status)
-     and (:type::text is null or n.type = :type)
-     and (:issued_from::timestamptz is null or n.issue_date >= :issued_from)
-     and (:issued_to::timestamptz is null or n.issue_date <= :issued_to)
-     and (:query::text is null
-          or n.code::text = :query
-          or lower(full_code(
-               note_prefix(n.type, c.setting),
-               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-               n.code)) = lower(:query)
-          or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
-), page as (
-  select row_number() over () as place, id
-    from (select id
-            from found
-           order by case when :sort = 'id' then id end,
-                    case when :sort = '-id' then id end desc,
-                    case when :sort = 'issue_date' then issue_date end,
-                    case when :sort = '-issue_date' then issue_date end desc,
-                    case when :sort = 'code' then code end,
-                    case when :sort = '-code' then code end desc,
-                    case when :sort in ('issue_date', 'code') then id end,
-                    case when :sort in ('-issue_date', '-code') then id end desc
-           limit :per_page::bigint offset :offset::bigint) ordered
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
-                         from adjustment_notes
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by page.place)::text as text
-    from page
-   cross join lateral (select *
-                         from adjustment_note_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: adjustment_note_page_from_oldest :many
+-- Return a page as adjustment_note_page does, but :offset counts from the oldest record.
+with page as materialized (
+  select id, adjustment_note_size(adjustment_notes) as bytes
+    from adjustment_notes
+   where company_id = :company_id and deleted_at is null
+   order by id
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select count(*) from found) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by place) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from adjustment_note_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'adjustment_notes') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: adjustment_note_search :many
+-- Return a page as adjustment_note_page does, with filters and a sort order.
+select total, id, record
+  from adjustment_note_search(
+       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
+       :budget);
 
 -- name: adjustment_note_lock_invoice :one
 -- Lock the invoice that a note adjusts, before the note itself, so that changes of notes to one
@@ -231,10 +174,6 @@ with hidden as (
    where company_id = :company_id and id = :id
   returning id, invoice_id, consolidated_invoice_id,
             fingerprint(to_jsonb(adjustment_notes)) as left_as
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  select :company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, -1 from hidden
-      on conflict (company_id, list, slot) do update set live = list_counts.live - 1
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id::bigint, 'delete', format('adjustment note %s', id), left_as from hidden
@@ -249,23 +188,22 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
   from adjustment_note_exports
  where company_id = :company_id and id = :id;
 
--- name: adjustment_note_export_batch :one
--- Return the next batch of export objects; see invoice_export_batch.
-with weighed as (
-  select id, sum(bytes) over (order by id desc) - bytes as bytes_before
-    from (select id,
-                 adjustment_note_size(adjustment_notes)
-                 + case when pg_column_compression(line_items) is null then 0
-                        else 7 * pg_column_size(line_items) end as bytes
-            from adjustment_notes
-           where company_id = :company_id and deleted_at is null and id < :before
-           order by id desc
-           limit :most::bigint) next
+-- name: adjustment_note_export_batch :many
+-- Return the next export objects below :before; see invoice_export_batch.
+with next as (
+  select id, adjustment_note_size(adjustment_notes) as bytes
+    from adjustment_notes
+   where company_id = :company_id and deleted_at is null and id < :before
+   order by id desc
+   limit :most::bigint
+), fitting as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
 )
-select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
-  from weighed w
-  join adjustment_note_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint;
+select e.id, e.export::text as export
+  from fitting f
+  join adjustment_note_exports e on e.company_id = :company_id and e.id = f.id
+ where f.bytes_before <= :budget::bigint
+ order by e.id desc;
 
 -- name: adjustment_note_live :value
 -- Return true if a note to the target that is not null is being submitted, submitted or valid.

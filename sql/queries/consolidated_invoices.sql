@@ -55,10 +55,6 @@ with stored as (
      set consolidated_invoice_id = stored.id, updated_at = clock_timestamp()
     from stored
    where i.company_id = :company_id::bigint and i.id = any (:ids::bigint[])
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  values (:company_id::bigint, 'consolidated_invoices', pg_backend_pid() % 8, 1)
-      on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'consolidated_invoice.created', subject_ids(null, null, id)
@@ -78,105 +74,54 @@ select to_json(r)
 -- Return the record as JSON text in the form of the list.
 select to_json(r) from consolidated_invoice_records r where company_id = :company_id and id = :id;
 
--- name: consolidated_invoice_page :one
--- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
-with counted as materialized (
-  select coalesce(sum(live), 0)::bigint as total
-    from list_counts
-   where company_id = :company_id and list = 'consolidated_invoices'
-), page as (
-  (select id
-     from consolidated_invoices
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint <= total from counted)
-    order by id desc
-    limit :per_page::bigint offset :offset::bigint)
-  union all
-  (select id
-     from consolidated_invoices
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint > total from counted)
-    order by id
-    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
-   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
-                         from consolidated_invoices
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by r.id desc)::text as text
-    from page
-   cross join lateral (select *
-                         from consolidated_invoice_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: consolidated_invoice_page :many
+-- Return a page of records, newest first; see invoice_page.
+with page as materialized (
+  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+    from consolidated_invoices
+   where company_id = :company_id and deleted_at is null
+   order by id desc
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select total from counted) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by id desc) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from consolidated_invoice_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'consolidated_invoices') counted
+  left join page on true
+ order by page.id desc;
 
--- name: consolidated_invoice_search :one
--- Same result as consolidated_invoice_page, with filters and sort order; see invoice_search. There
--- is no buyer name to search for.
-with found as not materialized (
-  select k.id, k.issue_date, k.code
-    from consolidated_invoices k
-    join companies c on c.id = k.company_id
-   where k.company_id = :company_id and c.id = :company_id and k.deleted_at is null
-     and (:status::text is null or k.status = :status)
-     and (:type::text is null or k.type = :type)
-     and (:issued_from::timestamptz is null or k.issue_date >= :issued_from)
-     and (:issued_to::timestamptz is null or k.issue_date <= :issued_to)
-     and (:query::text is null
-          or k.code::text = :query
-          or lower(full_code(
-               consolidated_prefix(k.type, c.setting),
-               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-               k.code)) = lower(:query))
-), page as (
-  select row_number() over () as place, id
-    from (select id
-            from found
-           order by case when :sort = 'id' then id end,
-                    case when :sort = '-id' then id end desc,
-                    case when :sort = 'issue_date' then issue_date end,
-                    case when :sort = '-issue_date' then issue_date end desc,
-                    case when :sort = 'code' then code end,
-                    case when :sort = '-code' then code end desc,
-                    case when :sort in ('issue_date', 'code') then id end,
-                    case when :sort in ('-issue_date', '-code') then id end desc
-           limit :per_page::bigint offset :offset::bigint) ordered
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
-                         from consolidated_invoices
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by page.place)::text as text
-    from page
-   cross join lateral (select *
-                         from consolidated_invoice_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: consolidated_invoice_page_from_oldest :many
+-- Return a page as consolidated_invoice_page does, but :offset counts from the oldest record.
+with page as materialized (
+  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+    from consolidated_invoices
+   where company_id = :company_id and deleted_at is null
+   order by id
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select count(*) from found) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by place) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from consolidated_invoice_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'consolidated_invoices') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: consolidated_invoice_search :many
+-- Return a page as consolidated_invoice_page does, with filters and a sort order.
+select total, id, record
+  from consolidated_invoice_search(
+       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
+       :budget);
 
 -- name: consolidated_invoice_lock :one
 -- Lock a consolidated invoice for a change. `body` is its document: the buyer, or for a self-billed
@@ -228,10 +173,6 @@ with hidden as (
      set consolidated_invoice_id = null, updated_at = clock_timestamp()
     from hidden
    where i.company_id = :company_id and i.consolidated_invoice_id = hidden.id
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  select :company_id::bigint, 'consolidated_invoices', pg_backend_pid() % 8, -1 from hidden
-      on conflict (company_id, list, slot) do update set live = list_counts.live - 1
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id::bigint, 'delete', format('consolidated invoice %s', id), left_as from hidden
@@ -244,20 +185,19 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
   from consolidated_invoice_exports
  where company_id = :company_id and id = :id;
 
--- name: consolidated_invoice_export_batch :one
--- Return the next batch of export objects; see invoice_export_batch.
-with weighed as (
-  select id, sum(bytes) over (order by id desc) - bytes as bytes_before
-    from (select id,
-                 consolidated_invoice_size(consolidated_invoices)
-                 + case when pg_column_compression(line_items) is null then 0
-                        else 7 * pg_column_size(line_items) end as bytes
-            from consolidated_invoices
-           where company_id = :company_id and deleted_at is null and id < :before
-           order by id desc
-           limit :most::bigint) next
+-- name: consolidated_invoice_export_batch :many
+-- Return the next export objects below :before; see invoice_export_batch.
+with next as (
+  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+    from consolidated_invoices
+   where company_id = :company_id and deleted_at is null and id < :before
+   order by id desc
+   limit :most::bigint
+), fitting as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
 )
-select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
-  from weighed w
-  join consolidated_invoice_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint;
+select e.id, e.export::text as export
+  from fitting f
+  join consolidated_invoice_exports e on e.company_id = :company_id and e.id = f.id
+ where f.bytes_before <= :budget::bigint
+ order by e.id desc;

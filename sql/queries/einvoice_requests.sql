@@ -7,10 +7,6 @@ with stored as (
   select :company_id::bigint, body ->> 'invoiceCode', body - 'invoiceCode'
     from (select :body::jsonb as body) request
   returning id
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  values (:company_id::bigint, 'einvoice_requests', pg_backend_pid() % 8, 1)
-      on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'einvoice_request.created',
@@ -22,91 +18,53 @@ select id from stored;
 -- name: einvoice_request_get :value
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
 
--- name: einvoice_request_page :one
--- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
-with counted as materialized (
-  select coalesce(sum(live), 0)::bigint as total
-    from list_counts
-   where company_id = :company_id and list = 'einvoice_requests'
-), page as (
-  (select id
-     from einvoice_requests
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint <= total from counted)
-    order by id desc
-    limit :per_page::bigint offset :offset::bigint)
-  union all
-  (select id
-     from einvoice_requests
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint > total from counted)
-    order by id
-    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
-   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select pg_column_size(buyer) as bytes
-                         from einvoice_requests
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by r.id desc)::text as text
-    from page
-   cross join lateral (select *
-                         from einvoice_request_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
-)
-select (select total from counted) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by id desc) from page)
-       end as ids
-  from written;
-
--- name: einvoice_request_search :one
--- Same result as einvoice_request_page, with filters and sort order; see invoice_search.
-with found as not materialized (
-  select id
+-- name: einvoice_request_page :many
+-- Return a page of records, newest first; see invoice_page.
+with page as materialized (
+  select id, pg_column_size(buyer) as bytes
     from einvoice_requests
    where company_id = :company_id and deleted_at is null
-     and (:status::text is null or status = :status)
-     and (:query::text is null
-          or lower(invoice_code) = lower(:query)
-          or position(lower(:query) in lower(buyer ->> 'name')) > 0)
-), page as (
-  select row_number() over () as place, id
-    from (select id
-            from found
-           order by case when :sort = 'id' then id end,
-                    case when :sort = '-id' then id end desc
-           limit :per_page::bigint offset :offset::bigint) ordered
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select pg_column_size(buyer) as bytes
-                         from einvoice_requests
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by page.place)::text as text
-    from page
-   cross join lateral (select *
-                         from einvoice_request_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+   order by id desc
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select count(*) from found) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by place) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from einvoice_request_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'einvoice_requests') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: einvoice_request_page_from_oldest :many
+-- Return a page as einvoice_request_page does, but :offset counts from the oldest record.
+with page as materialized (
+  select id, pg_column_size(buyer) as bytes
+    from einvoice_requests
+   where company_id = :company_id and deleted_at is null
+   order by id
+   limit :per_page::bigint offset :offset::bigint
+)
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from einvoice_request_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'einvoice_requests') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: einvoice_request_search :many
+-- Return a page as einvoice_request_page does, with filters and a sort order.
+select total, id, record
+  from einvoice_request_search(
+       :company_id, :status, :query, :sort, :per_page, :offset, :budget);
 
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names.
@@ -148,10 +106,6 @@ with hidden as (
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
   returning id, fingerprint(to_jsonb(einvoice_requests)) as left_as
-), counted as (
-  insert into list_counts (company_id, list, slot, live)
-  select :company_id::bigint, 'einvoice_requests', pg_backend_pid() % 8, -1 from hidden
-      on conflict (company_id, list, slot) do update set live = list_counts.live - 1
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id::bigint, 'delete', format('e-invoice request %s', id), left_as from hidden

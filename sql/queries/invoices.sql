@@ -36,10 +36,6 @@ with tenant as materialized (
    order by code_year, code  -- Concurrent batches then wait for each other in one order.
       on conflict (company_id, code_year, code) where deleted_at is null do nothing
   returning id, code_year, code
-), counted as (
-  insert into invoice_counts (company_id, slot, live)
-  select :company_id::bigint, pg_backend_pid() % 8, count(*) from stored having count(*) > 0
-      on conflict (company_id, slot) do update set live = invoice_counts.live + excluded.live
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'invoice.created', jsonb_build_object('invoice_id', id) from stored
@@ -50,109 +46,56 @@ select id, code_year, code from stored;
 -- Return the record as JSON text, which the service passes through.
 select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
 
--- name: invoice_page :one
--- Return `total` and one page of records, newest first. `data` is a JSON array of records, or null
--- if it would exceed :budget bytes or the page is empty; then `ids` has the ids of the page in
--- order, null if it is empty. Documents are compressed as they are stored, so a page whose stored
--- size exceeds a quarter of :budget is not rendered at all. The offset is skipped in the index from
--- the nearer end. Needs a generic plan: with a known limit PostgreSQL would plan it again for each
--- call.
-with counted as materialized (
-  select coalesce(sum(live), 0)::bigint as total from invoice_counts where company_id = :company_id
-), page as (
-  (select id
-     from invoices
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint <= total from counted)
-    order by id desc
-    limit :per_page::bigint offset :offset::bigint)
-  union all
-  (select id
-     from invoices
-    where company_id = :company_id
-      and deleted_at is null
-      and (select 2 * :offset::bigint > total from counted)
-    order by id
-    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
-   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select invoice_size(invoices) as bytes
-                         from invoices
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by r.id desc)::text as text
-    from page
-   cross join lateral (select *
-                         from invoice_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: invoice_page :many
+-- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
+-- JSON object. The records are null if the page is large, which means that its documents exceed a
+-- quarter of :budget bytes. An empty page is a row with the total alone.
+with page as materialized (
+  select id, invoice_size(invoices) as bytes
+    from invoices
+   where company_id = :company_id and deleted_at is null
+   order by id desc
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select total from counted) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by id desc) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from invoice_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'invoices') counted
+  left join page on true
+ order by page.id desc;
 
--- name: invoice_search :one
--- Same result as invoice_page, with filters and sort order. A null filter does not apply. Needs a
--- custom plan, so that the given filters and the sort order use their indexes.
-with found as not materialized (
-  select i.id, i.issue_date, i.code
-    from invoices i
-    join companies c on c.id = i.company_id
-   where i.company_id = :company_id and c.id = :company_id and i.deleted_at is null
-     and (:status::text is null or i.status = :status)
-     and (:type::text is null or i.type = :type)
-     and (:issued_from::timestamptz is null or i.issue_date >= :issued_from)
-     and (:issued_to::timestamptz is null or i.issue_date <= :issued_to)
-     and (:query::text is null
-          or i.code::text = :query
-          or lower(full_code(
-               invoice_prefix(i.type, c.setting),
-               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-               i.code)) = lower(:query)
-          or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
-), page as (
-  select row_number() over () as place, id
-    from (select id
-            from found
-           order by case when :sort = 'id' then id end,
-                    case when :sort = '-id' then id end desc,
-                    case when :sort = 'issue_date' then issue_date end,
-                    case when :sort = '-issue_date' then issue_date end desc,
-                    case when :sort = 'code' then code end,
-                    case when :sort = '-code' then code end desc,
-                    case when :sort in ('issue_date', 'code') then id end,
-                    case when :sort in ('-issue_date', '-code') then id end desc
-           limit :per_page::bigint offset :offset::bigint) ordered
-), weighed as (
-  select sum(stored.bytes) as bytes
-    from page
-   cross join lateral (select invoice_size(invoices) as bytes
-                         from invoices
-                        where company_id = :company_id and id = page.id
-                       offset 0) stored
-), written as (
-  select json_agg(r order by page.place)::text as text
-    from page
-   cross join lateral (select *
-                         from invoice_records
-                        where company_id = :company_id and id = page.id
-                       offset 0) r
-   where (select bytes <= :budget::bigint / 4 from weighed)
+-- name: invoice_page_from_oldest :many
+-- Return a page as invoice_page does, but :offset counts from the oldest record.
+with page as materialized (
+  select id, invoice_size(invoices) as bytes
+    from invoices
+   where company_id = :company_id and deleted_at is null
+   order by id
+   limit :per_page::bigint offset :offset::bigint
 )
-select (select count(*) from found) as total,
-       case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null
-            then (select array_agg(id order by place) from page)
-       end as ids
-  from written;
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint / 4
+            then (select to_json(r)
+                    from invoice_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = 'invoices') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: invoice_search :many
+-- Return a page as invoice_page does, with filters and a sort order. A null filter does not apply.
+select total, id, record
+  from invoice_search(
+       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
+       :budget);
 
 -- name: invoice_lock :one
 -- Lock an invoice for a change and return what the rules need: its fields in the form of a request
@@ -225,10 +168,6 @@ with hidden as (
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
   returning id, fingerprint(to_jsonb(invoices)) as left_as
-), counted as (
-  insert into invoice_counts (company_id, slot, live)
-  select :company_id::bigint, pg_backend_pid() % 8, -1 from hidden
-      on conflict (company_id, slot) do update set live = invoice_counts.live - 1
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id::bigint, 'delete', format('invoice %s', id), left_as from hidden
@@ -242,23 +181,20 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
   from invoice_exports
  where company_id = :company_id and id = :id;
 
--- name: invoice_export_batch :one
--- Return the export objects of the next invoices below :before, newest first. `text` is JSON,
--- separated by commas, null if there are none; `last` is the id to continue below. Returns at most
--- :most invoices, and about as many as fit into :budget bytes, at least one. Compressed line items
--- count eight times their stored size.
-with weighed as (
-  select id, sum(bytes) over (order by id desc) - bytes as bytes_before
-    from (select id,
-                 invoice_size(invoices)
-                 + case when pg_column_compression(line_items) is null then 0
-                        else 7 * pg_column_size(line_items) end as bytes
-            from invoices
-           where company_id = :company_id and deleted_at is null and id < :before
-           order by id desc
-           limit :most::bigint) next
+-- name: invoice_export_batch :many
+-- Return the id and the export object, as JSON text, of the next invoices below :before, newest
+-- first: at most :most, and about as many as fit into :budget bytes, at least one.
+with next as (
+  select id, invoice_size(invoices) as bytes
+    from invoices
+   where company_id = :company_id and deleted_at is null and id < :before
+   order by id desc
+   limit :most::bigint
+), fitting as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
 )
-select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
-  from weighed w
-  join invoice_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint;
+select e.id, e.export::text as export
+  from fitting f
+  join invoice_exports e on e.company_id = :company_id and e.id = f.id
+ where f.bytes_before <= :budget::bigint
+ order by e.id desc;

@@ -671,8 +671,8 @@ EXACT = (
     Mutant(
         "amounts-as-binary-floats",
         "service/json_codec.py",
-        "parse_float=_parse_decimal",
-        "parse_float=float",
+        '"parse_float": _parse_decimal',
+        '"parse_float": float',
         ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
