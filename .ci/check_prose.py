@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("service", "sql", "schemas", "tests", "bench", "docs", ".ci")
 FILES = ("run.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")
+INSTALLED = {".venv", "node_modules"}  # packages of others
 
 #: Archaic words and phrases, and metaphors for which a standard term exists.
 WORDS = (
@@ -140,6 +141,8 @@ def find_texts() -> Iterator[Text]:
     for folder in FOLDERS:
         paths += sorted((ROOT / folder).rglob("*"))
     for path in paths:
+        if INSTALLED.intersection(path.parts[len(ROOT.parts) :]):
+            continue
         reader = plain_texts if path.name == "Makefile" else READERS.get(path.suffix)
         is_data = path.suffix == ".json" and path.parent.name not in ("schemas", "examples")
         if path.is_file() and reader and not is_data and path != Path(__file__).resolve():

@@ -130,6 +130,21 @@ async def start_service(
     `sandbox`: run the sandbox as its portal. `background`: run its background work.
     `server`: address of a PostgreSQL that the caller runs.
     """
+    async with (
+        prepare_service(sandbox, background, server, variables) as service,
+        service.process,
+    ):
+        yield service
+
+
+@asynccontextmanager
+async def prepare_service(
+    sandbox: bool = False,
+    background: bool = True,
+    server: str | None = None,
+    variables: Environment | None = None,
+) -> AsyncIterator[Service]:
+    """Prepare what `start_service` does, without starting the process of the service."""
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         server = server or await stack.enter_async_context(provide_server(home / "postgres"))
@@ -147,7 +162,6 @@ async def start_service(
         environment = {**make_environment(url, portal.base), **chosen}
         arguments = [] if background else ["serve", "--no-background"]
         process = ServiceProgram(environment, home / "service.log", arguments)
-        await stack.enter_async_context(process)
         pool = await stack.enter_async_context(connected_pool(url, 2))
         administration = Administration(portal.base)
         yield Service(process, environment, url, Database(pool), administration, home)

@@ -14,6 +14,7 @@ PAGES = sorted(
 )
 CITING_FOLDERS = ("service", "tests", "sql", "bench", "schemas")
 CITING_SUFFIXES = {".py", ".sql", ".json", ".html", ".css", ".js"}
+INSTALLED = {".venv", "node_modules"}  # packages of others
 MOST_README_LINES = 150
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -93,6 +94,8 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 def _sources() -> Iterator[Path]:
     for folder in CITING_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
+            if INSTALLED.intersection(path.relative_to(ROOT).parts):
+                continue
             if path.suffix in CITING_SUFFIXES and path != Path(__file__).resolve():
                 yield path
 

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Compare this service with two peers, with pgbench and with COPY on the same data.
+
+    .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--invoices N]
+                                      [--listed N] [--only OPERATIONS] [--targets TARGETS]
+                                      [--growth] [--largest N] [--write]
+
+All targets use one PostgreSQL. A round starts each target, measures its operations and stops it.
+The figures are medians of the rounds. Tables are vacuumed before each target and not meanwhile, so
+that the work of autovacuum does not fall into the figures of another target. A response that is not
+a success ends the run with code 1. `--write` writes the tables into docs/performance.md.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+import compare_report as report
+import peer_programs
+from benchmark import Service, prepare_service, run, summary_of
+from compare_checks import compare_responses, read_responses
+from compare_growth import measure_growth
+from compare_targets import (
+    COPY,
+    CREATE,
+    EXPORT,
+    FASTAPI,
+    FASTIFY,
+    GET,
+    LIST,
+    PGBENCH,
+    SERVICE,
+    SUBMIT,
+    TARGETS,
+    Figures,
+    Setting,
+    choose_process,
+    fill_peers,
+    measure,
+    seed,
+    stop_autovacuum,
+    take_median,
+)
+from cpu import find_postmaster
+from programs import ProgramError, find_missing
+
+#: The operations in the order in which they are measured. The last ones leave background work.
+OPERATIONS = (LIST, GET, EXPORT, CREATE, SUBMIT)
+GROWTH = "growth"
+PEERS = (FASTIFY, FASTAPI)
+#: The programs that a target or an operation needs.
+PROGRAMS = {PGBENCH: ("pgbench",), FASTIFY: peer_programs.NODE_PROGRAMS, COPY: ("psql",)}
+
+#: Operation -> target -> the figures of each round.
+Rounds = dict[str, dict[str, list[Figures]]]
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure and print or write the tables."""
+    try:
+        await _compare(options)
+    except ProgramError as error:
+        sys.exit(str(error))
+
+
+async def _compare(options: argparse.Namespace) -> None:
+    if messages := find_missing(["wrk"]):
+        sys.exit("\n".join(messages))
+    targets = list(_choose_targets(options))
+    if FASTIFY in targets:
+        await peer_programs.install_fastify()
+    if FASTAPI in targets:
+        await peer_programs.install_fastapi()
+    async with prepare_service(sandbox=SUBMIT in options.only) as service:
+        setting = await _prepare(service, options, targets)
+        rounds: Rounds = {}
+        await stop_autovacuum(service)
+        for number in range(1, options.rounds + 1):
+            await _run_round(setting, number, targets, options.only, rounds)
+        figures = {
+            operation: {target: take_median(measured) for target, measured in found.items()}
+            for operation, found in rounds.items()
+        }
+        growth = []
+        if GROWTH in options.only:
+            growth = await measure_growth(setting, options.largest, options.rounds)
+        facts = await report.describe_run(setting, options.rounds)
+    tables = list(report.make_tables(figures, growth))
+    report.print_report(tables)
+    print(f"\n{facts}")
+    if options.write:
+        report.replace_section(facts, tables)
+
+
+def _choose_targets(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the targets whose programs are installed, and name what is left out."""
+    copies = [COPY] if EXPORT in options.only else []
+    for target in (*options.targets, *copies):
+        messages = find_missing(PROGRAMS.get(target, ()))
+        if messages:
+            print(f"Without {target}: {' '.join(messages)}", flush=True)
+        else:
+            yield target
+
+
+async def _prepare(service: Service, options: argparse.Namespace, targets: list[str]) -> Setting:
+    """Create the data, and check that the peers give the same responses as the service."""
+    postmaster = await find_postmaster(service.url)
+    data = await seed(service, options.listed, options.invoices)
+    setting = Setting(service, data, postmaster, options.seconds, options.connections)
+    peers = [target for target in targets if target in PEERS]
+    if peers:
+        await fill_peers(service, [data.listed, data.large, data.writer])
+    await service.vacuum()
+    if peers:
+        print(f"Checking the responses of {' and '.join(peers)} …", flush=True)
+        async with choose_process(setting, SERVICE) as process:
+            expected = await read_responses(process.base, data)
+        for peer in peers:
+            async with choose_process(setting, peer) as process:
+                compare_responses(peer, await read_responses(process.base, data), expected)
+    return setting
+
+
+async def _run_round(
+    setting: Setting, number: int, targets: list[str], operations: Sequence[str], rounds: Rounds
+) -> None:
+    """Measure the operations of each target once."""
+    for target in targets:
+        print(f"Round {number}: {target} …", flush=True)
+        await setting.service.vacuum()
+        chosen = [name for name in _select_operations(target) if name in operations]
+        if target in (PGBENCH, COPY):
+            for operation in chosen:
+                figures = await measure(setting, target, operation)
+                rounds.setdefault(operation, {}).setdefault(target, []).append(figures)
+            continue
+        async with choose_process(setting, target) as process:
+            for operation in chosen:
+                figures = await measure(setting, target, operation, process)
+                rounds.setdefault(operation, {}).setdefault(target, []).append(figures)
+
+
+def _select_operations(target: str) -> Iterator[str]:
+    """Yield the operations of a target in their order."""
+    for operation in OPERATIONS:
+        is_own = operation != SUBMIT or target == SERVICE
+        if target == COPY:
+            is_own = operation == EXPORT
+        elif target == PGBENCH:
+            is_own = operation in (LIST, GET, CREATE)
+        if is_own:
+            yield operation
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
+    parser.add_argument("--seconds", type=int, default=4, help="of each operation of a target")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--invoices", type=int, default=100_000, help="to get and to export")
+    parser.add_argument("--listed", type=int, default=1000, help="of the company that is listed")
+    every = ",".join(OPERATIONS)
+    parser.add_argument("--only", default=every, help=f"some of {every},{GROWTH}")
+    parser.add_argument("--targets", default=",".join(TARGETS), help=f"some of {','.join(TARGETS)}")
+    parser.add_argument(
+        "--growth", action="store_true", help="measure growth too, which takes minutes to seed"
+    )
+    parser.add_argument("--largest", type=int, default=1_000_000, help="invoices, for growth")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    options = parser.parse_args()
+    options.only = _split(parser, options.only, (*OPERATIONS, GROWTH))
+    options.targets = _split(parser, options.targets, TARGETS)
+    if options.growth and GROWTH not in options.only:
+        options.only.append(GROWTH)
+    return options
+
+
+def _split(parser: argparse.ArgumentParser, text: str, known: Sequence[str]) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+    return names
+
+
+if __name__ == "__main__":
+    run(main(parse_options()))

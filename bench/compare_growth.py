@@ -1,0 +1,148 @@
+"""Measure how the service slows down with the size of a company and the number of companies."""
+
+import asyncio
+from dataclasses import dataclass
+
+from benchmark import Company, Service
+from compare_targets import (
+    PAGE,
+    SERVICE,
+    Figures,
+    Process,
+    Setting,
+    choose_process,
+    measure_load,
+    next_codes,
+    read_ids,
+    take_median,
+)
+from programs import ProgramError
+from wrk import Load
+
+SMALL = 1000  # invoices
+FEW, MANY = 10, 10_000  # companies
+EACH = 10  # invoices of each of them
+#: Lists by name, with their filters. One invoice in a thousand is Invalid, the others are Drafts.
+LISTS = {
+    "list": "",
+    "list, status of nearly all": "&status=Draft",
+    "list, status of one in 1,000": "&status=Invalid",
+    "list, name of a buyer": "&query=Buyer%20777",
+    "list, code": "&query=777",
+    "list, one day": "&issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z",
+}
+
+
+@dataclass(slots=True)
+class Growth:
+    """The figures of an operation at a small and a large size, None if requests failed."""
+
+    operation: str
+    unit: str
+    sizes: tuple[int, int]
+    small: Figures | None = None
+    large: Figures | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The requests per second at the large size for each one at the small size."""
+        return self.large.rate / self.small.rate if self.small and self.large else None
+
+
+async def measure_growth(setting: Setting, largest: int, rounds: int) -> list[Growth]:
+    """Measure lists and get in companies of two sizes, get and create among few and many."""
+    service = setting.service
+    print(f"Creating companies with {SMALL:,} and {largest:,} invoices …", flush=True)
+    sized = [await service.add_company(count) for count in (SMALL, largest)]
+    few = await _add_companies(setting, FEW, "few")
+    await service.vacuum()
+    async with choose_process(setting, SERVICE) as process:
+        grown = await _measure_sizes(setting, process, sized, rounds)
+        before = await _measure_companies(setting, process, few, rounds)
+    print(f"Creating {MANY:,} companies …", flush=True)
+    many = await _add_companies(setting, MANY - FEW, "many")
+    await service.vacuum()
+    async with choose_process(setting, SERVICE) as process:
+        after = await _measure_companies(setting, process, many, rounds)
+    for operation in before:
+        found = (before[operation], after[operation])
+        grown.append(Growth(operation, "companies", (FEW, MANY), *found))
+    return grown
+
+
+async def _measure_sizes(
+    setting: Setting, process: Process, companies: list[Company], rounds: int
+) -> list[Growth]:
+    """Measure lists and get. The rounds alternate between the companies."""
+    ids = [await read_ids(setting.service.url, company) for company in companies]
+    sizes = (len(ids[0]), len(ids[1]))
+    requests = {name: [("list", PAGE + query)] * 2 for name, query in LISTS.items()}
+    requests |= {"get": [("get", str(each[0]), str(each[-1])) for each in ids]}
+    grown: list[Growth] = []
+    for name, of_sizes in requests.items():
+        loads = [
+            Load(process.base, company.key, request, setting.connections)
+            for company, request in zip(companies, of_sizes, strict=True)
+        ]
+        print(f"Growth: {name} …", flush=True)
+        small, large = await _measure_loads(setting, process, loads, rounds)
+        grown.append(Growth(name, "invoices", sizes, small, large))
+    return grown
+
+
+async def _measure_loads(
+    setting: Setting, process: Process, loads: list[Load], rounds: int
+) -> list[Figures | None]:
+    """Return the medians of each load, None if requests of it failed."""
+    measured: list[list[Figures]] = [[] for _ in loads]
+    failed: set[int] = set()
+    for _ in range(rounds):
+        for place, load in enumerate(loads):
+            if place in failed:
+                continue
+            try:
+                measured[place].append(await measure_load(setting, process, load))
+            except ProgramError as error:
+                failed.add(place)
+                print(f"Failed: {error}", flush=True)
+    return [
+        None if place in failed else take_median(figures) for place, figures in enumerate(measured)
+    ]
+
+
+async def _measure_companies(
+    setting: Setting, process: Process, file: str, rounds: int
+) -> dict[str, Figures | None]:
+    """Measure get and create of random companies of a file."""
+    measured: dict[str, list[Figures]] = {"get": [], "create": []}
+    for _ in range(rounds):
+        for operation, found in measured.items():
+            request = (f"{operation}-any", file)
+            if operation == "create":
+                request += (str(setting.data.body), str(next_codes()))
+            load = Load(process.base, "", request, setting.connections)
+            found.append(await measure_load(setting, process, load))
+    return {
+        f"{operation}, random company": take_median(found) for operation, found in measured.items()
+    }
+
+
+async def _add_companies(setting: Setting, count: int, name: str) -> str:
+    """Create companies with a few invoices each, and return a file for wrk."""
+    service, numbers = setting.service, iter(range(count))
+    lines: list[str] = []
+
+    async def add_some() -> None:
+        for _ in numbers:
+            company = await _add_company(service)
+            ids = await read_ids(service.url, company)
+            lines.append(f"{company.key} {ids[0]} {ids[-1]}\n")
+
+    await asyncio.gather(add_some(), add_some())
+    path = service.home / f"companies-{name}.txt"
+    path.write_text("".join(lines))
+    return str(path)
+
+
+async def _add_company(service: Service) -> Company:
+    return await service.add_company(EACH)

@@ -1,0 +1,202 @@
+"""The tables of compare.py: figures, ratios with their goals, and the section of the page."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+from benchmark import ROOT, print_table
+from compare_growth import Growth
+from compare_targets import (
+    COPY,
+    CREATE,
+    EXPORT,
+    FASTAPI,
+    FASTIFY,
+    GET,
+    LIST,
+    PGBENCH,
+    SERVICE,
+    SERVICE_2,
+    Figures,
+    Setting,
+)
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
+TITLES = {
+    SERVICE: "this service",
+    SERVICE_2: "this service, two processes",
+    PGBENCH: "pgbench, the service's statements",
+    FASTIFY: "Fastify, node-postgres",
+    FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
+    COPY: "psql, COPY",
+}
+MEASURES = ("per second", "p50 ms", "p99 ms", "p99/p50", "CPU µs", "PostgreSQL CPU µs", "MB")
+NONE = "–"
+
+#: Operation -> target -> figures.
+AllFigures = Mapping[str, Mapping[str, Figures]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. The columns after the first are numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A measured value and its limit, which is the least or the largest good value."""
+
+    title: str
+    value: float | None
+    limit: float
+    is_least: bool = True
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The row of the table."""
+        if self.value is None:
+            return (self.title, "failed", self._goal, "no")
+        is_met = self.value >= self.limit if self.is_least else self.value <= self.limit
+        return (self.title, _format(self.value), self._goal, "yes" if is_met else "no")
+
+    @property
+    def _goal(self) -> str:
+        return f"{'≥' if self.is_least else '≤'} {self.limit:g}"
+
+
+#: (operation, target, the least ratio of the requests per second)
+RATES = (
+    (CREATE, FASTIFY, 0.75),
+    (LIST, FASTIFY, 2.0),
+    (GET, FASTIFY, 1.3),
+    (CREATE, FASTAPI, 6),
+    (LIST, FASTAPI, 10),
+    (GET, FASTAPI, 10),
+    (CREATE, PGBENCH, 0.5),
+    (LIST, PGBENCH, 0.5),
+    (GET, PGBENCH, 0.5),
+)
+MAX_SPREAD = 3  # p99/p50
+MAX_EXPORT_TIME = 1.6  # for each second of COPY
+MAX_EXPORT_MB = 100
+#: Operation -> the most microseconds of CPU time per request of the service and of PostgreSQL.
+MAX_CPU = {GET: (120, 70), LIST: (190, 250), CREATE: (350, 280)}
+LEAST_GROWTH = 0.9  # of the requests per second at the small size
+
+
+def make_tables(figures: AllFigures, growth: Sequence[Growth]) -> Iterator[Table]:
+    """Yield the tables."""
+    for operation, found in figures.items():
+        unit = "for each invoice" if operation == EXPORT else "for each request"
+        rows = [(TITLES[target], *_describe(each)) for target, each in found.items()]
+        yield Table(f"{operation}, {unit}", ("", *MEASURES), rows)
+    if growth:
+        yield Table("Growth of this service", ("", *MEASURES), list(_describe_growth(growth)))
+    goals = [goal.row for goal in (*_find_goals(figures), *_find_growth_goals(growth))]
+    yield Table("Ratios", ("", "measured", "goal", "met"), goals)
+
+
+def _describe(each: Figures) -> tuple[str, ...]:
+    numbers = (each.rate, each.p50, each.p99, each.spread, each.cpu, each.postgres_cpu, each.memory)
+    return tuple(NONE if number is None else _format(number) for number in numbers)
+
+
+def _format(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _describe_growth(growth: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
+    for each in growth:
+        for size, figures in zip(each.sizes, (each.small, each.large), strict=True):
+            values = _describe(figures) if figures else ("failed", *[NONE] * (len(MEASURES) - 1))
+            yield (f"{each.operation}, {size:,} {each.unit}", *values)
+
+
+def _find_goals(figures: AllFigures) -> Iterator[Goal]:
+    """Yield the goals for which there are figures."""
+    own = {operation: found[SERVICE] for operation, found in figures.items() if SERVICE in found}
+    for operation, target, least in RATES:
+        if operation in own and target in figures[operation]:
+            ratio = own[operation].rate / figures[operation][target].rate
+            yield Goal(f"{operation}, requests/s against {TITLES[target]}", ratio, least)
+    if EXPORT in own:
+        if COPY in figures[EXPORT]:
+            ratio = own[EXPORT].p50 / figures[EXPORT][COPY].p50
+            yield Goal("export, time against COPY", ratio, MAX_EXPORT_TIME, is_least=False)
+        yield Goal("export, MB", own[EXPORT].memory, MAX_EXPORT_MB, is_least=False)
+    for operation, (most, most_of_postgres) in MAX_CPU.items():
+        if each := own.get(operation):
+            yield Goal(f"{operation}, p99/p50", each.spread, MAX_SPREAD, is_least=False)
+            yield Goal(f"{operation}, CPU µs", each.cpu, most, is_least=False)
+            title = f"{operation}, PostgreSQL CPU µs"
+            yield Goal(title, each.postgres_cpu, most_of_postgres, is_least=False)
+
+
+def _find_growth_goals(growth: Sequence[Growth]) -> Iterator[Goal]:
+    for each in growth:
+        sizes = f"{each.sizes[1]:,} against {each.sizes[0]:,} {each.unit}"
+        yield Goal(f"{each.operation}, requests/s with {sizes}", each.ratio, LEAST_GROWTH)
+
+
+def print_report(tables: Sequence[Table]) -> None:
+    """Print the tables."""
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
+
+
+def replace_section(facts: str, tables: Sequence[Table]) -> None:
+    """Write the tables between the marks of the page."""
+    parts = [facts, *(_to_markdown(table) for table in tables)]
+    section = "\n\n".join([BEGIN, *parts, END])
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    text, count = pattern.subn(lambda _: section, PAGE.read_text())
+    if count != 1:
+        raise RuntimeError(f"{PAGE} must contain {BEGIN} and {END} once.")
+    PAGE.write_text(text)
+
+
+def _to_markdown(table: Table) -> str:
+    head = f"| {' | '.join([table.title, *table.columns[1:]])} |"
+    rule = f"|---|{'--:|' * (len(table.columns) - 1)}"
+    return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in table.rows)])
+
+
+async def describe_run(setting: Setting, rounds: int) -> str:
+    """Return a sentence about the machine, the versions and the options."""
+    conn = await asyncpg.connect(setting.service.url)
+    try:
+        version = await conn.fetchval("show server_version")
+    finally:
+        await conn.close()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit {commit or 'unknown'}: "
+        f"{_read_field('/proc/cpuinfo', 'model name') or 'unknown processor'}, "
+        f"{os.cpu_count()} processors, "
+        f"{int(_read_field('/proc/meminfo', 'MemTotal').split()[0]) / 1e6:.0f} GB of memory, "
+        f"PostgreSQL {version}; {setting.connections} connections, {setting.seconds} s for each "
+        f"measurement, medians of {rounds} rounds, {len(setting.data.ids):,} invoices."
+    )
+
+
+def _read_field(path: str, name: str) -> str:
+    """Return the first value of a field of a file in /proc, or "" if there is none."""
+    lines = Path(path).read_text().splitlines()
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(values, "")

@@ -1,0 +1,314 @@
+"""The targets of compare.py, their data, and the measurement of one operation of a target."""
+
+import asyncio
+import http.client
+import itertools
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import cpu
+import peer_programs
+import pgbench
+from benchmark import Company, Service
+from export import MARK
+from harness.processes import ChildProcess
+from programs import ProgramError, find_program, run_program
+from requests import create_requests
+from wrk import Load, LoadResult, run_wrk
+
+from service.db.statements import Statements
+
+PEERS = peer_programs.PEERS
+#: A process of the service, or of a peer.
+Process = ChildProcess | peer_programs.Peer
+SERVICE, SERVICE_2 = "service", "service-2"
+PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
+TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
+CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
+PAGE = "/api/invoices?page=1&per_page=10"
+EXPORT_ALL = "/api/invoices/export-all"
+CODES_PER_RUN = 10**8
+WARM_UP_SECONDS = 1
+EXPORT_SECONDS = 300
+
+STOP_AUTOVACUUM = """
+select array_agg(format('alter table %s set (autovacuum_enabled = off)', oid::regclass))
+  from pg_class
+ where relkind = 'r' and relnamespace::regnamespace::text in ('public', 'peers')
+"""
+
+sql = Statements(PEERS / "queries")
+_codes = itertools.count(10**11, CODES_PER_RUN)
+
+
+def next_codes() -> int:
+    """Return the first code of a range that no other run uses. All codes have 12 digits."""
+    return next(_codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Companies that all targets have: one to list, one to get and export from, one to create in.
+
+    `ids` are those of the invoices of `large`. `body` is the file of a body with code 0.
+    """
+
+    listed: Company
+    large: Company
+    writer: Company
+    ids: range
+    body: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one operation of one target. Times of the CPU are microseconds per request.
+
+    For exports a request is the export of one invoice, and `p50` and `p99` are the whole time.
+    """
+
+    rate: float
+    p50: float
+    p99: float
+    cpu: float | None
+    postgres_cpu: float
+    memory: float | None
+
+    @property
+    def spread(self) -> float:
+        """The ratio p99/p50."""
+        return self.p99 / self.p50
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The environment of all measurements."""
+
+    service: Service
+    data: Data
+    postmaster: int
+    seconds: float
+    connections: int
+
+
+async def seed(service: Service, listed: int, large: int) -> Data:
+    """Create the companies and their invoices."""
+    print(f"Creating companies with {listed:,} and {large:,} invoices …", flush=True)
+    to_list, to_read = await service.add_company(listed), await service.add_company(large)
+    body = service.home / "body.json"
+    body.write_text(next(create_requests(0))[2] or "")
+    ids = await read_ids(service.url, to_read)
+    return Data(to_list, to_read, await service.add_company(), ids, body)
+
+
+async def read_ids(url: str, company: Company) -> range:
+    """Return the ids of the invoices of a company, which must be consecutive."""
+    conn = await asyncpg.connect(url)
+    try:
+        query = "select min(id), max(id), count(*) from invoices where company_id = $1"
+        first, last, count = await conn.fetchrow(query, company.id) or (0, 0, 0)
+    finally:
+        await conn.close()
+    if last - first + 1 != count:
+        raise RuntimeError("The ids of the invoices are not consecutive.")
+    return range(first, last + 1)
+
+
+async def fill_peers(service: Service, companies: list[Company]) -> None:
+    """Create the tables of the peers and copy companies with their invoices into them."""
+    conn = await asyncpg.connect(service.url)
+    try:
+        await conn.execute((PEERS / "schema.sql").read_text())
+        for company in companies:
+            key = {"company_id": company.id}
+            await sql.peer_company_insert(conn, **key)
+            await sql.peer_key_insert(conn, **key, key=company.key)
+            await sql.peer_invoices_insert(conn, **key)
+        await sql.peer_ids_advance(conn)
+    finally:
+        await conn.close()
+
+
+async def stop_autovacuum(service: Service) -> None:
+    """Switch autovacuum off for the tables of this database, and nothing else of the server."""
+    conn = await asyncpg.connect(service.url)
+    try:
+        for statement in await conn.fetchval(STOP_AUTOVACUUM):
+            await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+def choose_process(setting: Setting, target: str) -> Process:
+    """Return the process of a target, which is a context manager."""
+    service = setting.service
+    match target:
+        case "service":
+            return service.make_another()
+        case "service-2":
+            return service.make_another(WORKERS="2")
+        case "fastapi":
+            return peer_programs.create_fastapi(service.url, service.home)
+        case _:
+            return peer_programs.create_fastify(service.url, service.home)
+
+
+async def measure(
+    setting: Setting, target: str, operation: str, process: Process | None = None
+) -> Figures:
+    """Measure one operation of a target that runs. pgbench and COPY have no process."""
+    if target == COPY:
+        return await _measure_copy(setting)
+    if process is None:
+        return await _measure_pgbench(setting, _choose_script(setting, operation))
+    if operation == EXPORT:
+        return await _observe(setting, process, lambda: _export(process, setting.data))
+    load = await _choose_load(setting, process, operation)
+    return await measure_load(setting, process, load)
+
+
+async def measure_load(setting: Setting, process: Process, load: Load) -> Figures:
+    """Measure the load of wrk on a process, after a warm-up if the load can be repeated."""
+    if load.request[0] in ("list", "get", "get-any"):
+        await run_wrk(load, WARM_UP_SECONDS)
+    return await _observe(setting, process, lambda: run_wrk(load, setting.seconds))
+
+
+async def _measure_pgbench(setting: Setting, script: pgbench.Script) -> Figures:
+    """Measure a script after a warm-up, in which each connection prepares its statements."""
+    seconds = WARM_UP_SECONDS + setting.seconds
+    async with asyncio.TaskGroup() as tasks:
+        run = tasks.create_task(
+            pgbench.run_pgbench(setting.service.url, script, seconds, setting.connections)
+        )
+        await asyncio.wait([run], timeout=WARM_UP_SECONDS)
+        began = time.time()
+
+        async def finish() -> LoadResult:
+            return pgbench.summarise(await run, began)
+
+        return await _observe(setting, None, finish)
+
+
+async def _observe(
+    setting: Setting, process: Process | None, work: Callable[[], Awaitable[LoadResult]]
+) -> Figures:
+    """Run the work and return its figures with the CPU time that it took."""
+    pids = [setting.postmaster, *([process.pid] if process and process.pid else [])]
+    before = [cpu.read_cpu(pid) for pid in pids]
+    result = await work()
+    spent = [cpu.read_cpu(pid) - start for pid, start in zip(pids, before, strict=True)]
+    used = [seconds / result.requests * 1e6 for seconds in spent]
+    memory = cpu.read_memory(pids[1]).peak if len(pids) > 1 else None
+    return Figures(
+        result.requests / result.seconds,
+        result.p50,
+        result.p99,
+        used[1] if len(used) > 1 else None,
+        used[0],
+        memory,
+    )
+
+
+def take_median(measured: Sequence[Figures]) -> Figures:
+    """Return the median of each figure."""
+
+    def median(name: str) -> Any:
+        values = [getattr(each, name) for each in measured]
+        return None if None in values else statistics.median(values)
+
+    return Figures(**{field.name: median(field.name) for field in fields(Figures)})
+
+
+async def _choose_load(setting: Setting, process: Process, operation: str) -> Load:
+    """Return the load of an operation, after what it needs was prepared."""
+    data = setting.data
+    match operation:
+        case "list":
+            key, request = data.listed.key, ("list", PAGE)
+        case "get":
+            key, request = data.large.key, ("get", str(data.ids[0]), str(data.ids[-1]))
+        case "create":
+            key, request = data.writer.key, ("create", str(data.body), str(next_codes()))
+            warm_up = Load(process.base, key, request, setting.connections)
+            await run_wrk(warm_up, WARM_UP_SECONDS)
+            request = ("create", str(data.body), str(next_codes()))
+        case _:
+            key, request = data.writer.key, await _create_drafts(setting, process)
+    return Load(process.base, key, request, setting.connections)
+
+
+async def _create_drafts(setting: Setting, process: Process) -> tuple[str, ...]:
+    """Create invoices and return the load that submits them."""
+    key = setting.data.writer.key
+    conn = await asyncpg.connect(setting.service.url)
+    try:
+        last = await conn.fetchval("select max(id) from invoices")
+    finally:
+        await conn.close()
+    request = ("create", str(setting.data.body), str(next_codes()))
+    await run_wrk(Load(process.base, key, request, setting.connections), setting.seconds)
+    return "submit", str(last + 1)
+
+
+def _choose_script(setting: Setting, operation: str) -> pgbench.Script:
+    """Return the script of pgbench for an operation."""
+    data = setting.data
+    match operation:
+        case "list":
+            return pgbench.list_script(data.listed.id)
+        case "get":
+            return pgbench.get_script(data.large.id, data.ids)
+        case _:
+            return pgbench.create_script(data.writer.id, data.body.read_text(), next_codes())
+
+
+async def _export(process: Process, data: Data) -> LoadResult:
+    """Export all invoices once. A request of the result is one invoice."""
+    began = time.perf_counter()
+    count = await asyncio.to_thread(_read_export, process.port, data.large.key)
+    seconds = time.perf_counter() - began
+    if count != len(data.ids):
+        raise ProgramError(f"The export has {count:,} of {len(data.ids):,} invoices.")
+    return LoadResult(count, seconds, seconds * 1000, seconds * 1000)
+
+
+def _read_export(port: int, key: str) -> int:
+    """Read an export and return the number of its invoices. Raises HTTPException if it is cut."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=EXPORT_SECONDS)
+    buffer, count, tail = bytearray(2**18), 0, b""
+    with closing(connection):
+        connection.request("GET", EXPORT_ALL, headers={"X-API-Key": key})
+        response = connection.getresponse()
+        while length := response.readinto(buffer):
+            piece = tail + buffer[:length]  # The mark may be split between two pieces.
+            count += piece.count(MARK)
+            tail = bytes(piece[1 - len(MARK) :])
+    if response.status != 200 or not tail.endswith(b"]"):
+        raise ProgramError(f"The export has status {response.status}, or was cut.")
+    return count
+
+
+async def _measure_copy(setting: Setting) -> Figures:
+    """Measure COPY of the same text, which psql writes to /dev/null."""
+    data = setting.data
+    query = (
+        f"copy (select export::text from invoice_exports where company_id = {data.large.id} "
+        "order by id desc) to stdout"
+    )
+    command = [find_program("psql"), setting.service.url, "-X", "-c", query]
+
+    async def copy() -> LoadResult:
+        began = time.perf_counter()
+        variables = {"PGOPTIONS": "-c jit=off -c timezone=UTC"}
+        await run_program(command, EXPORT_SECONDS, variables, asyncio.subprocess.DEVNULL)
+        seconds = time.perf_counter() - began
+        return LoadResult(len(data.ids), seconds, seconds * 1000, seconds * 1000)
+
+    return await _observe(setting, None, copy)

@@ -1,0 +1,1 @@
+"""A reference service with FastAPI, Pydantic and SQLAlchemy, with which compare.py compares."""

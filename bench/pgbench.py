@@ -1,0 +1,128 @@
+"""Run the statements of the service with pgbench, without the service."""
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from programs import ProgramError, find_program, run_program
+from wrk import LoadResult
+
+from service.api.records import BUDGET_BYTES
+from service.db.statements import Statement, sql
+from service.db.transactions import SESSION
+
+EXTRA_SECONDS = 30
+#: The amounts of the body of create_requests, which the service computes.
+AMOUNTS = {
+    "net_amount": "485.00",
+    "excluding_tax": "485.00",
+    "including_tax": "523.80",
+    "payable_amount": "523.80",
+}
+_COMMENT = re.compile(r"--[^\n]*\n")
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script of pgbench and the values of its variables (`-D`)."""
+
+    text: str
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A run of a script: when it ended, in seconds since 1970, and its duration."""
+
+    ended: float
+    milliseconds: float
+
+
+def write_script(begin: str, statement: Statement, values: dict[str, str], prepare: str) -> str:
+    """Return a script that sends what the service sends for one request.
+
+    `values` are SQL expressions or variables of pgbench, `prepare` has its \\set commands.
+    """
+    text = _COMMENT.sub("", statement.query)  # They may contain names of variables.
+    query = _PARAMETER.sub(lambda found: values[statement.variables[int(found[1]) - 1]], text)
+    start = "\n".join(f"{part};" for part in begin.split("; "))
+    return f"{prepare}\\startpipeline\n{start}\n\\endpipeline\n{query};\ncommit;\n"
+
+
+def create_script(company: int, body: str, code: int) -> Script:
+    """Return the script that creates invoices with codes from `code` on."""
+    begin = f"begin; set local app.company_id = '{company}'; set local app.actor = 'bench'"
+    values = {
+        "company_id": str(company),
+        "body": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
+        "code_year": "extract(year from now())",
+        "issue_date": "now()",
+        **AMOUNTS,
+    }
+    prepare = f"\\set n :n + 1\n\\set code {code} + :client_id * 1000000 + :n\n"
+    text = write_script(begin, sql.by_name["invoice_insert"], values, prepare)
+    return Script(text, {"body": body, "n": "0"})
+
+
+def get_script(company: int, ids: range) -> Script:
+    """Return the script that gets random invoices."""
+    begin = f"begin read only; set local app.company_id = '{company}'"
+    values = {"company_id": str(company), "id": ":id"}
+    prepare = f"\\set id random({ids[0]}, {ids[-1]})\n"
+    return Script(write_script(begin, sql.by_name["invoice_get"], values, prepare), {})
+
+
+def list_script(company: int) -> Script:
+    """Return the script that reads the first page of a list."""
+    begin = (
+        f"begin read only; set local app.company_id = '{company}'; "
+        "set local plan_cache_mode = force_generic_plan"
+    )
+    values = {"company_id": str(company), "per_page": ":most", "offset": ":from", "budget": ":size"}
+    text = write_script(begin, sql.by_name["invoice_page"], values, "")
+    return Script(text, {"most": "10", "from": "0", "size": str(BUDGET_BYTES)})
+
+
+async def run_pgbench(
+    url: str, script: Script, seconds: float, connections: int
+) -> list[Transaction]:
+    """Run a script for some seconds. Raises ProgramError if a statement failed."""
+    with tempfile.TemporaryDirectory(prefix="pgbench-") as home:
+        path = Path(home, "script.sql")
+        path.write_text(script.text)
+        command = [
+            find_program("pgbench"),
+            *("-M", "prepared", "-n", "-c", str(connections), "-j", "1"),
+            *("-T", str(round(seconds)), "-f", str(path), "-l", f"--log-prefix={home}/log"),
+            *(f"-D{name}={value}" for name, value in script.variables.items()),
+            url,
+        ]
+        options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        output = await run_program(command, seconds + EXTRA_SECONDS, {"PGOPTIONS": options})
+        transactions = list(_read_transactions(Path(home)))
+    if not transactions or re.search(r"failed transactions: [1-9]", output):
+        raise ProgramError(f"pgbench:\n{output[-2000:]}")
+    return transactions
+
+
+def _read_transactions(home: Path) -> Iterator[Transaction]:
+    """Yield the transactions of the logs: microseconds in column 3, the end in columns 5 and 6."""
+    for path in home.glob("log.*"):
+        for line in path.read_text().splitlines():
+            columns = line.split()
+            yield Transaction(
+                int(columns[4]) + int(columns[5]) / 1e6,
+                int(columns[2]) / 1000,
+            )
+
+
+def summarise(transactions: Iterable[Transaction], began: float) -> LoadResult:
+    """Return the result of the transactions that ended after an instant."""
+    counted = [each for each in transactions if each.ended > began]
+    times = sorted(each.milliseconds for each in counted)
+    seconds = max(each.ended for each in counted) - began
+    p50, p99 = (times[int(len(times) * part)] for part in (0.5, 0.99))
+    return LoadResult(len(times), seconds, p50, p99)

@@ -1,0 +1,60 @@
+"""Generate load with wrk: one thread, several connections, a script in Lua."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from programs import ProgramError, find_program, run_program
+
+SCRIPT = Path(__file__).resolve().parent / "peers" / "wrk" / "load.lua"
+TIMEOUT_SECONDS = 10  # of one request
+EXTRA_SECONDS = 30  # for the start and end of wrk
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests to one server. `request` has the arguments of load.lua after the API key."""
+
+    base: str
+    key: str
+    request: tuple[str, ...]
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """The requests that were answered, and the percentiles of their latency in milliseconds."""
+
+    requests: int
+    seconds: float
+    p50: float
+    p99: float
+
+
+async def run_wrk(load: Load, seconds: float) -> LoadResult:
+    """Send requests for some seconds. Raises ProgramError if a response was not a success."""
+    command = [
+        find_program("wrk"),
+        "--threads=1",
+        f"--connections={load.connections}",
+        f"--duration={max(1, round(seconds))}s",
+        f"--timeout={TIMEOUT_SECONDS}s",
+        "--latency",
+        f"--script={SCRIPT}",
+        load.base,
+        "--",
+        load.key,
+        *load.request,
+    ]
+    output = await run_program(command, seconds + EXTRA_SECONDS)
+    line = next((line for line in output.splitlines() if line.startswith("RESULT ")), "")
+    if not line:
+        raise ProgramError(f"wrk printed no result:\n{output[-2000:]}")
+    result = json.loads(line.removeprefix("RESULT "))
+    failed = {name: result[name] for name in ("statuses", "sockets", "timeouts") if result[name]}
+    if failed or not result["requests"]:
+        raise ProgramError(
+            f"{load.base} {' '.join(load.request)}: {result['requests']} requests, "
+            f"failures: {failed}"
+        )
+    return LoadResult(result["requests"], result["seconds"], result["p50"], result["p99"])
