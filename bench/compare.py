@@ -94,8 +94,9 @@ async def _compare(options: argparse.Namespace) -> None:
 
 def _choose_targets(options: argparse.Namespace) -> Iterator[str]:
     """Yield the targets whose programs are installed, and name what is left out."""
-    copies = [COPY] if EXPORT in options.only else []
-    for target in (*options.targets, *copies):
+    for target in (*options.targets, COPY):
+        if not set(_select_operations(target)).intersection(options.only):
+            continue
         messages = find_missing(PROGRAMS.get(target, ()))
         if messages:
             print(f"Without {target}: {' '.join(messages)}", flush=True)

@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from benchmark import Company, Service
+import asyncpg
+from benchmark import Company
 from compare_targets import (
     PAGE,
     SERVICE,
@@ -22,6 +23,7 @@ from wrk import Load
 SMALL = 1000  # invoices
 FEW, MANY = 10, 10_000  # companies
 EACH = 10  # invoices of each of them
+WRITERS = 2  # companies that are created at a time, as many as the pool has connections
 #: Lists by name, with their filters. One invoice in a thousand is Invalid, the others are Drafts.
 LISTS = {
     "list": "",
@@ -47,6 +49,11 @@ class Growth:
     def ratio(self) -> float | None:
         """The requests per second at the large size for each one at the small size."""
         return self.large.rate / self.small.rate if self.small and self.large else None
+
+    @property
+    def cost(self) -> float | None:
+        """The CPU time per request at the large size for that at the small size."""
+        return self.large.all_cpu / self.small.all_cpu if self.small and self.large else None
 
 
 async def measure_growth(setting: Setting, largest: int, rounds: int) -> list[Growth]:
@@ -128,21 +135,23 @@ async def _measure_companies(
 
 
 async def _add_companies(setting: Setting, count: int, name: str) -> str:
-    """Create companies with a few invoices each, and return a file for wrk."""
+    """Create companies with a few invoices each, and return a file for wrk with one id of each."""
     service, numbers = setting.service, iter(range(count))
-    lines: list[str] = []
+    companies: list[Company] = []
 
     async def add_some() -> None:
         for _ in numbers:
-            company = await _add_company(service)
-            ids = await read_ids(service.url, company)
-            lines.append(f"{company.key} {ids[0]} {ids[-1]}\n")
+            companies.append(await service.add_company(EACH))
 
-    await asyncio.gather(add_some(), add_some())
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(WRITERS):
+            tasks.create_task(add_some())
+    conn = await asyncpg.connect(service.url)
+    try:
+        query = "select company_id, min(id) as id from invoices group by company_id"
+        ids = {row["company_id"]: row["id"] for row in await conn.fetch(query)}
+    finally:
+        await conn.close()
     path = service.home / f"companies-{name}.txt"
-    path.write_text("".join(lines))
+    path.write_text("".join(f"{each.key} {ids[each.id]} {ids[each.id]}\n" for each in companies))
     return str(path)
-
-
-async def _add_company(service: Service) -> Company:
-    return await service.add_company(EACH)

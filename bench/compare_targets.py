@@ -85,6 +85,11 @@ class Figures:
         """The ratio p99/p50."""
         return self.p99 / self.p50
 
+    @property
+    def all_cpu(self) -> float:
+        """The CPU time of the target and of PostgreSQL."""
+        return (self.cpu or 0) + self.postgres_cpu
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -254,6 +259,7 @@ async def _create_drafts(setting: Setting, process: Process) -> tuple[str, ...]:
         await conn.close()
     request = ("create", str(setting.data.body), str(next_codes()))
     await run_wrk(Load(process.base, key, request, setting.connections), setting.seconds)
+    await setting.service.vacuum()  # The planner must know the size of the company.
     return "submit", str(last + 1)
 
 

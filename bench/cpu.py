@@ -7,6 +7,7 @@ from pathlib import Path
 
 import asyncpg
 from benchmark import processes
+from programs import ProgramError
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 SNAPSHOTS = 20  # attempts at a snapshot during which no process ends
@@ -49,14 +50,17 @@ def read_memory(pid: int) -> Memory:
 
 
 async def find_postmaster(url: str) -> int:
-    """Return the process id of a PostgreSQL on this machine: the parent of a backend."""
+    """Return the process id of a PostgreSQL on this machine: the parent of a backend.
+
+    Raises ProgramError.
+    """
     conn = await asyncpg.connect(url)
     try:
         status = processes.read_status(await conn.fetchval("select pg_backend_pid()"))
     finally:
         await conn.close()
     if not status.get("Name", "").startswith("postgres"):
-        raise RuntimeError("PostgreSQL runs on another machine or in another container.")
+        raise ProgramError("PostgreSQL runs on another machine or in another container.")
     return int(status["PPid"])
 
 

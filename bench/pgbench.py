@@ -44,17 +44,24 @@ class Transaction:
 def write_script(begin: str, statement: Statement, values: dict[str, str], prepare: str) -> str:
     """Return a script that sends what the service sends for one request.
 
-    `values` are SQL expressions or variables of pgbench, `prepare` has its \\set commands.
+    `begin` starts the transaction, whose statements are sent in one round trip; empty if there is
+    only `statement`. `values` are SQL expressions or variables of pgbench, `prepare` has its
+    \\set commands.
     """
     text = _COMMENT.sub("", statement.query)  # They may contain names of variables.
     query = _PARAMETER.sub(lambda found: values[statement.variables[int(found[1]) - 1]], text)
+    if not begin:
+        return f"{prepare}{query};\n"
     start = "\n".join(f"{part};" for part in begin.split("; "))
     return f"{prepare}\\startpipeline\n{start}\n\\endpipeline\n{query};\ncommit;\n"
 
 
 def create_script(company: int, body: str, code: int) -> Script:
     """Return the script that creates invoices with codes from `code` on."""
-    begin = f"begin; set local app.company_id = '{company}'; set local app.actor = 'bench'"
+    begin = (
+        f"begin; set local app.company_id = '{company}'; "
+        "set local app.actor = 'bench'; set local app.request_id = 'bench'"
+    )
     values = {
         "company_id": str(company),
         "body": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",

@@ -12,7 +12,7 @@ PACKAGES = {
     "wrk": "wrk",
     "node": "nodejs",
     "npm": "npm",
-    "pgbench": "postgresql-contrib (or postgresql-15)",
+    "pgbench": "postgresql-15, or another version",
     "psql": "postgresql-client",
 }
 
