@@ -45,7 +45,7 @@ from cpu import find_postmaster
 from programs import ProgramError, find_missing
 
 #: The operations in the order in which they are measured. The last ones leave background work.
-OPERATIONS = (LIST, GET, EXPORT, CREATE, SUBMIT)
+OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
 GROWTH = "growth"
 PEERS = (FASTIFY, FASTAPI)
 #: The programs that a target or an operation needs.
