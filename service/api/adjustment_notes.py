@@ -110,7 +110,8 @@ async def _read_note(request: web.Request) -> NewNote:
     """Return the note of a creation request. Raises ValidationError."""
     body, text = await read_body(request, "adjustment_note_create")
     issued = parse_document_instant(body, "adjustmentNoteIssueDate")
-    return NewNote(await offload(len(text), check_draft, body, issued, len(text)), text)
+    draft = await offload(len(text), check_draft, body, issued, len(text))
+    return NewNote(draft, json_codec.compact(text, body))
 
 
 async def _insert_note(

@@ -17,7 +17,7 @@ create or replace function adjustment_note_search(
 begin
   return query
   with found as not materialized (
-    select n.id, n.issue_date, n.code, adjustment_note_size(n) as bytes
+    select n.id, n.issue_date, n.code, n.bytes
       from adjustment_notes n
       join companies c on c.id = n.company_id
       left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
@@ -49,7 +49,7 @@ begin
   )
   select counted.total,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget / 4
+         case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
                       from adjustment_note_records r
                      where r.company_id = for_company and r.id = page.id)

@@ -17,7 +17,7 @@ create or replace function consolidated_invoice_search(
 begin
   return query
   with found as not materialized (
-    select k.id, k.issue_date, k.code, consolidated_invoice_size(k) as bytes
+    select k.id, k.issue_date, k.code, k.bytes
       from consolidated_invoices k
       join companies c on c.id = k.company_id
      where k.company_id = for_company and c.id = for_company and k.deleted_at is null
@@ -47,7 +47,7 @@ begin
   )
   select counted.total,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget / 4
+         case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
                       from consolidated_invoice_records r
                      where r.company_id = for_company and r.id = page.id)

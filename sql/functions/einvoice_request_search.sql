@@ -14,7 +14,7 @@ create or replace function einvoice_request_search(
 begin
   return query
   with found as not materialized (
-    select e.id, pg_column_size(e.buyer) as bytes
+    select e.id, e.bytes
       from einvoice_requests e
      where e.company_id = for_company and e.deleted_at is null
        and (of_status is null or e.status = of_status)
@@ -31,7 +31,7 @@ begin
   )
   select counted.total,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget / 4
+         case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
                       from einvoice_request_records r
                      where r.company_id = for_company and r.id = page.id)

@@ -18,7 +18,7 @@ create or replace function invoice_search(
 begin
   return query
   with found as not materialized (
-    select i.id, i.issue_date, i.code, invoice_size(i) as bytes
+    select i.id, i.issue_date, i.code, i.bytes
       from invoices i
       join companies c on c.id = i.company_id
      where i.company_id = for_company and c.id = for_company and i.deleted_at is null
@@ -49,7 +49,7 @@ begin
   )
   select counted.total,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget / 4
+         case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
                       from invoice_records r
                      where r.company_id = for_company and r.id = page.id)

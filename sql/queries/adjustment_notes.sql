@@ -9,12 +9,12 @@ with stored as (
          issue_date, line_items, payment, delivery, billing_period, document_references,
          net_amount, excluding_tax, including_tax, payable_amount)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
-         (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type',
-         :issue_date::timestamptz, body -> 'lineItems', nullif(body -> 'payment', 'null'),
-         nullif(body -> 'delivery', 'null'), nullif(body -> 'billingPeriod', 'null'),
-         nullif(body -> 'references', 'null'), :net_amount::numeric, :excluding_tax::numeric,
+         "adjustmentNoteCode", type, :issue_date::timestamptz, "lineItems", payment, delivery,
+         "billingPeriod", "references", :net_amount::numeric, :excluding_tax::numeric,
          :including_tax::numeric, :payable_amount::numeric
-    from (select :body::jsonb as body) request
+    from json_to_record(:body::json) as request (
+           "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
+           "billingPeriod" json, "references" json)
   returning id, invoice_id, consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -30,14 +30,14 @@ select to_json(r) from adjustment_note_records r where company_id = :company_id 
 -- name: adjustment_note_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (
-  select id, adjustment_note_size(adjustment_notes) as bytes
+  select id, bytes
     from adjustment_notes
    where company_id = :company_id and deleted_at is null
    order by id desc
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from adjustment_note_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -51,14 +51,14 @@ select counted.total, page.id,
 -- name: adjustment_note_page_from_oldest :many
 -- Return a page as adjustment_note_page does, but :offset counts from the oldest record.
 with page as materialized (
-  select id, adjustment_note_size(adjustment_notes) as bytes
+  select id, bytes
     from adjustment_notes
    where company_id = :company_id and deleted_at is null
    order by id
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from adjustment_note_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -144,20 +144,22 @@ select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.inv
 -- adjustment_notes_code_once_a_type.
 with changed as (
   update adjustment_notes n
-     set code = (body ->> 'adjustmentNoteCode')::numeric::bigint,
-         type = body ->> 'type',
+     set code = request."adjustmentNoteCode",
+         type = request.type,
          issue_date = :issue_date::timestamptz,
-         line_items = body -> 'lineItems',
-         payment = nullif(body -> 'payment', 'null'),
-         delivery = nullif(body -> 'delivery', 'null'),
-         billing_period = nullif(body -> 'billingPeriod', 'null'),
-         document_references = nullif(body -> 'references', 'null'),
+         line_items = request."lineItems",
+         payment = request.payment,
+         delivery = request.delivery,
+         billing_period = request."billingPeriod",
+         document_references = request."references",
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
          updated_at = clock_timestamp()
-    from (select :body::jsonb as body) request
+    from json_to_record(:body::json) as request (
+           "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
+           "billingPeriod" json, "references" json)
    where n.company_id = :company_id and n.id = :id
   returning n.id, n.invoice_id, n.consolidated_invoice_id
 )
@@ -191,7 +193,7 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 -- name: adjustment_note_export_batch :many
 -- Return the next export objects below :before; see invoice_export_batch.
 with next as (
-  select id, adjustment_note_size(adjustment_notes) as bytes
+  select id, bytes
     from adjustment_notes
    where company_id = :company_id and deleted_at is null and id < :before
    order by id desc

@@ -46,7 +46,7 @@ with stored as (
          line_items, invoice_level_allowance_charge, invoice_ids, net_amount, excluding_tax,
          including_tax, payable_amount)
   values (:company_id::bigint, :code::bigint, :code_year::smallint, :type, :issue_date::timestamptz,
-          :month::date, :line_items::jsonb, :adjustments::jsonb, :ids::bigint[],
+          :month::date, :line_items::json, :adjustments::json, :ids::bigint[],
           :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
           :payable_amount::numeric)
   returning id
@@ -77,14 +77,14 @@ select to_json(r) from consolidated_invoice_records r where company_id = :compan
 -- name: consolidated_invoice_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (
-  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+  select id, bytes
     from consolidated_invoices
    where company_id = :company_id and deleted_at is null
    order by id desc
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from consolidated_invoice_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -98,14 +98,14 @@ select counted.total, page.id,
 -- name: consolidated_invoice_page_from_oldest :many
 -- Return a page as consolidated_invoice_page does, but :offset counts from the oldest record.
 with page as materialized (
-  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+  select id, bytes
     from consolidated_invoices
    where company_id = :company_id and deleted_at is null
    order by id
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from consolidated_invoice_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -188,7 +188,7 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 -- name: consolidated_invoice_export_batch :many
 -- Return the next export objects below :before; see invoice_export_batch.
 with next as (
-  select id, consolidated_invoice_size(consolidated_invoices) as bytes
+  select id, bytes
     from consolidated_invoices
    where company_id = :company_id and deleted_at is null and id < :before
    order by id desc

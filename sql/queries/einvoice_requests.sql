@@ -21,14 +21,14 @@ select to_json(r) from einvoice_request_records r where company_id = :company_id
 -- name: einvoice_request_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (
-  select id, pg_column_size(buyer) as bytes
+  select id, bytes
     from einvoice_requests
    where company_id = :company_id and deleted_at is null
    order by id desc
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from einvoice_request_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -42,14 +42,14 @@ select counted.total, page.id,
 -- name: einvoice_request_page_from_oldest :many
 -- Return a page as einvoice_request_page does, but :offset counts from the oldest record.
 with page as materialized (
-  select id, pg_column_size(buyer) as bytes
+  select id, bytes
     from einvoice_requests
    where company_id = :company_id and deleted_at is null
    order by id
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from einvoice_request_records r
                    where r.company_id = :company_id and r.id = page.id)

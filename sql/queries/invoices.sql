@@ -48,17 +48,17 @@ select to_json(r) from invoice_records r where company_id = :company_id and id =
 
 -- name: invoice_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
--- JSON object. The records are null if the page is large, which means that its documents exceed a
--- quarter of :budget bytes. An empty page is a row with the total alone.
+-- JSON object. The records are null if their documents exceed :budget bytes together. An empty
+-- page is a row with the total alone.
 with page as materialized (
-  select id, invoice_size(invoices) as bytes
+  select id, bytes
     from invoices
    where company_id = :company_id and deleted_at is null
    order by id desc
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from invoice_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -72,14 +72,14 @@ select counted.total, page.id,
 -- name: invoice_page_from_oldest :many
 -- Return a page as invoice_page does, but :offset counts from the oldest record.
 with page as materialized (
-  select id, invoice_size(invoices) as bytes
+  select id, bytes
     from invoices
    where company_id = :company_id and deleted_at is null
    order by id
    limit :per_page::bigint offset :offset::bigint
 )
 select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint / 4
+       case when (select sum(bytes) from page) <= :budget::bigint
             then (select to_json(r)
                     from invoice_records r
                    where r.company_id = :company_id and r.id = page.id)
@@ -183,9 +183,9 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 
 -- name: invoice_export_batch :many
 -- Return the id and the export object, as JSON text, of the next invoices below :before, newest
--- first: at most :most, and about as many as fit into :budget bytes, at least one.
+-- first: at most :most, and as many as have documents of :budget bytes, at least one.
 with next as (
-  select id, invoice_size(invoices) as bytes
+  select id, bytes
     from invoices
    where company_id = :company_id and deleted_at is null and id < :before
    order by id desc
