@@ -41,55 +41,44 @@ class Transaction:
     milliseconds: float
 
 
-def write_script(begin: str, statement: Statement, values: dict[str, str], prepare: str) -> str:
-    """Return a script that sends what the service sends for one request.
+def write_script(query: str, statement: Statement, values: dict[str, str], prepare: str) -> str:
+    """Return a script that sends a query of a statement, as the service does for one request.
 
-    `begin` starts the transaction, whose statements are sent in one round trip; empty if there is
-    only `statement`. `values` are SQL expressions or variables of pgbench, `prepare` has its
-    \\set commands.
+    `values` are SQL expressions or variables of pgbench, `prepare` has its \\set commands.
     """
-    text = _COMMENT.sub("", statement.query)  # They may contain names of variables.
-    query = _PARAMETER.sub(lambda found: values[statement.variables[int(found[1]) - 1]], text)
-    if not begin:
-        return f"{prepare}{query};\n"
-    start = "\n".join(f"{part};" for part in begin.split("; "))
-    return f"{prepare}\\startpipeline\n{start}\n\\endpipeline\n{query};\ncommit;\n"
+    text = _COMMENT.sub("", query)  # Comments may contain names of variables.
+    filled = _PARAMETER.sub(lambda found: values[statement.variables[int(found[1]) - 1]], text)
+    return f"{prepare}{filled};\n"
 
 
 def create_script(company: int, body: str, code: int) -> Script:
-    """Return the script that creates invoices with codes from `code` on."""
-    begin = (
-        f"begin; set local app.company_id = '{company}'; "
-        "set local app.actor = 'bench'; set local app.request_id = 'bench'"
-    )
+    """Return the script that creates invoices with codes from `code` on, one by each statement."""
     values = {
         "company_id": str(company),
-        "body": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
-        "code_year": "extract(year from now())",
-        "issue_date": "now()",
-        **AMOUNTS,
+        "bodies": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
+        "code_year": "array[extract(year from now())]",
+        "issue_date": "array[now()]",
+        **{name: f"array[{amount}]" for name, amount in AMOUNTS.items()},
     }
     prepare = f"\\set n :n + 1\n\\set code {code} + :client_id * 1000000 + :n\n"
-    text = write_script(begin, sql.by_name["invoice_insert"], values, prepare)
-    return Script(text, {"body": body, "n": "0"})
+    statement = sql.invoices_insert
+    text = write_script(statement.query, statement, values, prepare)
+    return Script(text, {"body": f"[{body}]", "n": "0"})
 
 
 def get_script(company: int, ids: range) -> Script:
     """Return the script that gets random invoices."""
-    begin = f"begin read only; set local app.company_id = '{company}'"
+    statement = sql.invoice_get
     values = {"company_id": str(company), "id": ":id"}
     prepare = f"\\set id random({ids[0]}, {ids[-1]})\n"
-    return Script(write_script(begin, sql.by_name["invoice_get"], values, prepare), {})
+    return Script(write_script(statement.isolated, statement, values, prepare), {})
 
 
 def list_script(company: int) -> Script:
     """Return the script that reads the first page of a list."""
-    begin = (
-        f"begin read only; set local app.company_id = '{company}'; "
-        "set local plan_cache_mode = force_generic_plan"
-    )
+    statement = sql.invoice_page
     values = {"company_id": str(company), "per_page": ":most", "offset": ":from", "budget": ":size"}
-    text = write_script(begin, sql.by_name["invoice_page"], values, "")
+    text = write_script(statement.isolated, statement, values, "")
     return Script(text, {"most": "10", "from": "0", "size": str(BUDGET_BYTES)})
 
 
