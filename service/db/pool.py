@@ -1,7 +1,7 @@
 """A pool of connections to PostgreSQL that serves its callers in the order of their arrival.
 
-The pool of asyncpg gives a returned connection to whoever asks first, so that under load some
-callers are overtaken many times. This one gives it to the caller that has waited longest.
+The pool of asyncpg gives a returned connection to the caller that asks first, so that under load
+some callers are overtaken many times. This one gives it to the caller that has waited longest.
 """
 
 import asyncio
@@ -43,8 +43,14 @@ class Pool:
             if not conn.is_closed():
                 return conn, time.monotonic() - returned_at
             self._discard(conn)
+        if not self._free_places:
+            conn = await self._wait(seconds)
+            if conn is not None:
+                return conn, 0.0
+        else:
+            self._free_places -= 1
         async with asyncio.timeout(seconds):
-            return await self._wait_or_open(), 0.0
+            return await self._open_one(), 0.0
 
     def release(self, conn: Connection) -> None:
         """Take a connection back. One that is in a transaction is terminated."""
@@ -72,11 +78,7 @@ class Pool:
         for conn in self._open:
             conn.terminate()
 
-    async def _wait_or_open(self) -> Connection:
-        if self._free_places:
-            self._free_places -= 1
-        elif (conn := await self._wait()) is not None:
-            return conn
+    async def _open_one(self) -> Connection:
         try:
             conn = await self._connect()
         except BaseException:
@@ -85,9 +87,12 @@ class Pool:
         self._open.add(conn)
         return conn
 
-    async def _wait(self) -> Connection | None:
-        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+    async def _wait(self, seconds: float | None) -> Connection | None:
+        """Wait for a connection, or for None: a place. A timer costs less than asyncio.timeout."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Connection | None] = loop.create_future()
         self._waiters.append(waiter)
+        timer = None if seconds is None else loop.call_later(seconds, _give_up, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -95,6 +100,9 @@ class Pool:
                 conn = waiter.result()
                 self._free_place() if conn is None else self.release(conn)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _discard(self, conn: Connection) -> None:
         self._open.discard(conn)
@@ -112,3 +120,8 @@ class Pool:
                 waiter.set_result(conn)
                 return True
         return False
+
+
+def _give_up(waiter: asyncio.Future[Connection | None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())

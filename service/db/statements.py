@@ -41,12 +41,16 @@ select result.*
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement: `text` as psql reads it, `query` with $1 for its first variable."""
+    """One statement: `text` as psql reads it, `query` with $1 for its first variable.
+
+    `isolated` is the query as a transaction of its own, empty if it has no variable of an owner.
+    """
 
     name: str
     kind: str
     text: str
     query: str
+    isolated: str
     variables: tuple[str, ...]
 
     async def __call__(self, conn: Connection, **values: Any) -> Any:
@@ -56,13 +60,6 @@ class Statement:
     async def run_isolated(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         """Run the statement as a transaction of its own that is isolated to its owner."""
         return await self._run(conn, self.isolated, values)
-
-    @property
-    def isolated(self) -> str:
-        """The query that first sets the owner, of which it has a variable."""
-        owner = next(name for name in self.variables if name in OWNERS)
-        place = self.variables.index(owner) + 1
-        return _ISOLATED.format(owner=owner, place=place, query=self.query)
 
     async def _run(self, conn: Connection, query: str, values: Mapping[str, Any]) -> Any:
         if len(values) != len(self.variables):
@@ -117,7 +114,16 @@ def _statement(head: Mapping[str, str], text: str) -> Statement:
         return f"${variables.index(name) + 1}"
 
     query = _VARIABLE.sub(number, text).rstrip().rstrip(";")
-    return Statement(head["name"], head["kind"], text, query, tuple(variables))
+    isolated = _isolate(query, variables)
+    return Statement(head["name"], head["kind"], text, query, isolated, tuple(variables))
+
+
+def _isolate(query: str, variables: list[str]) -> str:
+    """Return a query that first sets the owner, whose variable is among `variables`."""
+    owner = next((name for name in variables if name in OWNERS), None)
+    if owner is None:
+        return ""
+    return _ISOLATED.format(owner=owner, place=variables.index(owner) + 1, query=query)
 
 
 sql = Statements(QUERIES)

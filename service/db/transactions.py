@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -134,12 +134,17 @@ async def retry(
     raise AssertionError
 
 
-@contextmanager
-def acting_as(actor: str, request_id: str = "") -> Iterator[None]:
-    """Set the actor in the audit log for the block and the tasks that it starts."""
+def set_actor(actor: str, request_id: str) -> Token[tuple[str, str]]:
+    """Set the actor in the audit log for the present task and those that it starts."""
     if not _PLAIN.fullmatch(actor + request_id):
         raise ValueError("the actor or the request id has a character that is not allowed")
-    token = _acting.set((actor, request_id))
+    return _acting.set((actor, request_id))
+
+
+@contextmanager
+def acting_as(actor: str) -> Iterator[None]:
+    """Set the actor for the block and the tasks that it starts."""
+    token = set_actor(actor, "")
     try:
         yield
     finally:

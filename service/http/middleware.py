@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from service.db.transactions import acting_as, retry
+from service.db.transactions import retry, set_actor
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
 from service.http.api_keys import REQUIRED, KeyRing, contains_key
@@ -52,11 +52,9 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     request[app_keys.REQUEST_ID] = _request_id(request)
     try:
         if await _authenticate(request):
-            actor = f"key {request[app_keys.KEY_ID]}"
-            with acting_as(actor, request[app_keys.REQUEST_ID]):
-                response = await _run_limited(request, handler)
-        else:
-            response = await _run_limited(request, handler)
+            # aiohttp runs each request in a task of its own, so the actor need not be reset.
+            set_actor(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID])
+        response = await _run_limited(request, handler)
     except Exception as error:
         if is_client_gone(request, error):
             raise
