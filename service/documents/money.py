@@ -123,6 +123,8 @@ def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal
     value = holder.get(name)
     if type(value) is Decimal and _is_short(value):
         return value
+    if type(value) is int and 0 <= value < LIMIT:
+        return Decimal(value)
     if isinstance(value, float):
         raise TypeError(f"{path}/{name} is a binary float, not an exact number")
     if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
