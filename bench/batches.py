@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure portal requests and time to submit a company's waiting invoices within the rate limits.
+"""Measure portal requests, time and CPU time to submit waiting invoices within the rate limits.
 
     .venv/bin/python bench/batches.py [--invoices N] [--scale S]
 
@@ -15,6 +15,7 @@ import time
 from contextlib import AsyncExitStack
 
 import aiohttp
+import cpu
 from benchmark import Service, print_table, run, start_service, summary_of
 from requests import create_requests
 
@@ -40,11 +41,13 @@ async def main(options: argparse.Namespace) -> None:
         )
         print(f"Creating {options.invoices:,} invoices …", flush=True)
         await create_ready_invoices(http, service, options.invoices)
-        began = time.perf_counter()
-        for _ in range(2):
-            await stack.enter_async_context(service.make_another())
+        postmaster = await cpu.find_postmaster(service.url)
+        before, began = cpu.read_cpu(postmaster), time.perf_counter()
+        workers = [await stack.enter_async_context(service.make_another()) for _ in range(2)]
         async with asyncio.timeout(TIMEOUT_SECONDS):
             times = await _wait_until_valid(http, service, options.invoices, began)
+        spent = sum(cpu.read_cpu(worker.pid) for worker in workers if worker.pid)
+        spent_by_postgresql = cpu.read_cpu(postmaster) - before
         calls = await service.portal.calls()
         numbers = [entry["number"] for entry in await service.portal.ledger()]
     submits = calls["calls"]["submit"]
@@ -54,6 +57,8 @@ async def main(options: argparse.Namespace) -> None:
         ("duplicate documents at the portal", len(numbers) - len(set(numbers))),
         ("seconds until all were sent", times["sent"]),
         ("seconds until all were Valid", times["valid"]),
+        ("CPU ms per invoice, both processes", spent / options.invoices * 1000),
+        ("CPU ms per invoice, PostgreSQL", spent_by_postgresql / options.invoices * 1000),
         ("all portal requests", sum(calls["calls"].values())),
         ("responses 429", sum(answers.get("429", 0) for answers in calls["answers"].values())),
     ]

@@ -182,7 +182,7 @@ def read_filter(
 SEARCH = QueryParameter(
     "query",
     {"type": "string", "maxLength": MAX_SEARCH_TEXT},
-    "Search text: a code, a full code or a name.",
+    "Search text: a code, a full code, or a part of the buyer's name that begins with a word.",
     _read_words,
 )
 DOCUMENT_SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")

@@ -49,8 +49,6 @@ _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 #: The same for an account of the integration surface.
 _BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'" + _ACTOR
 _BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
-#: A custom plan for statements with optional filters, so that it uses their indexes.
-_BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 
 #: Errors while PostgreSQL is away, restarting, or has no free connection. asyncpg raises an
 #: InternalClientError for a connection that is cut in the middle of a response.
@@ -243,12 +241,6 @@ class Database:
     async def reading(self, company_id: int) -> AsyncIterator[Connection]:
         """Yield a read-only transaction of one company."""
         async with self._transaction(_BEGIN_READ, company_id) as conn:
-            yield conn
-
-    @asynccontextmanager
-    async def searching(self, company_id: int) -> AsyncIterator[Connection]:
-        """Yield a read-only transaction of one company with custom plans."""
-        async with self._transaction(_BEGIN_SEARCH, company_id) as conn:
             yield conn
 
     @asynccontextmanager

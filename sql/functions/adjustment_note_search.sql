@@ -14,6 +14,8 @@ create or replace function adjustment_note_search(
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
+declare
+  wanted_name text := search_text(words);
 begin
   return query
   with found as not materialized (
@@ -32,7 +34,8 @@ begin
                  note_prefix(n.type, c.setting),
                  (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
                  n.code)) = lower(words)
-            or position(lower(words) in lower(i.buyer ->> 'name')) > 0)
+            or wanted_name <> ''
+               and position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0)
   ), page as materialized (
     select row_number() over () as place, ordered.id, ordered.bytes
       from (select found.id, found.bytes

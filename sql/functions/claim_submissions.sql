@@ -13,8 +13,7 @@
 create or replace function claim_submissions(
     lease interval, most int, states text[] default null, suspects int default 1)
   returns table (company_id bigint, id bigint, fence bigint, state text, claims int)
-  volatile security definer set search_path = pg_catalog, public
-  set plan_cache_mode = force_generic_plan language sql
+  volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
     with unsent as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, 1 as place

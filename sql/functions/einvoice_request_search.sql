@@ -11,6 +11,8 @@ create or replace function einvoice_request_search(
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
+declare
+  wanted_name text := search_text(words);
 begin
   return query
   with found as not materialized (
@@ -20,7 +22,8 @@ begin
        and (of_status is null or e.status = of_status)
        and (words is null
             or lower(e.invoice_code) = lower(words)
-            or position(lower(words) in lower(e.buyer ->> 'name')) > 0)
+            or wanted_name <> ''
+               and position(' ' || wanted_name in ' ' || search_text(e.buyer ->> 'name')) > 0)
   ), page as materialized (
     select row_number() over () as place, ordered.id, ordered.bytes
       from (select found.id, found.bytes

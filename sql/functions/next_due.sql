@@ -1,8 +1,7 @@
 -- Cancellations belong to the state Accepted. A leased submission became due earlier, so the first
 -- hundred by `not_before` contain the next one.
 create or replace function next_due(states text[] default null) returns interval
-  stable security definer set search_path = pg_catalog, public
-  set plan_cache_mode = force_generic_plan language sql
+  stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     select min(at) - clock_timestamp()
       from ((select greatest(s.not_before, s.lease_until) as at

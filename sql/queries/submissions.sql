@@ -240,14 +240,16 @@ select id, number, document_type, issued_at, status, uuid, validated_at
 
 -- name: subjects_lock_invoices :many
 -- Lock the invoices of a submission's documents, and those that its notes adjust, before the notes.
+-- The array makes PostgreSQL look up each id. With a join it may read all invoices of the company.
 select id
   from invoices
  where company_id = :company_id
-   and id in (select coalesce(d.invoice_id, n.invoice_id)
-                from submitted_documents d
-                left join adjustment_notes n
-                       on n.company_id = d.company_id and n.id = d.adjustment_note_id
-               where d.company_id = :company_id and d.submission_id = :submission_id)
+   and id = any (array(
+         select coalesce(d.invoice_id, n.invoice_id)
+           from submitted_documents d
+           left join adjustment_notes n
+                  on n.company_id = d.company_id and n.id = d.adjustment_note_id
+          where d.company_id = :company_id and d.submission_id = :submission_id))
  order by id
    for update;
 
@@ -257,11 +259,12 @@ select id
 select id
   from consolidated_invoices
  where company_id = :company_id
-   and id in (select coalesce(d.consolidated_invoice_id, n.consolidated_invoice_id)
-                from submitted_documents d
-                left join adjustment_notes n
-                       on n.company_id = d.company_id and n.id = d.adjustment_note_id
-               where d.company_id = :company_id and d.submission_id = :submission_id)
+   and id = any (array(
+         select coalesce(d.consolidated_invoice_id, n.consolidated_invoice_id)
+           from submitted_documents d
+           left join adjustment_notes n
+                  on n.company_id = d.company_id and n.id = d.adjustment_note_id
+          where d.company_id = :company_id and d.submission_id = :submission_id))
  order by id
    for update;
 
@@ -269,9 +272,10 @@ select id
 select id
   from adjustment_notes
  where company_id = :company_id
-   and id in (select adjustment_note_id
-                from submitted_documents
-               where company_id = :company_id and submission_id = :submission_id)
+   and id = any (array(
+         select adjustment_note_id
+           from submitted_documents
+          where company_id = :company_id and submission_id = :submission_id))
  order by id
    for update;
 

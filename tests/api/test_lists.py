@@ -264,8 +264,41 @@ async def test_query_finds_code_full_code_and_buyer_name(api: Client) -> None:
     await create_with_codes(api, 17, 70, 77)
     await create_invoice(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
     await create_invoice(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
-    for query in ("7", "INV-00007", "inv-00007", "Rosmah", "rosmah binti", "ROSMAH"):
+    for query in (
+        "7",
+        "INV-00007",
+        "inv-00007",
+        "Rosmah",
+        "rosmah binti",
+        "ROSMAH",
+        "ros",
+        "binti id",
+        " Rosmah,  binti Idris. ",
+    ):
         assert await list_codes(api, query=query) == [7], query
+    for query in ("smah", "Rosmah Idris", "inti Idris", "00007", "V-00007"):
+        assert await list_codes(api, query=query) == [], query
+
+
+async def test_query_finds_the_present_name_of_a_buyer(api: Client) -> None:
+    invoice_id = await create_invoice(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
+    changed = invoice(code=7, buyer=buyer(name="Rosmah Holdings Sdn. Bhd."))
+    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=changed))[0] == 200
+    assert await list_codes(api, query="rosmah holdings") == [7]
+    assert await list_codes(api, query="binti") == []
+    assert (await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+    assert await list_codes(api, query="rosmah") == []
+
+
+async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(
+    api: Client,
+) -> None:
+    setting = (await request_json(api, "GET", "/api/companies"))[1]["data"]["setting"]
+    changed = {"setting": {**setting, "INVOICE_PREFIX": "A1"}}
+    assert (await request_json(api, "PUT", "/api/companies", json=changed))[0] == 200
+    await create_with_codes(api, 7, 100007)
+    assert await list_codes(api, query="a100007") == [7]
+    assert await list_codes(api, query="100007") == [100007]
 
 
 async def test_query_uses_the_prefix_of_self_billed_invoices(api: Client) -> None:

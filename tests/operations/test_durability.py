@@ -10,7 +10,7 @@ from conftest import Client, Company, until
 from service.http import app_keys
 
 #: Ways to open a transaction, and `across`, which has no company.
-WAYS = ["company", "reading", "searching", "account", "reading_account", "across"]
+WAYS = ["company", "reading", "account", "reading_account", "across"]
 
 
 @pytest.fixture

@@ -682,7 +682,7 @@ async def test_a_company_cannot_write_a_row_of_another(
                 )
 
 
-@pytest.mark.parametrize("way", ["company", "reading", "searching", "account", "reading_account"])
+@pytest.mark.parametrize("way", ["company", "reading", "account", "reading_account"])
 async def test_the_tenant_setting_ends_with_its_transaction(
     database: str, company: Company, way: str
 ) -> None:
@@ -703,6 +703,19 @@ async def test_the_tenant_setting_ends_with_its_transaction(
                     async with asyncio.timeout(0.2 if end is TimeoutError else None):
                         await conn.execute(statement)
             assert await _settings(pool) == before, statement
+
+
+@pytest.mark.parametrize("per_page", [1, -1])
+async def test_the_tenant_setting_ends_with_a_lone_statement(
+    database: str, company: Company, per_page: int
+) -> None:
+    """Also after a statement that fails."""
+    async with connected_pool(database, 1) as pool:
+        before = await _settings(pool)
+        window = {"per_page": per_page, "offset": 0, "budget": 1}
+        with pytest.raises(asyncpg.DataError) if per_page < 0 else nullcontext():
+            await Database(pool).read(sql.invoice_page, company_id=company.id, **window)
+        assert await _settings(pool) == before
 
 
 async def _current(conn: Any) -> list[Any]:
