@@ -73,7 +73,7 @@ def stored_body(row: _Row) -> dict[str, Any]:
 
 def dumps(value: object) -> str:
     """Return compact JSON text, with decimals as plain numbers."""
-    return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
+    return _encoder.encode(value)
 
 
 def compact(text: str, value: object) -> str:
@@ -218,6 +218,8 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+#: simplejson.dumps makes an encoder at each call, which takes longer than to encode a response.
+_encoder = simplejson.JSONEncoder(use_decimal=True, ensure_ascii=False, separators=(",", ":"))
 _numbers: dict[str, Any] = {
     "parse_float": _parse_decimal,
     "parse_int": _parse_integer,

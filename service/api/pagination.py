@@ -59,16 +59,21 @@ class Page:
         Spec: Pagination meta
         """
         last = max(1, -(-total // self.per_page))
+        rest = urlencode({"per_page": self.per_page, **self.kept})
+
+        def url(number: int) -> str:
+            return f"{self.path}?page={number}&{rest}"
+
         return {
             "total": total,
             "per_page": self.per_page,
             "current_page": self.number,
             "last_page": last,
             "first_page": 1,
-            "first_page_url": self._url(1),
-            "last_page_url": self._url(last),
-            "next_page_url": self._url(self.number + 1) if self.number < last else None,
-            "previous_page_url": self._url(min(self.number - 1, last)) if self.number > 1 else None,
+            "first_page_url": url(1),
+            "last_page_url": url(last),
+            "next_page_url": url(self.number + 1) if self.number < last else None,
+            "previous_page_url": url(min(self.number - 1, last)) if self.number > 1 else None,
         }
 
     def window(self, total: int) -> dict[str, Any]:
@@ -86,9 +91,6 @@ class Page:
             "from": None if is_empty else self.offset + 1,
             "to": None if is_empty else min(self.offset + self.per_page, total),
         }
-
-    def _url(self, number: int) -> str:
-        return f"{self.path}?{urlencode({'page': number, 'per_page': self.per_page, **self.kept})}"
 
 
 def read_page(
