@@ -692,9 +692,41 @@ EXACT = (
     Mutant(
         "page-urls-without-filters",
         "service/api/pagination.py",
-        "{'page': number, 'per_page': self.per_page, **self.kept}",
-        "{'page': number, 'per_page': self.per_page}",
+        'urlencode({"per_page": self.per_page, **self.kept})',
+        'urlencode({"per_page": self.per_page})',
         ("tests/api/test_lists.py::test_page_urls_keep_only_known_parameters",),
+    ),
+    Mutant(
+        "total-not-moved-with-the-status",
+        "sql/migrations/0012_record_counts.sql",
+        "select old.*, -1 as change",
+        "select old.*, 0 as change",
+        ("tests/api/test_totals.py::test_totals_follow_every_change",),
+    ),
+    Mutant(
+        "results-of-a-batch-swapped",
+        "service/api/invoices.py",
+        "for invoice in invoices]\n\n\n",
+        "for invoice in reversed(invoices)]\n\n\n",
+        (
+            "tests/operations/test_shared_statements.py::test_each_of_many_concurrent_creations_gets_its_own_answer",
+        ),
+    ),
+    Mutant(
+        "latest-caller-gets-the-connection",
+        "service/db/pool.py",
+        "self._waiters.popleft()",
+        "self._waiters.pop()",
+        (
+            "tests/operations/test_pool.py::test_a_connection_goes_to_the_caller_that_has_waited_longest",
+        ),
+    ),
+    Mutant(
+        "word-of-a-former-name-found",
+        "sql/migrations/0013_invoice_words.sql",
+        "string_to_array(search_text(old.buyer ->> 'name'), ' ')",
+        "string_to_array(search_text(new.buyer ->> 'name'), ' ')",
+        ("tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",),
     ),
 )
 

@@ -1,0 +1,110 @@
+"""The maintained totals of lists agree with the records, also after concurrent changes."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+from conftest import Client, Company, StartService
+from kit import (
+    GENEROUS,
+    buyer,
+    cancel_latest,
+    create_invoice,
+    create_one_of_each,
+    create_valid_invoice,
+    invoice,
+    request_json,
+    submit,
+    wait_for_status,
+)
+
+LISTS = {
+    "invoices": "type",
+    "adjustment_notes": "type",
+    "consolidated_invoices": "type",
+    "einvoice_requests": "''",
+}
+KEPT = """
+    select status, type, sum(live) as live
+      from record_counts
+     where company_id = $1 and list = $2
+     group by status, type
+    having sum(live) <> 0
+"""
+
+
+async def find_wrong_totals(owner: asyncpg.Connection, company_id: int) -> dict[str, Any]:
+    """Return {list: (maintained totals, counted totals)} of the lists that differ."""
+    wrong = {}
+    for table, type_column in LISTS.items():
+        counted = await owner.fetch(
+            f"select status, {type_column} as type, count(*) as live from {table}"
+            " where company_id = $1 and deleted_at is null group by 1, 2",
+            company_id,
+        )
+        kept = await owner.fetch(KEPT, company_id, table)
+        totals = [
+            {(row["status"], row["type"]): row["live"] for row in rows} for rows in (kept, counted)
+        ]
+        if totals[0] != totals[1]:
+            wrong[table] = totals
+    return wrong
+
+
+async def find_company(owner: asyncpg.Connection, invoice_id: int) -> Any:
+    return await owner.fetchval("select company_id from invoices where id = $1", invoice_id)
+
+
+async def test_totals_follow_every_change(api: Client, owner: asyncpg.Connection) -> None:
+    draft = await create_invoice(api)
+    deleted = await create_invoice(api)
+    retyped = await create_invoice(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    company_id = await find_company(owner, draft)
+    for method, path, body in (
+        ("DELETE", f"/api/invoices/{deleted}", None),
+        ("PUT", f"/api/invoices/{retyped}", {"type": "INVOICE", "buyer": buyer()}),
+        ("PUT", f"/api/invoices/{draft}", {"isReady": False}),
+    ):
+        assert (await request_json(api, method, path, json=body))[0] == 200
+    cancelled = await create_valid_invoice(api)
+    assert (await cancel_latest(api, cancelled))[0] == 200
+    assert await find_wrong_totals(owner, company_id) == {}
+
+
+async def test_totals_of_every_list_are_kept(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    made = await create_one_of_each(await start(company, background=True, **GENEROUS))
+    company_id = await find_company(owner, made["/api/invoices"])
+    assert await owner.fetchval("select count(distinct list) from record_counts") == len(LISTS)
+    assert await find_wrong_totals(owner, company_id) == {}
+
+
+async def test_totals_are_right_after_concurrent_changes(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """Creations in shared statements and alone, deletions and submissions at the same time."""
+    first = [await create_invoice(api) for _ in range(6)]
+    company_id = await find_company(owner, first[0])
+
+    async def create_alone(number: int) -> None:
+        headers = {"Idempotency-Key": f"key-{number}"}
+        body = invoice()
+        assert (await request_json(api, "POST", "/api/invoices", json=body, headers=headers))[
+            0
+        ] == 201
+
+    async def send(invoice_id: int) -> None:
+        assert (await submit(api, invoice_id))[0] == 200
+        await wait_for_status(api, invoice_id, "Valid")
+
+    await asyncio.gather(
+        *[create_invoice(api) for _ in range(20)],
+        *[create_alone(number) for number in range(5)],
+        *[request_json(api, "DELETE", f"/api/invoices/{number}") for number in first[:3]],
+        *[send(number) for number in first[3:]],
+    )
+    assert await find_wrong_totals(owner, company_id) == {}
+    for status, expected in (("Draft", 25), ("Valid", 3), ("Cancelled", 0)):
+        _, page = await request_json(api, "GET", f"/api/invoices?status={status}")
+        assert page["meta"]["total"] == expected
