@@ -16,39 +16,10 @@ create or replace function invoice_search(
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-  wanted_name text := search_text(words);
-  first_word text := split_part(wanted_name, ' ', 1);
-  -- A full code ends with the code, but its prefix may end with digits too.
-  digits text := substring(words from '[0-9]+$');
-  codes bigint[] := array(
-    select right(digits, places)::bigint
-      from generate_series(1, least(length(digits), 12)) places);
+  matching bigint[] := case when words is not null then invoices_matching(for_company, words) end;
 begin
   return query
-  with matching as materialized (
-    select i.id
-      from invoices i
-      join companies c on c.id = i.company_id
-     where i.company_id = for_company
-       and c.id = for_company
-       and i.code = any (codes)
-       and (i.code::text = words
-            or lower(full_code(
-                 invoice_prefix(i.type, c.setting),
-                 (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-                 i.code)) = lower(words))
-    union
-    select w.invoice_id
-      from invoice_words w
-     where w.company_id = for_company
-       and wanted_name <> ''
-       and w.word >= first_word
-       and w.word < first_word || chr(1114111)
-       and (wanted_name = first_word
-            or (select position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0
-                  from invoices i
-                 where i.company_id = for_company and i.id = w.invoice_id))
-  ), found as not materialized (
+  with found as not materialized (
     select i.id, i.issue_date, i.code, i.bytes
       from invoices i
      where i.company_id = for_company and i.deleted_at is null
@@ -56,7 +27,7 @@ begin
        and (of_type is null or i.type = of_type)
        and (issued_from is null or i.issue_date >= issued_from)
        and (issued_to is null or i.issue_date <= issued_to)
-       and (words is null or i.id in (select matching.id from matching))
+       and (words is null or i.id = any (matching))
   ), page as materialized (
     select row_number() over () as place, ordered.id, ordered.bytes
       from (select found.id, found.bytes
@@ -92,5 +63,4 @@ begin
 end $$;
 comment on function invoice_search is
   'A page of invoices that match filters, in a sort order: rows of the total, an id and a record. '
-  'The total is maintained for filters by status and type, else it is counted. `words` are a code, '
-  'a full code, or a part of the buyer''s name that begins with a word.';
+  'The total is maintained for filters by status and type, else it is counted.';
