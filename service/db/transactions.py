@@ -326,11 +326,14 @@ class Database:
 
 
 def _is_lost(conn: Connection, error: BaseException) -> bool:
-    """Return whether a statement failed because PostgreSQL ended the connection."""
+    """Return whether a statement failed because its connection is lost.
+
+    PostgreSQL cancels a slow statement before STATEMENT_SECONDS: after a TimeoutError, the
+    connection is silently dead.
+    """
     if isinstance(error, (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)):
         return True
-    is_timeout = isinstance(error, TimeoutError)
-    return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS) and not is_timeout
+    return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS)
 
 
 def _busy() -> Unavailable:
