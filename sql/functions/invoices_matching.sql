@@ -20,6 +20,7 @@ begin
       join companies c on c.id = i.company_id
      where i.company_id = for_company
        and c.id = for_company
+       and i.deleted_at is null
        and i.code = any (codes)
        and (i.code::text = words
             or lower(full_code(
@@ -46,5 +47,5 @@ begin
        and position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0);
 end $$;
 comment on function invoices_matching is
-  'Ids of the invoices, also of deleted ones, with a code, a full code, or a part of the buyer''s '
-  'name that begins with a word.';
+  'Ids of the invoices with a code, a full code, or a part of the buyer''s name that begins with a '
+  'word. Deleted ones may be among them.';

@@ -1,0 +1,47 @@
+"""A search reads its matches by an index, and not all invoices of the company."""
+
+import asyncpg
+import pytest
+from conftest import Company, StartService
+from kit import create_invoice
+from test_exports import insert_copies
+
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+
+INVOICES = 5000
+#: Renames the buyers, so that each name has a word of its own.
+RENAME = """
+    update invoices
+       set buyer = jsonb_set(buyer::jsonb, '{name}', to_jsonb('Buyer ' || code));
+    analyze invoices, invoice_words, companies
+"""
+SEQUENTIAL = """
+    select coalesce(sum(seq_scan), 0)
+      from pg_stat_xact_user_tables
+     where relname in ('invoices', 'invoice_words')
+"""
+
+
+@pytest.mark.parametrize(
+    "query, total",
+    [("4777", 1), ("INV-04777", 1), ("buyer 4777", 1), ("buyer 477", 11), ("nobody", 0)],
+)
+async def test_a_search_scans_no_table(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    database: str,
+    query: str,
+    total: int,
+) -> None:
+    await insert_copies(owner, await create_invoice(await start(company), code=1), INVOICES)
+    await owner.execute(RENAME)
+    window = {"per_page": 10, "offset": 0, "budget": 1_000_000, "sort": "-id"}
+    filters = dict.fromkeys(("status", "type", "issued_from", "issued_to"))
+    async with connected_pool(database, 1) as pool, Database(pool).company(company.id) as conn:
+        rows = await sql.invoice_search(
+            conn, company_id=company.id, query=query, **window, **filters
+        )
+        assert rows[0]["total"] == total
+        assert await conn.fetchval(SEQUENTIAL) == 0
