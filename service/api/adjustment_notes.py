@@ -46,7 +46,6 @@ DOCUMENTS = Documents(
     ),
     Source(
         sql.adjustment_note_page,
-        sql.adjustment_note_page_from_oldest,
         sql.adjustment_note_search,
         sql.adjustment_note_get,
     ),

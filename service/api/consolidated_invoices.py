@@ -45,7 +45,6 @@ DOCUMENTS = Documents(
     document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType"),
     Source(
         sql.consolidated_invoice_page,
-        sql.consolidated_invoice_page_from_oldest,
         sql.consolidated_invoice_search,
         sql.consolidated_invoice_listed,
     ),

@@ -31,7 +31,6 @@ operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
 
 LIST = Source(
     sql.einvoice_request_page,
-    sql.einvoice_request_page_from_oldest,
     sql.einvoice_request_search,
     sql.einvoice_request_get,
 )

@@ -46,7 +46,7 @@ DOCUMENTS = Documents(
     document_filters(
         tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
     ),
-    Source(sql.invoice_page, sql.invoice_page_from_oldest, sql.invoice_search, sql.invoice_get),
+    Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
     get=sql.invoice_get,
     export=sql.invoice_export,
     export_batch=sql.invoice_export_batch,

@@ -29,13 +29,9 @@ FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another rou
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The statements of a list.
-
-    An unfiltered page, the same from the other end, a search, and a single record.
-    """
+    """The statements of a list: an unfiltered page, a search, and a single record of the list."""
 
     page: Statement
-    page_from_oldest: Statement
     search: Statement
     record: Statement
 
@@ -183,7 +179,10 @@ async def _read_far_page(
     if page.offset <= from_oldest:
         return await read(source.page, per_page=page.per_page, offset=page.offset)
     count = max(0, page.per_page + min(0, from_oldest))
-    return await read(source.page_from_oldest, per_page=count, offset=max(0, from_oldest))
+    rows = await read(
+        source.search, per_page=count, offset=max(0, from_oldest), sort="id", **page.filters
+    )
+    return rows[::-1]
 
 
 async def _large_page(

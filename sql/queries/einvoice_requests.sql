@@ -39,27 +39,6 @@ select counted.total, page.id,
   left join page on true
  order by page.id desc;
 
--- name: einvoice_request_page_from_oldest :many
--- Return a page as einvoice_request_page does, but :offset counts from the oldest record.
-with page as materialized (
-  select id, bytes
-    from einvoice_requests
-   where company_id = :company_id and deleted_at is null
-   order by id
-   limit :per_page::bigint offset :offset::bigint
-)
-select counted.total, page.id,
-       case when (select sum(bytes) from page) <= :budget::bigint
-            then (select to_json(r)
-                    from einvoice_request_records r
-                   where r.company_id = :company_id and r.id = page.id)
-       end as record
-  from (select coalesce(sum(live), 0)::bigint as total
-          from record_counts
-         where company_id = :company_id and list = 'einvoice_requests') counted
-  left join page on true
- order by page.id desc;
-
 -- name: einvoice_request_search :many
 -- Return a page as einvoice_request_page does, with filters and a sort order.
 select total, id, record

@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from conftest import Client, StartService, make_company
 from kit import buyer, create_invoice, get_invoice, invoice, request_json, submit, wait_for_status
 from yarl import URL
@@ -114,6 +115,23 @@ async def test_page_past_the_end_is_empty_with_a_previous_url(api: Client) -> No
         )
         assert meta["next_page_url"] is None
         assert parse_qs(urlsplit(meta["previous_page_url"]).query)["page"] == ["1"]
+
+
+@pytest.mark.own_service
+async def test_far_pages_are_those_of_the_whole_list(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A far page is read from the nearer end of the list."""
+    codes = [*range(1, 8)]
+    await create_with_codes(api, *codes)
+    monkeypatch.setattr("service.api.records.FAR_OFFSET", -1)
+    for per_page in (1, 2, 3, 7, 10):
+        found: list[str] = []
+        for number in range(1, 10):
+            meta, data = await get_page(api, page=number, per_page=per_page)
+            assert meta["total"] == len(codes)
+            found += [record["invoice_code"] for record in data]
+        assert found == [str(code) for code in reversed(codes)], per_page
 
 
 async def test_page_urls_keep_only_known_parameters(api: Client) -> None:
