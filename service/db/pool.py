@@ -96,7 +96,8 @@ class Pool:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if not waiter.cancelled():  # It was woken and cancelled at the same time.
+            # It may have been woken, or given up, and cancelled at the same time.
+            if not waiter.cancelled() and waiter.exception() is None:
                 conn = waiter.result()
                 self._free_place() if conn is None else self.release(conn)
             raise
