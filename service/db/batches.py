@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import asyncpg
 
-from service.db.transactions import ABORTED_TRANSACTION_ERRORS, is_transient, note_commit
+from service.db.transactions import is_transient, noting_commit
 
 MAX_ITEMS = 50  # of one statement
 
@@ -37,15 +37,8 @@ class Batches(Generic[Item, Result]):
             task = asyncio.create_task(self._write_all(company_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        try:
-            result = await future
-        except ABORTED_TRANSACTION_ERRORS:
-            raise
-        except BaseException:
-            note_commit()
-            raise
-        note_commit()
-        return result
+        with noting_commit():
+            return await future
 
     async def _write_all(self, company_id: int) -> None:
         """Write batches of a company until no item waits."""

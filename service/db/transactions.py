@@ -26,7 +26,6 @@ STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # Connections of a process for background work.
 CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.
-CHECK = "select 1"
 TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: The settings of every connection of the service, which the server enforces.
 SESSION = {
@@ -219,17 +218,13 @@ class Database:
         """
         conn = await self._acquire_checked()
         try:
-            result = await statement(conn, **values)
-        except ABORTED_TRANSACTION_ERRORS:
-            raise
+            with noting_commit():
+                return await statement(conn, **values)
         except BaseException as error:
             _terminate_interrupted(conn, error)
-            note_commit()
             raise
         finally:
             self.pool.release(conn)
-        note_commit()
-        return result
 
     @asynccontextmanager
     async def company(self, company_id: int) -> AsyncIterator[Connection]:
@@ -279,19 +274,16 @@ class Database:
         finally:
             self._waiting -= 1
 
-    async def _acquire_checked(self) -> Connection:
-        """Return a connection that has answered within CHECK_SECONDS. Raises Unavailable."""
-        for left in (1, 0):
-            conn, idle_seconds = await self._acquire()
-            if idle_seconds < CHECK_SECONDS or await self._execute_first(conn, CHECK, left):
-                return conn
-        raise AssertionError
+    async def _acquire_checked(
+        self, command: str = sql.ping.query, idle_seconds: float = CHECK_SECONDS
+    ) -> Connection:
+        """Return a connection that was idle for less than `idle_seconds` or has run a command.
 
-    async def _begin(self, begin: str) -> Connection:
-        """Return a connection in a transaction."""
+        Raises Unavailable.
+        """
         for left in (1, 0):
-            conn, _ = await self._acquire()
-            if await self._execute_first(conn, begin, left):
+            conn, idle = await self._acquire()
+            if idle < idle_seconds or await self._execute_first(conn, command, left):
                 return conn
         raise AssertionError
 
@@ -313,7 +305,7 @@ class Database:
 
     @asynccontextmanager
     async def _transaction(self, begin: str, owner_id: int) -> AsyncIterator[Connection]:
-        conn = await self._begin(begin.format(owner_id, *_acting.get()))
+        conn = await self._acquire_checked(begin.format(owner_id, *_acting.get()), 0)
         try:
             try:
                 yield conn
@@ -359,22 +351,28 @@ def _terminate_interrupted(conn: Connection, error: BaseException) -> None:
 
 
 async def _commit(conn: Connection, begin: str) -> None:
-    """Commit. After an error other than an abort, the commit may have happened."""
-    is_read_only = "read only" in begin
-    try:
+    if "read only" in begin:
         await conn.execute("commit")
+        return
+    with noting_commit():
+        await conn.execute("commit")
+
+
+@contextmanager
+def noting_commit() -> Iterator[None]:
+    """Note that the block committed a transaction, so that it is not retried.
+
+    After an error other than an abort, the commit may have happened.
+    """
+    is_aborted = False
+    try:
+        yield
     except ABORTED_TRANSACTION_ERRORS:
+        is_aborted = True
         raise
-    except BaseException:
-        note_commit(is_read_only)
-        raise
-    note_commit(is_read_only)
-
-
-def note_commit(is_read_only: bool = False) -> None:
-    """Note that a transaction was, or may have been, committed, so that it is not retried."""
-    if (committed := _COMMITTED.get()) is not None and not is_read_only:
-        committed.append(True)
+    finally:
+        if (committed := _COMMITTED.get()) is not None and not is_aborted:
+            committed.append(True)
 
 
 async def check_tenant_isolation(conn: Connection) -> None:

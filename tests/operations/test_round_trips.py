@@ -32,7 +32,7 @@ READS = {
 }
 #: Commands that depend on the time since the previous request: the look-up of the key, which is
 #: cached, and the check of an idle connection.
-OCCASIONAL = {sql.api_key_of.query, transactions.CHECK}
+OCCASIONAL = {sql.api_key_of.query, sql.ping.query}
 
 
 @pytest.fixture
