@@ -219,7 +219,7 @@ def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
     """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
     count = read_number(unit, "count", "/unit")
-    subtotal = (read_number(unit, "price", "/unit") * count).quantize(CENT)
+    subtotal = round_cents(read_number(unit, "price", "/unit") * count)
     discount = _compute_adjustment(item, "discount", subtotal)
     charge = _compute_adjustment(item, "charge", subtotal)
     net = subtotal
@@ -240,10 +240,10 @@ def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -
     if not given:
         return None
     if "amount" in given or "rate" not in given:
-        amount = read_number(given, "amount", f"/{name}").quantize(CENT)
+        amount = round_cents(read_number(given, "amount", f"/{name}"))
         return Adjustment(amount, None, given.get("reason"))
     factor = read_number(given, "rate", f"/{name}") * CENT
-    return Adjustment((subtotal * factor).quantize(CENT), factor, given.get("reason"))
+    return Adjustment(round_cents(subtotal * factor), factor, given.get("reason"))
 
 
 def _compute_taxes(
@@ -263,9 +263,9 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
         units = read_number(rate, "unitCount") if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, (per_unit * units).quantize(CENT))
+        return Tax(tax_type, net, None, per_unit, units, round_cents(per_unit * units))
     percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
-    return Tax(tax_type, net, percentage, None, None, (net * percentage * CENT).quantize(CENT))
+    return Tax(tax_type, net, percentage, None, None, round_cents(net * percentage * CENT))
 
 
 def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:
