@@ -54,7 +54,8 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
             found.append((statement.name, len(result)))
         elif isinstance(result, list):
             texts = [value for row in result for value in row if isinstance(value, str)]
-            found.append((statement.name, sum(map(len, texts))))
+            if texts:  # Background work runs statements that find nothing.
+                found.append((statement.name, sum(map(len, texts))))
         return result
 
     monkeypatch.setattr(statements.Statement, "_run", measured)

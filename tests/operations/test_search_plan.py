@@ -25,7 +25,7 @@ SEQUENTIAL = """
 
 @pytest.mark.parametrize(
     "query, total",
-    [("4777", 1), ("INV-04777", 1), ("buyer 4777", 1), ("buyer 477", 11), ("nobody", 0)],
+    [("4777", 1), ("INV-04777", 1), ("buyer 4777", 1), ("buyer 477", 11), ("absent", 0)],
 )
 async def test_a_search_scans_no_table(
     start: StartService,
