@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from service.api import invoices
+from service.api import invoices, records
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
@@ -101,6 +101,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
             database, config.integration_requests_per_minute
         )
         app[invoices.BATCHES] = invoices.make_batches(database)
+        app[records.READERS] = records.make_readers(database)
         yield
 
 

@@ -17,7 +17,7 @@ from service.api.records import Documents, Source, declare_export, declare_readi
 from service.db.batches import Batches
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, noting_commit
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
@@ -47,7 +47,7 @@ DOCUMENTS = Documents(
         tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
     ),
     Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
-    get=sql.invoice_get,
+    get=sql.invoices_get,
     export=sql.invoice_export,
     export_batch=sql.invoice_export_batch,
 )
@@ -68,7 +68,7 @@ class NewInvoice:
 
 
 #: The batches in which drafts are stored; None is the result for a code that is used.
-BATCHES: web.AppKey[Batches[NewInvoice, int | None]] = web.AppKey("invoice_batches")
+BATCHES: web.AppKey[Batches[int, NewInvoice, int | None]] = web.AppKey("invoice_batches")
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
 NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
@@ -106,7 +106,9 @@ async def create_invoice(request: web.Request) -> web.Response:
     if CLAIM in request or submit.may_be_requested(body):
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
-        invoice_id = _require_free(await request.app[BATCHES].add(company, invoice))
+        with noting_commit():
+            found = await request.app[BATCHES].add(company, invoice)
+        invoice_id = _require_free(found)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
@@ -137,7 +139,7 @@ def _require_free(invoice_id: int | None) -> int:
     return invoice_id
 
 
-def make_batches(database: Database) -> Batches[NewInvoice, int | None]:
+def make_batches(database: Database) -> Batches[int, NewInvoice, int | None]:
     """Return the batches in which concurrent requests of a company store drafts."""
     return Batches(partial(_insert_drafts, partial(database.write, sql.invoices_insert)))
 

@@ -15,7 +15,9 @@ from service import json_codec
 from service.api.exports import export_batches, stream_array, stream_text
 from service.api.operation import Operation, QueryParameter
 from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
+from service.db.batches import Batches
 from service.db.statements import Statement
+from service.db.transactions import Database
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import DocumentKind
@@ -25,6 +27,11 @@ BUDGET_BYTES = 1_000_000
 PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is larger
 SEPARATOR = ",\n"  # between the records of a page
 FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another round trip takes.
+
+
+#: Batches of documents to get. The key is a company and the statement that gets its documents.
+Readers = Batches[tuple[int, Statement], int, str | None]
+READERS: web.AppKey[Readers] = web.AppKey("document_readers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Documents:
     """A kind of document as a resource.
 
     `schema` is that of a record, and the start of the names of the other schemas. `get`, `export`
-    and `export_batch` are statements.
+    and `export_batch` are statements; `get` takes several ids.
     """
 
     kind: DocumentKind
@@ -113,7 +120,25 @@ async def _export_documents(documents: Documents, request: web.Request) -> web.S
 
 async def _get_document(documents: Documents, request: web.Request) -> web.Response:
     """Return a document."""
-    return await get_record(request, documents.get, documents.kind.title)
+    title = documents.kind.title
+    key, document_id = (request[app_keys.COMPANY], documents.get), read_path_id(request, title)
+    record = await request.app[READERS].add(key, document_id)
+    return responses.record_response(request, or_not_found(record, title))
+
+
+def make_readers(database: Database) -> Readers:
+    """Return the batches in which concurrent requests of a company get documents."""
+    return Batches(partial(_read_records, database))
+
+
+async def _read_records(
+    database: Database, key: tuple[int, Statement], ids: list[int]
+) -> list[str | None]:
+    """Return the JSON text of each document, or None if there is none with its id."""
+    company_id, statement = key
+    rows = await database.read(statement, company_id=company_id, ids=ids)
+    records = {row["id"]: row["record"] for row in rows}
+    return [records.get(document_id) for document_id in ids]
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:

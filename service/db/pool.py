@@ -52,6 +52,16 @@ class Pool:
         async with asyncio.timeout(seconds):
             return await self._open_one(), 0.0
 
+    def take_recent(self, seconds: float) -> Connection | None:
+        """Lend the connection that was used last, if it was idle for less than `seconds`."""
+        if not self._idle or time.monotonic() - self._idle[-1][1] >= seconds:
+            return None
+        conn, _ = self._idle.pop()
+        if not conn.is_closed():
+            return conn
+        self._discard(conn)
+        return None
+
     def release(self, conn: Connection) -> None:
         """Take a connection back. One that is in a transaction is terminated."""
         if not conn.is_closed() and (self._is_closed or conn.is_in_transaction()):

@@ -39,7 +39,7 @@ select result.*
 ) query where tenant.owner is not null offset 0) result"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Statement:
     """One statement: `text` as psql reads it, `query` with $1 for its first variable.
 

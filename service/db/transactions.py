@@ -198,7 +198,7 @@ class Database:
         Raises Unavailable.
         """
         for left in (1, 0):
-            conn = await self._acquire_checked()
+            conn = self.pool.take_recent(CHECK_SECONDS) or await self._acquire_checked()
             try:
                 return await statement.run_isolated(conn, values)
             except BaseException as error:
@@ -216,7 +216,7 @@ class Database:
 
         Raises Unavailable. After an error other than an abort it may have been committed.
         """
-        conn = await self._acquire_checked()
+        conn = self.pool.take_recent(CHECK_SECONDS) or await self._acquire_checked()
         try:
             with noting_commit():
                 return await statement(conn, **values)

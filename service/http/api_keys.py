@@ -28,6 +28,8 @@ INTEGRATION_WRONG = "Unauthorized: Valid API key required"
 log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+#: All pairs of digits: _PAIRS[n] is n in base 62.
+_PAIRS = [high + low for high in BASE62 for low in BASE62]
 _KEY = re.compile(
     r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
 )
@@ -239,7 +241,10 @@ def _digest(secret: str) -> bytes:
 
 
 def _checksum(body: str) -> str:
-    return _base62(zlib.crc32(body.encode()), 6)
+    """Return the CRC-32 of a text in six digits of base 62."""
+    rest, low = divmod(zlib.crc32(body.encode()), len(_PAIRS))
+    high, middle = divmod(rest, len(_PAIRS))
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
 
 
 def _base62(number: int, width: int) -> str:

@@ -4,10 +4,11 @@ It is one function, since each further middleware costs every request, also thos
 concern.
 """
 
+import random
 import re
-import secrets
 import time
 from ipaddress import IPv6Address, ip_address
+from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -35,6 +36,7 @@ OPEN = {
 API = "/api/"
 #: Paths below API that hold no data and are the same for all clients.
 PUBLIC = {path for path in OPEN if path.startswith(API)}
+NOT_STORED = {"Cache-Control": "private, no-store"}
 #: Methods that metrics count by name; clients can send any word as a method.
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 KEY_IN_URL = (
@@ -87,14 +89,14 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     headers, path = response.headers, request.path
     headers["X-Request-Id"] = request[app_keys.REQUEST_ID]
     headers["X-Content-Type-Options"] = "nosniff"
-    headers.pop("Server", None)
+    del headers["Server"]
     if path in PUBLIC and response.status < 400:
         headers["Cache-Control"] = "no-cache"
+    elif is_integration(path):
+        headers.update({**NOT_STORED, "Vary": "X-Portal-Key"})
+        headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
     elif path.startswith(API):
-        headers["Cache-Control"] = "private, no-store"
-        headers["Vary"] = "X-Portal-Key" if is_integration(path) else "X-API-Key"
-    if app_keys.QUOTA_HEADERS in request:
-        headers.update(request[app_keys.QUOTA_HEADERS])
+        headers.update({**NOT_STORED, "Vary": "X-API-Key"})
     if request.app[app_keys.SHUTDOWN].has_begun:
         response.force_close()
         headers["Connection"] = "close"
@@ -113,7 +115,7 @@ async def _authenticate(request: web.Request) -> bool:
         needs_key = False
     else:
         await _authenticate_company(request)
-    if contains_key(f"{request.path}?{request.query_string}"):
+    if contains_key(unquote(request.raw_path)):
         raise BadRequest(KEY_IN_URL)
     return needs_key
 
@@ -175,7 +177,7 @@ def _sender(address: str | None) -> str | bytes | None:
 
 def _request_id(request: web.Request) -> str:
     sent = request.headers.get("X-Request-Id", "")
-    return sent if _REQUEST_ID.fullmatch(sent) else secrets.token_hex(12)
+    return sent if _REQUEST_ID.fullmatch(sent) else f"{random.getrandbits(96):024x}"
 
 
 def _route(request: web.Request) -> str:

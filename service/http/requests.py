@@ -163,7 +163,7 @@ async def check_if_match(
     """
     if "If-Match" not in request.headers:
         return
-    tag = responses.etag(await statement(conn, **key))
+    tag = responses.etag((await statement(conn, **key)).encode())
     if not responses.tag_matches(request.headers["If-Match"], tag):
         raise PreconditionFailed(CHANGED)
 

@@ -8,6 +8,8 @@ from aiohttp import web
 
 from service.json_codec import dumps
 
+JSON = {"Content-Type": "application/json; charset=utf-8"}
+
 
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
@@ -20,20 +22,21 @@ def json_text_response(
     text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Return a JSON response for JSON text, which PostgreSQL produces for records."""
-    return web.Response(text=text, status=status, headers=headers, content_type="application/json")
+    return web.Response(body=text.encode(), status=status, headers={**JSON, **(headers or {})})
 
 
 def record_response(request: web.Request, text: str) -> web.Response:
     """Return a record with its ETag, or a 304 if If-None-Match matches."""
-    tag = etag(text)
-    if tag_matches(request.headers.get("If-None-Match", ""), tag):
+    body = text.encode()
+    tag = etag(body)
+    if "If-None-Match" in request.headers and tag_matches(request.headers["If-None-Match"], tag):
         return web.Response(status=304, headers={"ETag": tag})
-    return json_text_response(text, headers={"ETag": tag})
+    return web.Response(body=body, headers={**JSON, "ETag": tag})
 
 
-def etag(text: str) -> str:
+def etag(body: bytes) -> str:
     """Return a strong entity tag for the JSON text of a record."""
-    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def tag_matches(header: str, tag: str) -> bool:

@@ -46,6 +46,12 @@ select id, code_year, code from stored;
 -- Return the record as JSON text, which the service passes through.
 select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
 
+-- name: invoices_get :many
+-- Return records by id, each as `id` and `record`, JSON text.
+select r.id, to_json(r) as record
+  from invoice_records r
+ where company_id = :company_id and id = any (:ids::bigint[]);
+
 -- name: invoice_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
 -- JSON object. The records are null if their documents exceed :budget bytes together. An empty
