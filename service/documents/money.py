@@ -79,6 +79,9 @@ class TypeTotal(NamedTuple):
     tax: Decimal
 
 
+_NO_TAX = TypeTotal(ZERO, ZERO)
+
+
 class Totals(NamedTuple):
     """The amounts of a document; `by_tax_type` has the order in which the lines name the types."""
 
@@ -96,6 +99,11 @@ class Totals(NamedTuple):
 def round_cents(number: Decimal | int | str) -> Decimal:
     """Round a number half up to 0.01; the result has exactly two decimals."""
     return Decimal(number).quantize(CENT, context=EXACT)
+
+
+def _round(number: Decimal) -> Decimal:
+    """Round as round_cents does, inside the context EXACT."""
+    return number.quantize(CENT)
 
 
 def count_decimals(number: Decimal) -> int:
@@ -219,7 +227,7 @@ def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
     """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
     count = read_number(unit, "count", "/unit")
-    subtotal = round_cents(read_number(unit, "price", "/unit") * count)
+    subtotal = _round(read_number(unit, "price", "/unit") * count)
     discount = _compute_adjustment(item, "discount", subtotal)
     charge = _compute_adjustment(item, "charge", subtotal)
     net = subtotal
@@ -240,10 +248,10 @@ def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -
     if not given:
         return None
     if "amount" in given or "rate" not in given:
-        amount = round_cents(read_number(given, "amount", f"/{name}"))
+        amount = _round(read_number(given, "amount", f"/{name}"))
         return Adjustment(amount, None, given.get("reason"))
     factor = read_number(given, "rate", f"/{name}") * CENT
-    return Adjustment(round_cents(subtotal * factor), factor, given.get("reason"))
+    return Adjustment(_round(subtotal * factor), factor, given.get("reason"))
 
 
 def _compute_taxes(
@@ -263,16 +271,16 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
         units = read_number(rate, "unitCount") if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, round_cents(per_unit * units))
+        return Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
     percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
-    return Tax(tax_type, net, percentage, None, None, round_cents(net * percentage * CENT))
+    return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
 
 
 def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:
     path = f"/invoiceLevelAllowanceCharge/{name}"
     entries: Sequence[Mapping[str, Any]] = (allowance_charge or {}).get(name) or ()
     amounts = (
-        round_cents(read_number(entry, "amount", f"{path}/{index}"))
+        _round(read_number(entry, "amount", f"{path}/{index}"))
         for index, entry in enumerate(entries)
     )
     return sum(amounts, ZERO)
@@ -295,6 +303,6 @@ def _sum_by_tax_type(lines: Sequence[LineAmounts]) -> dict[str, TypeTotal]:
     sums: dict[str, TypeTotal] = {}
     for line in lines:
         for tax in line.taxes:
-            before = sums.get(tax.type, TypeTotal(ZERO, ZERO))
-            sums[tax.type] = TypeTotal(before.taxable + tax.taxable, before.tax + tax.amount)
+            taxable, amount = sums.get(tax.type, _NO_TAX)
+            sums[tax.type] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
     return sums

@@ -11,8 +11,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
@@ -134,8 +134,7 @@ class UploadBudget:
         self._max_body_bytes = max_body_bytes
         self.taken = 0
 
-    @contextmanager
-    def reserve(self, request: web.Request) -> Iterator[None]:
+    def reserve(self, request: web.Request) -> None:
         """Reserve memory for the body of a request. Raises Unavailable if there is not enough."""
         declared = request.content_length
         # A body over the maximum is rejected before it is read.
@@ -146,10 +145,10 @@ class UploadBudget:
             )
         self.taken += size
         request[UPLOAD_BYTES] = size
-        try:
-            yield
-        finally:
-            self.taken -= request[UPLOAD_BYTES]
+
+    def release(self, request: web.Request) -> None:
+        """End the reservation of a request."""
+        self.taken -= request[UPLOAD_BYTES]
 
     def settle(self, request: web.Request, size: int) -> None:
         """Reduce the reservation of a request to the size of the received body."""

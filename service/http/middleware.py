@@ -69,8 +69,12 @@ async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResp
     """Reserve memory for the body, if there is one. Raises Unavailable if there is not enough."""
     if not request.body_exists:
         return await _run(request, handler)
-    with request.app[app_keys.UPLOAD_BUDGET].reserve(request):
+    budget = request.app[app_keys.UPLOAD_BUDGET]
+    budget.reserve(request)
+    try:
         return await _run(request, handler)
+    finally:
+        budget.release(request)
 
 
 async def _run(request: web.Request, handler: Handler) -> web.StreamResponse:
