@@ -25,12 +25,15 @@ FEW, MANY = 10, 10_000  # companies
 EACH = 10  # invoices of each of them
 WRITERS = 2  # companies that are created at a time, as many as the pool has connections
 #: Lists by name, with their filters. One invoice in a thousand is Invalid, the others are Drafts.
+#: Buyer, code and second have one match at every size; the other filters have more in a large
+#: company, and the matches of a day are counted.
 LISTS = {
     "list": "",
     "list, status of nearly all": "&status=Draft",
     "list, status of one in 1,000": "&status=Invalid",
-    "list, name of a buyer": "&query=Buyer%20777",
+    "list, name of a buyer": "&query=Buyer%200000777",
     "list, code": "&query=777",
+    "list, one second of a day": "&issued_from=2026-03-01T01:00:01Z&issued_to=2026-03-01T01:00:01Z",
     "list, one day": "&issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z",
 }
 

@@ -1,14 +1,15 @@
 -- Invoices for benchmarks that are inserted directly.
 
 -- name: invoices_seed :exec
--- Insert invoices with codes :first to :last and five lines each, over one year.
--- One in a thousand is Invalid, the others are Drafts.
+-- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
+-- are one second apart. One in a thousand is Invalid, the others are Drafts. Each name is unique.
 insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
        net_amount, excluding_tax, including_tax, payable_amount, status)
 select :company_id::bigint, code, 2026, 'INVOICE',
-       timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day',
+       timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day'
+         + code / 365 % 36000 * interval '1 second',
        jsonb_build_object(
-         'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || code,
+         'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || to_char(code, 'FM0000000'),
          'registration', jsonb_build_object('type', 'NRIC', 'number', '900101105566'),
          'contactNumber', '+60123456789',
          'address', jsonb_build_object(

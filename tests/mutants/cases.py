@@ -622,8 +622,8 @@ APART = (
     Mutant(
         "data-may-be-cached",
         "service/http/middleware.py",
-        'headers["Cache-Control"] = "private, no-store"',
-        'headers["Cache-Control"] = "private"',
+        '"Cache-Control": "private, no-store"',
+        '"Cache-Control": "private"',
         ("tests/api/test_headers.py::test_every_route_sends_the_headers_on_errors",),
     ),
     Mutant(
@@ -671,8 +671,8 @@ EXACT = (
     Mutant(
         "amounts-as-binary-floats",
         "service/json_codec.py",
-        '"parse_float": _parse_decimal',
-        '"parse_float": float',
+        "parse_float=_parse_decimal",
+        "parse_float=float",
         ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
