@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Measure what the libraries of the request path cost alone, as a bound for the service's figures.
+
+    .venv/bin/python bench/floor.py [--seconds S] [--rounds N] [--connections N]
+
+A server with aiohttp alone returns the responses that the service returns. In the second variant
+each request also runs the service's statement, prepared, on a connection of asyncpg that only it
+uses; a create also checks the body as the service does. Neither has authentication, limits, log,
+headers, batches, retries or time limits. Prints CPU time per request in microseconds, the medians
+of the rounds: of the server, and of PostgreSQL.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncpg
+from aiohttp import web
+from asyncpg.prepared_stmt import PreparedStatement
+from benchmark import Company, Service, prepare_service, run, summary_of
+from compare_targets import PAGE, next_codes, read_ids
+from cpu import find_postmaster, read_cpu
+from harness.processes import free_port
+from requests import create_requests
+from wrk import Load, run_wrk
+
+from service import json_codec, schema
+from service.db.statements import sql
+from service.db.transactions import SESSION
+from service.documents.body_checks import check_draft
+from service.http.requests import parse_document_instant
+
+CONNECTIONS = 8  # to PostgreSQL
+INVOICES = 1000
+CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Prepared statements of idle connections, and the requests that wait for one."""
+
+    idle: list[dict[str, PreparedStatement]]
+    waiting: deque[asyncio.Future[dict[str, PreparedStatement]]]
+
+    async def fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run a statement on an idle connection."""
+        if self.idle:
+            statements = self.idle.pop()
+        else:
+            self.waiting.append(future := asyncio.get_running_loop().create_future())
+            statements = await future
+        try:
+            return await statements[name].fetch(*arguments)
+        finally:
+            while self.waiting and self.waiting[0].done():
+                self.waiting.popleft()
+            if self.waiting:
+                self.waiting.popleft().set_result(statements)
+            else:
+                self.idle.append(statements)
+
+
+@asynccontextmanager
+async def open_connections(url: str) -> AsyncIterator[Connections]:
+    """Open the connections, and prepare the statements of get and list."""
+    opened = [await asyncpg.connect(url, server_settings=SESSION) for _ in range(CONNECTIONS)]
+    try:
+        prepared = [
+            {
+                "get": await conn.prepare(sql.invoice_get.isolated),
+                "list": await conn.prepare(sql.invoice_page.isolated),
+            }
+            for conn in opened
+        ]
+        for conn in opened:
+            await conn.execute("select 1")  # Ends the time limit of the preparation.
+        yield Connections(prepared, deque())
+    finally:
+        for conn in opened:
+            conn.terminate()
+
+
+def make_bare_handlers(record: str, page: str) -> dict[str, Handler]:
+    """Return handlers that respond with constant texts."""
+
+    async def get(request: web.Request) -> web.Response:
+        return _respond(record)
+
+    async def list_page(request: web.Request) -> web.Response:
+        return _respond(page)
+
+    async def create(request: web.Request) -> web.Response:
+        json.loads(await request.read())
+        return _respond(CREATED)
+
+    return {"get": get, "list": list_page, "create": create}
+
+
+def make_handlers(connections: Connections, company: Company) -> dict[str, Handler]:
+    """Return handlers that run the service's statement, or check a body as the service does."""
+
+    async def get(request: web.Request) -> web.Response:
+        rows = await connections.fetch("get", company.id, int(request.match_info["id"]))
+        return _respond(rows[0][0])
+
+    async def list_page(request: web.Request) -> web.Response:
+        rows = await connections.fetch("list", company.id, 10, 0, 1_000_000)
+        return _respond(f'{{"data":[{",".join(row["record"] for row in rows)}]}}')
+
+    async def create(request: web.Request) -> web.Response:
+        raw = await request.read()
+        body = json_codec.loads(raw)
+        assert not schema.find_violations("invoice_create", body)
+        check_draft(body, parse_document_instant(body, "issueDateTime"), len(raw))
+        return _respond(CREATED)
+
+    return {"get": get, "list": list_page, "create": create}
+
+
+def _respond(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
+@asynccontextmanager
+async def serve(handlers: dict[str, Handler]) -> AsyncIterator[str]:
+    """Serve the handlers and yield the base address."""
+    app = web.Application()
+    app.router.add_get("/api/invoices", handlers["list"])
+    app.router.add_post("/api/invoices", handlers["create"])
+    app.router.add_get("/api/invoices/{id}", handlers["get"])
+    runner, port = web.AppRunner(app, access_log=None), free_port()
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def measure(options: argparse.Namespace, load: Load, postmaster: int) -> tuple[float, float]:
+    """Return the CPU time per request of this process and of PostgreSQL, in microseconds."""
+    own, others = time.process_time(), read_cpu(postmaster)
+    result = await run_wrk(load, options.seconds)
+    own, others = time.process_time() - own, read_cpu(postmaster) - others
+    return own / result.requests * 1e6, others / result.requests * 1e6
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure both variants of the three operations, and print the table."""
+    async with prepare_service(background=False) as service:
+        company = await service.add_company(INVOICES)
+        await service.vacuum()
+        async with open_connections(service.url) as connections:
+            variants = {
+                "aiohttp alone": make_bare_handlers(*await _read_texts(connections, company)),
+                "with the statement, or the checks": make_handlers(connections, company),
+            }
+            for name, handlers in variants.items():
+                async with serve(handlers) as base:
+                    await _print_variant(options, service, company, (name, base))
+
+
+async def _read_texts(connections: Connections, company: Company) -> tuple[str, str]:
+    """Return the text of a record and of a page."""
+    rows = await connections.fetch("list", company.id, 10, 0, 1_000_000)
+    return rows[0]["record"], f'{{"data":[{",".join(row["record"] for row in rows)}]}}'
+
+
+async def _print_variant(
+    options: argparse.Namespace, service: Service, company: Company, variant: tuple[str, str]
+) -> None:
+    name, base = variant
+    postmaster, ids = await find_postmaster(service.url), await read_ids(service.url, company)
+    body = service.home / "body.json"
+    body.write_text(next(create_requests(0))[2] or "")
+    for operation, request in {
+        "get": ("get", str(ids[0]), str(ids[-1])),
+        "list": ("list", PAGE),
+        "create": ("create", str(body), str(next_codes())),
+    }.items():
+        load = Load(base, company.key, request, options.connections)
+        figures = [await measure(options, load, postmaster) for _ in range(options.rounds)]
+        own, others = (statistics.median(column) for column in zip(*figures, strict=True))
+        print(f"{name:36}{operation:8}{own:8.0f} µs{others:8.0f} µs", flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=32)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run(main(_parse()))
