@@ -11,6 +11,8 @@ from service.api import invoices, records
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
+from service.dashboard.sign_in import SIGN_IN, make_sign_in
+from service.dashboard.table import make_page_routes
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.statements import sql
@@ -61,7 +63,8 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     app[app_keys.WATCHDOG] = Watchdog(config)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
-    app.add_routes(list(make_routes()))
+    app[SIGN_IN] = make_sign_in()
+    app.add_routes([*make_routes(), *make_page_routes()])
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:

@@ -203,6 +203,14 @@ class Config:
     )
     host: str = _setting("HOST", "127.0.0.1", HOST, "Address on which the API listens.")
     port: int = _setting("PORT", "8080", _integer(0, 65535), "Port on which the API listens.")
+    public_url: str = _setting(
+        "PUBLIC_URL",
+        "",
+        BASE_URL,
+        "Address by which people reach the dashboard, such as `https://einvoice.example`. Links "
+        "start with it, and with `https:` the cookie is only sent over HTTPS. Empty: `HOST` and "
+        "`PORT`.",
+    )
     workers: int = _setting("WORKERS", "1", _integer(1, 64), "Number of processes on one port.")
     pool_size: int = _setting(
         "POOL_SIZE",
@@ -495,6 +503,9 @@ SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in 
 #: field -> its value if the variable is empty, computed from the values of all fields
 DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
+    "public_url": lambda values: "http://{}:{}".format(
+        "127.0.0.1" if values["host"] == "0.0.0.0" else values["host"], values["port"]
+    ),
 }
 
 

@@ -26,6 +26,8 @@ from service.commands.bootstrap import (
 )
 from service.commands.command_line import CommandLine
 from service.config import ROOT, Config, read_config
+from service.dashboard import people
+from service.dashboard.links import SIGN_IN, make_link
 from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
@@ -52,6 +54,8 @@ DEMO_COMPANY = {
     "phone": "+60312345678",
     "email": "accounts@kopitiga.example",
 }
+
+DEMO_OWNER = {"email": "owner@kopitiga.example", "name": "Demo Owner"}
 
 
 class ServeError(Exception):
@@ -219,6 +223,7 @@ def _environment(config: Config) -> dict[str, str]:
         "PORTAL_CLIENT_SECRET": config.portal_client_secret,
         "PORTAL_INTERMEDIARY": "true" if config.portal_intermediary else "false",
         "TIN_VERIFICATION": config.tin_verification,
+        "PUBLIC_URL": config.public_url,
     }
 
 
@@ -281,7 +286,8 @@ async def _demo_company(config: Config) -> str:
     marker = config.data_dir / "demo-company.json"
     if marker.exists():
         company_id = json_codec.loads(marker.read_bytes())["id"]
-        return TRY_AGAIN.format(company=company_id) + TRY.format(port=config.port)
+        link = await _demo_link(config, company_id)
+        return link + TRY_AGAIN.format(company=company_id) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting_as("command"):
@@ -297,7 +303,17 @@ async def _demo_company(config: Config) -> str:
         text = TRY_AGAIN.format(company=company_id)
     else:
         text = FIRST.format(name=DEMO_COMPANY["name"], company=company_id, key=key["key"])
-    return text + TRY.format(port=config.port)
+    return await _demo_link(config, company_id) + text + TRY.format(port=config.port)
+
+
+async def _demo_link(config: Config, company_id: int) -> str:
+    """Return the text with a link that signs in the owner of the demo company."""
+    async with connected_pool(config.database_url, 2, config.database_silence) as pool:
+        database = Database(pool)
+        with acting_as("command"):
+            owner = await people.invite(database, company_id, **DEMO_OWNER, role="owner")
+            link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
+    return SIGN_IN_AT.format(link=link)
 
 
 async def _find_demo_company(database: Database) -> int:
@@ -319,6 +335,11 @@ FIRST = """
 The demo company was created: {name}, company {company}. Its key is shown only once:
 
   export KEY={key}
+"""
+SIGN_IN_AT = """
+The dashboard, as the owner of the demo company (the link works once, for a day):
+
+  {link}
 """
 TRY_AGAIN = """
 The demo company is company {company}. Its key was shown at the first start. Create another one:

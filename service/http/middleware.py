@@ -22,7 +22,7 @@ from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
 from service.http.requests import header
 
-#: Routes that need no key. All other routes need one.
+#: Routes that need no key. All others below API need one. Pages of the dashboard need a session.
 OPEN = {
     "/healthz",
     "/readyz",
@@ -32,7 +32,7 @@ OPEN = {
     "/api/docs/docs.js",
     "/api/docs/docs.css",
 }
-#: The prefix of all paths that respond with data.
+#: The prefix of all paths that respond with data to a key.
 API = "/api/"
 #: Paths below API that hold no data and are the same for all clients.
 PUBLIC = {path for path in OPEN if path.startswith(API)}
@@ -79,7 +79,7 @@ async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResp
 
 async def _run(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Run the handler, or replay its response, and retry it if PostgreSQL aborts it."""
-    if IDEMPOTENCY_KEY in request.headers:
+    if IDEMPOTENCY_KEY in request.headers and request.path.startswith(API):
         return await handle_idempotency_key(request, handler)
     return await retry(handler, request)
 
@@ -115,7 +115,11 @@ async def _authenticate(request: web.Request) -> bool:
     needs_key = True
     if is_integration(request.path):
         await _authenticate_account(request)
-    elif request.match_info.http_exception is not None or _route(request) in OPEN:
+    elif (
+        not request.path.startswith(API)  # Pages have sessions.
+        or request.match_info.http_exception is not None
+        or _route(request) in OPEN
+    ):
         needs_key = False
     else:
         await _authenticate_company(request)

@@ -172,6 +172,14 @@ with audited as (
 insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);
 
+-- name: api_key_list :many
+-- Return the keys of a company, the newest first.
+select key_id, name, created_at, expires_at, revoked_at, last_used_at
+  from api_keys
+ where company_id = :company_id
+ order by revoked_at is not null, created_at desc, key_id
+ limit 200;
+
 -- name: api_key_of :one
 -- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
 -- clock: negative if expired, null if the key never expires.

@@ -30,12 +30,14 @@ API = json.loads(describe_api())
 
 
 def routes() -> set[tuple[str, str]]:
-    """Return (METHOD, path) of every route of the service."""
+    """Return (METHOD, path) of every route, without the pages of the dashboard."""
     router = create_app(read_config({}), background=False).router
     return {
         (route.method, route.resource.canonical)
         for route in router.routes()
-        if route.method not in ("HEAD", "OPTIONS") and route.resource
+        if route.method not in ("HEAD", "OPTIONS")
+        and route.resource
+        and (route.resource.canonical.startswith("/api/") or route.resource.canonical in OPEN)
     }
 
 

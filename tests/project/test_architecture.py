@@ -24,6 +24,7 @@ from service.documents.signing import certificate
 LAYERS = (
     ("run", "service.commands"),
     ("service.app",),
+    ("service.dashboard",),
     ("service.api",),
     ("service.submission", "service.webhooks"),
     ("service.http",),
@@ -126,6 +127,7 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
     }
     assert found == {
         "service.http.aiohttp_internals": {
+            "inner._match_info",
             "server._kwargs",
             "server._loop",
             "super()._make_server",

@@ -27,6 +27,9 @@ SECRETS = {
     ("integration_idempotency_keys", "answer"),
     ("integration_idempotency_keys", "claim_token"),
     ("refused_logins", "fingerprint"),
+    ("users", "password_hash"),
+    ("user_sessions", "token_sha256"),
+    ("user_links", "token_sha256"),
 }
 #: Has the companies of the session's account, which a reader has not.
 UNREADABLE_VIEWS = {"organization_records"}

@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
 from harness.certificates import issued
+from harness.visitors import make_person
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -41,6 +42,7 @@ from kit import (
 )
 from test_validations import TIN
 
+from service.config import read_config
 from service.db import statements
 from service.db.connections import Connection, connect
 from service.db.pool import Pool
@@ -367,6 +369,7 @@ async def create_tenant(
         assert (await request_json(api, "POST", path, **request))[0] == 201
     assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    await make_person(read_config(environment), company.id, "siti@example.com", "owner")
     await insert_rows_of_sweeps(owner)
     return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 

@@ -1,0 +1,53 @@
+"""The queue of buyers who ask for an e-invoice, with Approve and Reject."""
+
+from functools import partial
+
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
+from service.dashboard.operations import Failed, call
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import WRITE
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES)
+
+API = "/api/einvoice-requests"
+CHOICES = {"approve": "Approve", "reject": "Reject", "reopen": "Pending"}
+FILTERS = ("status", "query")
+
+
+@page("GET", "/requests")
+async def show_list(request: web.Request, message: str | None = None) -> web.Response:
+    """Return a page of requests, newest first."""
+    filters = {name: request.query[name] for name in FILTERS if request.query.get(name)}
+    number = read_page_number(request)
+    answer = await call(
+        request, "GET", API, query={**filters, "page": number, "per_page": PER_PAGE}
+    )
+    if not answer.is_success:
+        raise Failed(answer)
+    found = answer.value
+    return render(
+        request,
+        "requests.html",
+        rows=found["data"],
+        filters=filters,
+        meta=make_meta("/requests", filters, number, found["meta"]["total"]),
+        message=message,
+    )
+
+
+@page("POST", "/requests/{id:[0-9]+}/{choice:approve|reject|reopen}", right=WRITE)
+async def decide(request: web.Request) -> web.Response:
+    """Approve or reject a request, or make it pending again."""
+    choice = request.match_info["choice"]
+    answer = await call(
+        request, "PUT", f"{API}/{request.match_info['id']}", {"status": CHOICES[choice]}
+    )
+    if answer.is_success:
+        return redirect(f"/requests?notice={choice}")
+    if answer.status == 404:
+        raise Failed(answer)
+    return await show_list(request, answer.message)

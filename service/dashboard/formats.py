@@ -1,0 +1,142 @@
+"""How pages write amounts, instants and counts. Filters of the templates."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from markupsafe import Markup
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+NONE = "–"
+_CAPITAL = re.compile("[A-Z]")
+
+
+def amount(number: Decimal | int | str | None, currency: str = "") -> str:
+    """Return an amount with two decimals and grouped digits, after its currency."""
+    if number is None:
+        return NONE
+    text = f"{Decimal(number):,.2f}".replace("-", "−")
+    return f"{currency}\u00a0{text}" if currency else text
+
+
+def plain(number: Decimal | int | str | None) -> str:
+    """Return a number as it was given, with grouped digits and without trailing zeros."""
+    if number is None:
+        return NONE
+    text = f"{Decimal(number):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _instant(at: datetime | str) -> datetime:
+    return datetime.fromisoformat(at) if isinstance(at, str) else at
+
+
+def when(at: datetime | str | None, zone: ZoneInfo) -> Markup | str:
+    """Return an instant in the company's zone, with UTC on hover."""
+    if at is None:
+        return NONE
+    instant = _instant(at)
+    local, utc = instant.astimezone(zone), instant.astimezone(UTC)
+    text = f"{local.day} {MONTHS[local.month - 1]} {local.year}, {local:%H:%M}"
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M:%S}", text
+    )
+
+
+def day(at: datetime | date | str | None, zone: ZoneInfo) -> Markup | str:
+    """Return the day of an instant in the company's zone, with UTC on hover."""
+    if at is None:
+        return NONE
+    if isinstance(at, date) and not isinstance(at, datetime):
+        return f"{at.day} {MONTHS[at.month - 1]} {at.year}"
+    instant = _instant(at)
+    local, utc = instant.astimezone(zone), instant.astimezone(UTC)
+    text = f"{local.day} {MONTHS[local.month - 1]} {local.year}"
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M:%S}", text
+    )
+
+
+def span(seconds: float | timedelta | None) -> str:
+    """Return a length of time in its two largest units, such as 3 h 20 min."""
+    if seconds is None:
+        return NONE
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    minutes = max(0, int(seconds)) // 60
+    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days} d {hours} h" if hours else f"{days} d"
+    if hours:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{rest} min"
+
+
+def count(number: int | None) -> str:
+    """Return a count with grouped digits."""
+    return NONE if number is None else f"{number:,}"
+
+
+def other_party(record: Mapping[str, Any]) -> str:
+    """Return the name of the other party of a document, or what it adjusts or contains."""
+    if "month" in record:
+        return str(record["month"])
+    if "buyer" not in record:
+        return str(record.get("invoice_id") or record.get("consolidated_invoice_id") or "")
+    is_self_billed = "SELF_BILLED" in record["type"]
+    who = record["supplier"] if is_self_billed else record["buyer"]
+    return str((who or {}).get("name") or NONE)
+
+
+def party_facts(who: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) of a party's members that have a value."""
+    registration, address = who.get("registration") or {}, who.get("address") or {}
+    lines = [address.get(name) for name in ("line1", "line2", "line3")]
+    town = " ".join(filter(None, [address.get("zipCode"), address.get("city")]))
+    values = {
+        "tin": who.get("tin"),
+        "registration": " ".join(
+            filter(None, [registration.get("type"), registration.get("number")])
+        ),
+        "email": who.get("email"),
+        "phone": who.get("contactNumber"),
+        "address": ", ".join(filter(None, [*lines, town, address.get("country")])),
+    }
+    return ((label, str(text)) for label, text in values.items() if text)
+
+
+def field_name(path: str) -> str:
+    """Return a JSON Pointer in words: /lineItems/0/unit/price is Line items 1, unit, price."""
+    words: list[str] = []
+    for part in path.removeprefix("/").split("/"):
+        if part.isdigit() and words:
+            words[-1] += f" {int(part) + 1}"
+        else:
+            words.append(_CAPITAL.sub(lambda found: f" {found[0].lower()}", part).replace("_", " "))
+    return ", ".join(words).capitalize()
+
+
+def query_text(query: Mapping[str, str]) -> str:
+    """Return the query string of a link."""
+    return urlencode(query)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        amount,
+        plain,
+        when,
+        day,
+        span,
+        count,
+        other_party,
+        party_facts,
+        field_name,
+        query_text,
+    )
+}

@@ -1,0 +1,91 @@
+"""Calls of the API's operations inside the process, as the company of the session.
+
+The dashboard is a client of the API: it has no rules and no statements of documents of its own. A
+call runs the handler of a route with a request of its own. Sign-in, limits and log line are those
+of the page.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from service import json_codec
+from service.errors import ApiError
+from service.http.aiohttp_internals import run_inner_request
+from service.http.error_responses import error_response
+
+
+def loads(text: str | bytes) -> Any:
+    """Return the value of JSON text, with exact decimals."""
+    return json.loads(text, parse_float=Decimal)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The response of an operation."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def is_success(self) -> bool:
+        """True for a status below 400."""
+        return self.status < 400
+
+    @property
+    def value(self) -> Any:
+        """The JSON value of the body, with exact decimals."""
+        return loads(self.body)
+
+    @property
+    def message(self) -> str:
+        """The message of the body."""
+        return str(self.value.get("message", ""))
+
+    @property
+    def violations(self) -> dict[str, str]:
+        """The messages of violations by the JSON Pointer of the member, the first of each."""
+        found: dict[str, str] = {}
+        for each in self.value.get("errors", []):
+            found.setdefault(each["path"], each["message"])
+        return found
+
+
+class Failed(ApiError):
+    """An operation failed, and the page has no better answer than its error."""
+
+    def __init__(self, answer: Answer) -> None:
+        body = answer.value
+        super().__init__(body.pop("message", ""), **body)
+        self.status = answer.status
+
+
+async def call(
+    request: web.Request,
+    method: str,
+    path: str,
+    body: object = None,
+    query: Mapping[str, object] | None = None,
+) -> Answer:
+    """Run an operation and return its response, also that of an error."""
+    target = path
+    if query:
+        chosen = {name: value for name, value in query.items() if value not in (None, "")}
+        target = f"{path}?{urlencode(chosen)}" if chosen else path
+    content = b"" if body is None else json_codec.dumps(body).encode()
+    response = await run_inner_request(request, method, target, content, error_response)
+    return Answer(*response)
+
+
+async def read(request: web.Request, path: str, query: Mapping[str, object] | None = None) -> Any:
+    """Return the JSON value of a GET. Raises Failed."""
+    answer = await call(request, "GET", path, query=query)
+    if not answer.is_success:
+        raise Failed(answer)
+    return answer.value

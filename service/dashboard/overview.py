@@ -1,0 +1,208 @@
+"""The overview: what needs attention first, then the figures of the month."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from aiohttp import web
+
+from service.dashboard import operations, pages
+from service.dashboard.pages import Page, render
+from service.db.connections import Connection
+from service.db.statements import sql
+from service.documents.states import CANCEL_WINDOW
+from service.http import app_keys
+from service.submission.context import SUBMISSION_CONTEXT
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES)
+
+MOST_ROWS = 20  # of failed and of unclear documents
+CLOSING = timedelta(hours=24)
+NOTICE = timedelta(days=30)  # before a certificate or a key expires
+CHART_DAYS = 30
+TEXTS = pages.TEXTS["overview"]
+#: Column of submitted_documents -> path of the pages of such documents.
+PATHS = {
+    "invoice_id": "/invoices",
+    "adjustment_note_id": "/notes",
+    "consolidated_invoice_id": "/consolidated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences."""
+
+    kind: str
+    title: str
+    reasons: Sequence[str]
+    path: str
+    action: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A day of the chart: counts, and the position and heights in its viewBox."""
+
+    day: date
+    records: int
+    valid: int
+    invalid: int
+    x: float
+    height: float
+    invalid_height: float
+
+
+@page("GET", "/")
+async def show_overview(request: web.Request) -> web.Response:
+    """Return the overview."""
+    company, zone = request[app_keys.COMPANY], request.app[app_keys.CONFIG].time_zone
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        failed = await sql.overview_failed(conn, company_id=company, most=MOST_ROWS)
+        unclear = await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS)
+        facts = await _read_facts(conn, company, zone)
+        counts = await sql.overview_counts(conn, company_id=company)
+        month = _month_of(facts["now"], zone)
+        amounts = await sql.overview_amounts(
+            conn, company_id=company, month_start=month[0], month_end=month[1]
+        )
+        days = await _read_days(conn, company, facts["now"], zone)
+    record = await operations.read(request, "/api/companies")
+    by_list = {(row["list"], row["status"]): row["records"] for row in counts}
+    config = request.app[app_keys.CONFIG]
+    items = [
+        *_describe_failed(failed),
+        *_describe_unclear(unclear),
+        *_describe_facts(facts, zone, config.consolidation_days),
+        *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
+        *_describe_readiness(record["data"]),
+    ]
+    return render(
+        request,
+        "overview.html",
+        items=items,
+        counts=by_list,
+        amounts=amounts,
+        bars=list(_make_bars(days, facts["now"].astimezone(zone).date())),
+        most=max((row["records"] for row in days), default=0),
+        month=month[0].astimezone(zone),
+        unreachable_since=request.app[SUBMISSION_CONTEXT].portal.unreachable_since,
+    )
+
+
+async def _read_facts(conn: Connection, company: int, zone: ZoneInfo) -> Any:
+    """Return the row of overview_facts."""
+    this_month = datetime.now(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    before = (this_month - timedelta(days=1)).replace(day=1)
+    return await sql.overview_facts(
+        conn,
+        company_id=company,
+        window=CANCEL_WINDOW,
+        closing=CLOSING,
+        notice=NOTICE,
+        month_start=before,
+        month_end=this_month,
+    )
+
+
+async def _read_days(
+    conn: Connection, company: int, now: datetime, zone: ZoneInfo
+) -> Sequence[Mapping[str, Any]]:
+    today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    return await sql.overview_days(
+        conn,
+        company_id=company,
+        zone=zone.key,
+        first=today - timedelta(days=CHART_DAYS - 1),
+        last=today + timedelta(days=1),
+    )
+
+
+def _month_of(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """Return the first instants of the month and of the next one."""
+    start = now.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def _path_of(row: Mapping[str, Any]) -> str:
+    return next(f"{path}/{row[column]}" for column, path in PATHS.items() if row[column])
+
+
+def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
+    for row in rows:
+        title = TEXTS["failed"][row["status"]].format(number=row["number"])
+        reasons = [error["message"] for error in operations.loads(row["errors"])][:3]
+        yield Item("bad", title, reasons, _path_of(row), TEXTS["correct"], row["updated_at"])
+
+
+def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
+    for row in rows:
+        texts = TEXTS["unclear"][row["state"]]
+        kind = "bad" if row["state"] == "NeedsPerson" else "warn"
+        title = texts["title"].format(number=row["number"])
+        yield Item(
+            kind, title, [texts["reason"]], _path_of(row), TEXTS["open"], row["last_sent_at"]
+        )
+
+
+def _describe_facts(row: Mapping[str, Any], zone: ZoneInfo, days: int) -> Iterator[Item]:
+    if row["hold"]:
+        yield Item(
+            "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
+        )
+    if row["has_unconsolidated"] and row["now"].astimezone(zone).day <= days:
+        reason = TEXTS["consolidate_reason"].format(day=days)
+        yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
+    if row["closing"]:
+        title = TEXTS["closing"].format(count=row["closing"])
+        path = "/invoices?status=Valid"
+        yield Item("info", title, [TEXTS["closing_reason"]], path, TEXTS["open"])
+    ends_at = row["certificate_ends_at"]
+    if ends_at and ends_at < row["now"] + NOTICE:
+        kind = "bad" if ends_at < row["now"] else "warn"
+        texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
+        yield Item(kind, texts, [], "/settings/portal", TEXTS["open"], ends_at)
+    if row["keys_expiring"]:
+        title = TEXTS["api_keys"].format(count=row["keys_expiring"])
+        yield Item("warn", title, [], "/settings/keys", TEXTS["open"])
+
+
+def _describe_requests(pending: int) -> Iterator[Item]:
+    if pending:
+        yield Item(
+            "warn",
+            TEXTS["requests"].format(count=pending),
+            [TEXTS["requests_reason"]],
+            "/requests?status=Pending",
+            TEXTS["answer"],
+        )
+
+
+def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
+    missing = company.get("readiness") or []
+    if missing:
+        reasons = [each["message"] for each in missing][:5]
+        yield Item("warn", TEXTS["profile"], reasons, "/settings/profile", TEXTS["complete"])
+
+
+def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[Bar]:
+    """Yield a bar for each of the last days, in a viewBox of 100 by 100 units for each bar area."""
+    by_day = {row["day"]: row for row in rows}
+    most = max((row["records"] for row in rows), default=0) or 1
+    for number in range(CHART_DAYS):
+        day = today - timedelta(days=CHART_DAYS - 1 - number)
+        row = by_day.get(day, {"records": 0, "valid": 0, "invalid": 0})
+        yield Bar(
+            day,
+            row["records"],
+            row["valid"],
+            row["invalid"],
+            number * 20 + 2,
+            round(row["records"] / most * 100, 2),
+            round(row["invalid"] / most * 100, 2),
+        )

@@ -1,0 +1,272 @@
+"""Pages of the dashboard: their routes, sign-in, protection of forms, and rendering.
+
+A module with pages declares each with the decorator `page`. A page needs a session unless it is
+`public`, and a POST needs the form token of the session.
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import jinja2
+from aiohttp import web
+from markupsafe import Markup
+
+from service.dashboard import formats, sessions
+from service.dashboard.sessions import READ, SESSION, Session
+from service.db.transactions import set_actor
+from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
+from service.http import app_keys
+from service.http.error_responses import error_response
+
+FOLDER = Path(__file__).parent
+#: Texts of all pages; another language is another file of the same form.
+TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
+ASSETS = FOLDER / "assets"
+#: Nothing is loaded from elsewhere, and no script or style is part of a page.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+FORM_TOKEN = "form_token"
+#: The cookie of a visitor without a session, whose forms are protected in the same way.
+VISITOR = "einvoice_visitor"
+VISITOR_TOKEN = web.RequestKey("visitor_token", str)
+
+PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A route of the dashboard. `right` is what the role must have, None for a public page."""
+
+    method: str
+    path: str
+    handler: PageHandler
+    right: str | None
+
+
+class SignInNeeded(Exception):
+    """The request has no session."""
+
+
+class FormRejected(ApiError):
+    """A form without the token of its session: it may have been forged by another site."""
+
+    status = 403
+
+
+def page(
+    pages: list[Page], method: str, path: str, right: str | None = READ
+) -> Callable[[AnyHandler], AnyHandler]:
+    """Return a decorator that adds a page to the list of its module."""
+
+    def declare(handler: AnyHandler) -> AnyHandler:
+        pages.append(Page(method, path, handler, right))
+        return handler
+
+    return declare
+
+
+def make_routes(pages: list[Page]) -> list[web.RouteDef]:
+    """Return the routes of pages."""
+    return [web.RouteDef(each.method, each.path, partial(_handle, each), {}) for each in pages]
+
+
+async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
+    """Check the session and the form, and run the handler. Errors become pages."""
+    try:
+        if page.right is not None:
+            await _enter(request, page.right)
+        if request.method == "POST":
+            await _check_form(request)
+        return await page.handler(request)
+    except SignInNeeded:
+        return _ask_to_sign_in(request)
+    except web.HTTPException:
+        raise
+    except Exception as error:
+        return _render_error(request, error)
+
+
+async def _enter(request: web.Request, right: str) -> None:
+    """Find the session. Raises SignInNeeded, Forbidden and TooManyRequests."""
+    app = request.app
+    session = await sessions.find_session(request, app[app_keys.DATABASE], app[app_keys.CONFIG])
+    if session is None:
+        raise SignInNeeded
+    request[SESSION] = session
+    request[app_keys.COMPANY] = session.company_id
+    actor = f"user {session.user_id}"
+    request[app_keys.KEY_ID] = actor
+    set_actor(actor, request[app_keys.REQUEST_ID])
+    if wait := app[app_keys.LIMITER].take(actor):
+        raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
+    if not session.may(right):
+        raise Forbidden(TEXTS["errors"]["no_right"])
+
+
+async def _check_form(request: web.Request) -> None:
+    """Raise FormRejected unless a POST comes from a form of this session."""
+    origin = request.headers.get("Origin")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") or (
+        origin is not None and urlsplit(origin).netloc != request.host
+    ):
+        raise FormRejected(TEXTS["errors"]["form_rejected"])
+    form = await request.post()
+    sent, expected = form.get(FORM_TOKEN), form_token(request)
+    if not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), expected.encode()):
+        raise FormRejected(TEXTS["errors"]["form_rejected"])
+
+
+def form_token(request: web.Request) -> str:
+    """Return the token that forms of this request's visitor must contain."""
+    session = request.get(SESSION)
+    if session is not None:
+        return session.form_token
+    return sessions.make_form_token(visitor_token(request))
+
+
+def visitor_token(request: web.Request) -> str:
+    """Return the random text that identifies a visitor without a session."""
+    if VISITOR_TOKEN not in request:
+        request[VISITOR_TOKEN] = request.cookies.get(VISITOR) or sessions.make_token()
+    return request[VISITOR_TOKEN]
+
+
+def _ask_to_sign_in(request: web.Request) -> web.Response:
+    target = "" if request.path == "/" else f"?next={quote(request.path_qs, safe='')}"
+    return redirect(f"/sign-in{target if request.method == 'GET' else ''}")
+
+
+def redirect(path: str) -> web.Response:
+    """Return a redirect to a page, which the browser gets with GET."""
+    return web.Response(status=303, headers={"Location": path, **HEADERS})
+
+
+def local_path(text: str | None) -> str:
+    """Return a path of this site to go to after sign-in; the start page for anything else."""
+    if text and text.startswith("/") and not text.startswith(("//", "/\\")):
+        parts = urlsplit(text)
+        if not parts.scheme and not parts.netloc:
+            return text
+    return "/"
+
+
+def render(request: web.Request, template: str, status: int = 200, **values: Any) -> web.Response:
+    """Return a page."""
+    session: Session | None = request.get(SESSION)
+    zone = request.app[app_keys.CONFIG].time_zone
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            **values,
+            session=session,
+            form_token=form_token(request),
+            path=request.path,
+            query=request.query,
+            zone=zone,
+            notice=TEXTS["notices"].get(request.query.get("notice", "")),
+            may=session.may if session else lambda _: False,
+        )
+    )
+    response = web.Response(
+        text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
+    )
+    if session is None and request.cookies.get(VISITOR) != visitor_token(request):
+        secure = sessions.is_secure(request.app[app_keys.CONFIG])
+        response.set_cookie(
+            VISITOR, visitor_token(request), secure=secure, httponly=True, samesite="Lax"
+        )
+    return response
+
+
+def _render_error(request: web.Request, error: Exception) -> web.Response:
+    """Return the page of an error. An unexpected error is logged as for the API."""
+    answer = error_response(error, request)
+    body = json.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
+    headers = {name: answer.headers[name] for name in ("Retry-After",) if name in answer.headers}
+    response = render(
+        request,
+        "error.html",
+        answer.status,
+        code=answer.status,
+        message=body.get("message") or TEXTS["errors"]["invalid"],
+        violations=body.get("errors", []),
+        request_id=request[app_keys.REQUEST_ID],
+    )
+    response.headers.update(headers)
+    return response
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(formats.FILTERS)
+    environment.filters.update(fill=_fill, activity=_describe_activity)
+    environment.globals.update(t=TEXTS, asset=asset_path)
+    return environment
+
+
+def _fill(text: str, **values: Any) -> Markup:
+    """Insert values into a text of TEXTS. The values are escaped."""
+    return Markup(text).format(**values)
+
+
+def _describe_activity(row: Mapping[str, Any]) -> str:
+    """Return an entry of the audit log in words."""
+    kind, _, name = row["actor"].partition(" ")
+    actors = TEXTS["activity"]["actors"]
+    who = actors.get(kind, "{name}").format(
+        name=row["user_name"] or row["key_name"] or name, id=name
+    )
+    action = TEXTS["activity"]["actions"].get(row["action"], row["action"])
+    return action.format(who=who, subject=row["subject"])
+
+
+@cache
+def asset_path(name: str) -> str:
+    """Return the path of a file in assets/ with its version, so that browsers may keep it."""
+    digest = sha256((ASSETS / name).read_bytes()).hexdigest()[:12]
+    return f"/assets/{digest}/{name}"
+
+
+TYPES: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+async def get_asset(request: web.Request) -> web.Response:
+    """Return a file in assets/."""
+    name = request.match_info["name"]
+    path = ASSETS / name
+    if name not in {each.name for each in ASSETS.iterdir()} or asset_path(name) != request.path:
+        raise web.HTTPNotFound
+    return web.Response(
+        body=path.read_bytes(),
+        content_type=TYPES[path.suffix],
+        charset="utf-8",
+        headers={
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )

@@ -1,0 +1,91 @@
+"""Passwords: argon2id hashes, and the rules for new ones.
+
+The rules are those of NIST SP 800-63B: a least length and a list of common passwords, no rules
+about kinds of characters.
+"""
+
+import asyncio
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+LEAST_CHARACTERS, MOST_CHARACTERS = 12, 128
+HASHES_AT_ONCE = 2  # Each takes 19 MiB of memory and some 30 ms of a core.
+#: A word of the person or the company that is at least this long must not be most of a password.
+WORD_CHARACTERS = 4
+
+COMMON = frozenset(Path(__file__).with_name("common_passwords.txt").read_text("utf-8").split())
+#: Rows of a keyboard and other sequences; a password must not be a part of one.
+SEQUENCES = (
+    "01234567890123456789",
+    "98765432109876543210",
+    "abcdefghijklmnopqrstuvwxyz",
+    "zyxwvutsrqponmlkjihgfedcba",
+    "qwertyuiopasdfghjklzxcvbnm",
+)
+
+
+class Passwords:
+    """Hashes and checks passwords in threads, at most HASHES_AT_ONCE at a time."""
+
+    def __init__(self) -> None:
+        self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+        self._turn = asyncio.Semaphore(HASHES_AT_ONCE)
+        #: Compared with if there is no hash, so that both cases take equal time.
+        self._nobody = self._hasher.hash("")
+
+    async def hash(self, password: str) -> str:
+        """Return the hash of a password, with its salt and parameters."""
+        async with self._turn:
+            return await asyncio.to_thread(self._hasher.hash, _normalise(password))
+
+    async def matches(self, password: str, digest: str | None) -> bool:
+        """Return whether a password has this hash. Without a hash it does not match."""
+        async with self._turn:
+            is_right = await asyncio.to_thread(self._verify, password, digest or self._nobody)
+        return is_right and digest is not None
+
+    def is_outdated(self, digest: str) -> bool:
+        """Return whether a hash was made with other parameters."""
+        return self._hasher.check_needs_rehash(digest)
+
+    def _verify(self, password: str, digest: str) -> bool:
+        try:
+            return self._hasher.verify(digest, _normalise(password))
+        except (VerificationError, InvalidHashError):
+            return False
+
+
+def find_weakness(password: str, words: Iterable[str] = ()) -> str | None:
+    """Return the key of the text that says why a new password is refused, or None.
+
+    `words` are the person's name and email address and the company's name.
+    """
+    text = _normalise(password)
+    if len(text) < LEAST_CHARACTERS:
+        return "too_short"
+    if len(text) > MOST_CHARACTERS:
+        return "too_long"
+    folded = text.casefold()
+    if folded in COMMON or len(set(folded)) < 4 or any(folded in each for each in SEQUENCES):
+        return "common"
+    parts = {part for word in words for part in _split_words(word)}
+    rest = folded
+    for part in sorted(parts, key=len, reverse=True):
+        rest = rest.replace(part, "")
+    if len(rest) < LEAST_CHARACTERS // 2:
+        return "about_you"
+    return None
+
+
+def _split_words(text: str) -> Iterable[str]:
+    words = "".join(char if char.isalnum() else " " for char in text.casefold()).split()
+    return (word for word in words if len(word) >= WORD_CHARACTERS)
+
+
+def _normalise(password: str) -> str:
+    """Return the text in one form, since keyboards write some characters in several."""
+    return unicodedata.normalize("NFKC", password)

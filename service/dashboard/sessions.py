@@ -1,0 +1,153 @@
+"""Sessions of people: the cookie, the token against forged requests, and the rights of roles.
+
+A session is 256 random bits in a cookie; PostgreSQL stores their SHA-256. Every request looks the
+session up, so that it ends in all processes at the same time.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from aiohttp import web
+
+from service.config import Config
+from service.db.statements import sql
+from service.db.transactions import Database
+
+IDLE = timedelta(minutes=30)
+LONGEST = timedelta(hours=12)
+#: Time after the password was entered in which a key may be created without entering it again.
+RECENT = timedelta(minutes=10)
+TOKEN_BYTES = 32
+#: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
+SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
+
+READ, WRITE, ADMINISTER, OWN = "read", "write", "administer", "own"
+#: Role -> what it may do. Members write documents; admins change settings, keys and people; owners
+#: also change owners and admins.
+RIGHTS: Mapping[str, frozenset[str]] = {
+    "reader": frozenset({READ}),
+    "member": frozenset({READ, WRITE}),
+    "admin": frozenset({READ, WRITE, ADMINISTER}),
+    "owner": frozenset({READ, WRITE, ADMINISTER, OWN}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session of a request. `digest` identifies it, `token` is the text in the cookie."""
+
+    token: str
+    digest: bytes
+    user_id: int
+    name: str
+    email: str
+    company_id: int
+    company_name: str
+    role: str
+    authenticated: timedelta
+
+    @property
+    def is_recent(self) -> bool:
+        """True if the password was entered a short time ago."""
+        return self.authenticated < RECENT
+
+    @property
+    def form_token(self) -> str:
+        """The hidden field of every form, which another site cannot know."""
+        return make_form_token(self.token)
+
+    def may(self, right: str) -> bool:
+        """Return whether the role has a right."""
+        return right in RIGHTS[self.role]
+
+
+SESSION = web.RequestKey("dashboard_session", Session)
+
+
+def make_token() -> str:
+    """Return a new random token."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def digest_of(token: str) -> bytes:
+    """Return the digest by which a token is stored."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
+def make_form_token(token: str) -> str:
+    """Return the form token of a session or of a visitor's token."""
+    digest = hmac.digest(token.encode("utf-8", "replace"), b"form", "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def cookie_name(config: Config) -> str:
+    """Return the name of the cookie; see SECURE_COOKIE."""
+    return SECURE_COOKIE if is_secure(config) else PLAIN_COOKIE
+
+
+def is_secure(config: Config) -> bool:
+    """Return whether people reach the service by HTTPS."""
+    return config.public_url.startswith("https:")
+
+
+async def find_session(request: web.Request, database: Database, config: Config) -> Session | None:
+    """Return the session of a request's cookie, or None."""
+    token = request.cookies.get(cookie_name(config), "")
+    if not token:
+        return None
+    digest = digest_of(token)
+    async with database.across() as conn:
+        row = await sql.session_get(conn, token_sha256=digest, idle=IDLE, longest=LONGEST)
+        if row is None:
+            return None
+        if row["is_stale"]:
+            await sql.session_touch(conn, token_sha256=digest)
+    return _read_session(token, digest, row)
+
+
+def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
+    return Session(
+        token,
+        digest,
+        row["user_id"],
+        row["name"],
+        row["email"],
+        row["company_id"],
+        row["company_name"],
+        row["role"],
+        row["authenticated"],
+    )
+
+
+async def begin_session(database: Database, user_id: int, company_id: int) -> str:
+    """Begin a session, and return its token."""
+    token = make_token()
+    async with database.across() as conn:
+        await sql.session_forget(conn)
+        await sql.session_insert(
+            conn, token_sha256=digest_of(token), user_id=user_id, company=company_id
+        )
+    return token
+
+
+def set_cookie(response: web.StreamResponse, config: Config, token: str) -> None:
+    """Store a session's token in the browser, until it is closed."""
+    response.set_cookie(
+        cookie_name(config),
+        token,
+        secure=is_secure(config),
+        httponly=True,
+        samesite="Lax",
+        path="/",
+    )
+
+
+def delete_cookie(response: web.StreamResponse, config: Config) -> None:
+    """Remove the cookie from the browser."""
+    response.del_cookie(cookie_name(config), path="/", secure=is_secure(config), httponly=True)

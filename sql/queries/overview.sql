@@ -1,0 +1,106 @@
+-- The overview of the dashboard: what needs attention, and the figures of a month.
+
+-- name: overview_failed :many
+-- Return the documents whose latest submission was not accepted, the latest first, at most :most.
+select d.id, d.status, d.number, d.errors, d.updated_at,
+       d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
+  from submitted_documents d
+  left join invoices i on i.company_id = d.company_id and i.id = d.invoice_id
+  left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
+  left join consolidated_invoices k
+    on k.company_id = d.company_id and k.id = d.consolidated_invoice_id
+ where d.company_id = :company_id
+   and d.status in ('Invalid', 'Rejected')
+   and coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null
+   and coalesce(i.status, n.status, k.status) in ('Draft', 'Invalid')
+   and not exists (
+         select from submitted_documents later
+          where later.company_id = :company_id
+            and later.id > d.id
+            and (later.invoice_id = d.invoice_id
+                 or later.adjustment_note_id = d.adjustment_note_id
+                 or later.consolidated_invoice_id = d.consolidated_invoice_id))
+ order by d.id desc
+ limit :most::bigint;
+
+-- name: overview_unclear :many
+-- Return the documents whose outcome is unknown or needs a person, the earliest first, at most
+-- :most.
+select s.state, d.number, s.last_sent_at,
+       d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
+  from submissions s
+  join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
+ where s.company_id = :company_id and s.state in ('Uncertain', 'NeedsPerson')
+ order by s.id, d.id
+ limit :most::bigint;
+
+-- name: overview_facts :one
+-- Return what the other rows of the overview need: documents that can be cancelled for less than
+-- :closing more, the expiry of the certificate, keys that expire within :notice, the hold on
+-- sending, and whether the month before has sales that can be consolidated.
+select (select count(*)
+          from submitted_documents d
+         where d.company_id = :company_id
+           and d.status = 'Valid'
+           and d.submitted_at > clock_timestamp() - :window::interval
+           and d.submitted_at < clock_timestamp() - :window::interval + :closing::interval)
+         as closing,
+       (select min(d.submitted_at) + :window::interval
+          from submitted_documents d
+         where d.company_id = :company_id
+           and d.status = 'Valid'
+           and d.submitted_at > clock_timestamp() - :window::interval) as first_closes_at,
+       (select min(g.not_after)
+          from signing_certificates g
+         where g.company_id = :company_id and g.removed_at is null) as certificate_ends_at,
+       (select count(*)
+          from api_keys k
+         where k.company_id = :company_id
+           and k.revoked_at is null
+           and k.expires_at > clock_timestamp()
+           and k.expires_at < clock_timestamp() + :notice::interval) as keys_expiring,
+       (select h.reason
+          from sending_holds h
+         where h.company_id = :company_id and h.released_at is null) as hold,
+       exists (select
+                 from consolidation_candidates i
+                where i.company_id = :company_id
+                  and i.issue_date >= :month_start
+                  and i.issue_date < :month_end
+                  and i.status in ('Draft', 'Invalid')
+                  and i.consolidated_invoice_id is null
+                  and not i.is_named
+                  and not i.was_accepted) as has_unconsolidated,
+       clock_timestamp() as now;
+
+-- name: overview_counts :many
+-- Return the number of records by list and status.
+select list, status, sum(live)::bigint as records
+  from record_counts
+ where company_id = :company_id
+ group by list, status
+having sum(live) > 0;
+
+-- name: overview_amounts :many
+-- Return the number and the amount of a period's invoices by status and currency.
+select status, currency_code, count(*) as records, sum(payable_amount) as amount
+  from invoices
+ where company_id = :company_id
+   and deleted_at is null
+   and issue_date >= :month_start
+   and issue_date < :month_end
+ group by status, currency_code
+ order by status, currency_code;
+
+-- name: overview_days :many
+-- Return the number of invoices of each day, and of those that are Valid and Invalid.
+select (issue_date at time zone :zone)::date as day, count(*) as records,
+       count(*) filter (where status = 'Valid') as valid,
+       count(*) filter (where status = 'Invalid') as invalid
+  from invoices
+ where company_id = :company_id
+   and deleted_at is null
+   and issue_date >= :first
+   and issue_date < :last
+ group by 1
+ order by 1;

@@ -1,0 +1,277 @@
+"""The dashboard in a browser: Chromium, driven by playwright."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from conftest import Client, Company, StartService, make_company
+from harness.visitors import make_person
+from kit import create_invoice, create_valid_invoice, request_json
+
+from service.config import read_config
+
+playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no browser: install the Debian package chromium"
+)
+
+EMAIL = "aminah@example.com"
+SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    """A service with background work."""
+    return await start(company)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Any]:
+    """A browser."""
+    async with playwright.async_playwright() as programs:
+        chromium = await programs.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield chromium
+        await chromium.close()
+
+
+@pytest.fixture
+async def page(
+    site: Client, browser: Any, environment: dict[str, str], company: Company
+) -> AsyncIterator[Any]:
+    """A page of an owner who has signed in by the printed link."""
+    context = await browser.new_context(base_url=str(site.make_url("/")))
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda message: errors.append(message.text) if "Content Security" in message.text else None,
+    )
+    await sign_in(page, environment, company.id, EMAIL, "owner")
+    yield page
+    assert errors == []
+    await context.close()
+
+
+async def sign_in(
+    page: Any, environment: dict[str, str], company_id: int, email: str, role: str
+) -> None:
+    """Invite a person and sign in by the link."""
+    link = await make_person(read_config(environment), company_id, email, role)
+    await page.goto("/link/" + link.rsplit("/", 1)[1])
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/")
+
+
+async def fill_invoice(page: Any, **changes: str) -> None:
+    """Fill the form of a new invoice."""
+    fields = {
+        "/buyer/name": "Aminah binti Salleh",
+        "/buyer/registration/number": "900101105566",
+        "/buyer/contactNumber": "+60123456789",
+        "/buyer/address/line1": "5 Jalan Dahlia",
+        "/buyer/address/zipCode": "40150",
+        "/buyer/address/city": "Shah Alam",
+        "/lineItems/0/description": "Coffee beans, 1 kg",
+        "/lineItems/0/unit/price": "48.50",
+        "/lineItems/0/unit/count": "2",
+        "/lineItems/0/taxDetails/0/taxRate/percentage": "8",
+        **changes,
+    }
+    await page.goto("/invoices/new")
+    for name, text in fields.items():
+        await page.locator(f'[name="{name}"]').fill(text)
+    await page.locator('[name="/buyer/type"]').select_option("LOCAL_INDIVIDUAL")
+    await page.locator('[name="/buyer/registration/type"]').select_option("NRIC")
+    await page.locator('[name="/buyer/address/state"]').select_option("10")
+    await page.locator('[name="/lineItems/0/taxDetails/0/taxType"]').select_option("02")
+
+
+async def test_an_invoice_is_created_submitted_and_cancelled(page: Any) -> None:
+    await fill_invoice(page)
+    await page.get_by_role("button", name="Calculate totals").last.click()
+    await page.get_by_text("MYR\u00a0104.76").first.wait_for()
+    await page.get_by_role("button", name="Save and submit").click()
+    await page.get_by_text("The document is submitted.").wait_for()
+    async with asyncio.timeout(60):
+        while not await page.get_by_role("button", name="Cancel it at the portal").count():
+            await page.reload()
+    await page.get_by_label("Reason").fill("Wrong amount")
+    await page.get_by_role("button", name="Cancel it at the portal").click()
+    await page.get_by_text("The document is cancelled.").wait_for()
+    assert "Wrong amount" in await page.locator("main").inner_text()
+    assert "aminah" in await page.locator("main").inner_text()
+
+
+async def test_a_rejected_invoice_shows_its_reason_at_the_field_and_is_corrected(page: Any) -> None:
+    await fill_invoice(page, **{"/buyer/contactNumber": "12"})
+    await page.get_by_role("button", name="Save and submit").click()
+    await page.get_by_text("It was not submitted: see below.").wait_for()
+    await page.get_by_role("link", name="Edit").click()
+    field = page.locator('[name="/buyer/contactNumber"]')
+    assert await field.get_attribute("aria-invalid") == "true"
+    described = (await field.get_attribute("aria-describedby") or "").split()
+    assert await page.locator(f'[id="{described[0]}"]').inner_text()
+    await field.fill("+60123456789")
+    await page.get_by_role("button", name="Save and submit").click()
+    await page.get_by_text("The document is submitted.").wait_for()
+
+
+async def test_violations_are_shown_at_their_fields(page: Any) -> None:
+    await fill_invoice(page, **{"/lineItems/0/unit/price": "much"})
+    await page.get_by_role("button", name="Save as draft").click()
+    field = page.locator('[name="/lineItems/0/unit/price"]')
+    await page.get_by_role("alert").wait_for()
+    assert await field.get_attribute("aria-invalid") == "true"
+    assert await field.input_value() == "much"
+
+
+async def test_lines_are_added_and_removed(page: Any) -> None:
+    await fill_invoice(page)
+    await page.get_by_role("button", name="Add a line").click()
+    await page.locator('[name="/lineItems/1/description"]').fill("Tea")
+    await page.get_by_role("button", name="Remove line 1").click()
+    field = page.locator('[name="/lineItems/0/description"]')
+    await page.get_by_text("Line 1").wait_for()
+    assert await field.input_value() == "Tea"
+    assert await page.locator('[name="/lineItems/1/description"]').count() == 0
+
+
+async def test_a_new_key_works_until_it_is_revoked(page: Any, site: Client) -> None:
+    await page.goto("/settings/keys")
+    await page.get_by_label("Name").fill("Shop")
+    await page.get_by_role("button", name="Create the key").click()
+    key = await page.locator("#new-key").inner_text()
+    assert await _status_with(site, key) == 200
+    row = page.get_by_role("row", name="Shop")
+    await row.get_by_role("button", name="Revoke").click()
+    await page.get_by_text("The key is revoked.").wait_for()
+    async with asyncio.timeout(10):
+        while await _status_with(site, key) != 401:
+            pass
+
+
+async def _status_with(site: Client, key: str) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(site.make_url("/api/invoices"), headers={"X-API-Key": key}) as response,
+    ):
+        return response.status
+
+
+async def test_a_reader_sees_documents_and_cannot_change_them(
+    page: Any, browser: Any, site: Client, environment: dict[str, str], company: Company
+) -> None:
+    invoice_id = await create_invoice(site)
+    context = await browser.new_context(base_url=str(site.make_url("/")))
+    reader = await context.new_page()
+    await sign_in(reader, environment, company.id, "siti@example.com", "reader")
+    await reader.goto(f"/invoices/{invoice_id}")
+    assert await reader.get_by_role("button", name="Submit").count() == 0
+    answer = await reader.goto("/invoices/new")
+    assert answer.status == 403
+    await reader.get_by_text("Your role does not allow this.").wait_for()
+    await context.close()
+
+
+async def test_a_person_switches_between_two_companies(
+    page: Any, environment: dict[str, str]
+) -> None:
+    other = await make_company(environment, name="Second Sdn. Bhd.")
+    await make_person(read_config(environment), other.id, EMAIL, "member")
+    await page.goto("/companies")
+    await page.get_by_role("button", name="Show Second Sdn. Bhd.").click()
+    await page.locator(".brand", has_text="Second Sdn. Bhd.").wait_for()
+    assert await page.get_by_role("link", name="Settings").count() == 0
+
+
+async def test_script_in_every_text_of_an_invoice_stays_text(page: Any, site: Client) -> None:
+    text = SCRIPT[:140]
+    invoice_id = await create_invoice(
+        site,
+        buyer={
+            "type": "LOCAL_COMPANY",
+            "name": SCRIPT,
+            "email": "<b>x</b>@example.com",
+            "contactNumber": "<script>1</script>",
+            "tin": "<i>1</i>",
+            "registration": {"type": "BRN", "number": "<u>2</u>"},
+            "address": {
+                "line1": text,
+                "line2": text,
+                "line3": text,
+                "city": "<s>x</s>",
+                "zipCode": "<s>x</s>",
+                "country": "MYS",
+            },
+        },
+        lineItems=[
+            {
+                "id": "1",
+                "description": SCRIPT,
+                "classifications": ["022"],
+                "unit": {"code": "KGM", "price": 1, "count": 1},
+                "taxExemptionReason": SCRIPT,
+                "discount": {"amount": 0, "reason": SCRIPT},
+            }
+        ],
+    )
+    for path in (
+        "/",
+        "/invoices",
+        f"/invoices/{invoice_id}",
+        f"/invoices/{invoice_id}/edit",
+        f"/invoices/{invoice_id}/print",
+        f"/invoices?query={SCRIPT}",
+    ):
+        await page.goto(path)
+        assert "broken" not in await page.title()
+        assert await page.locator("img").count() == 0
+    await page.goto(f"/invoices/{invoice_id}")
+    assert SCRIPT in await page.locator("main").inner_text()
+
+
+async def test_a_buyer_request_is_approved(page: Any, site: Client) -> None:
+    await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
+    request = {
+        "invoiceCode": "4711",
+        "type": "LOCAL_INDIVIDUAL",
+        "name": "Aminah binti Salleh",
+        "registration": {"type": "NRIC", "number": "900101105566"},
+        "contactNumber": "+60123456789",
+        "address": {
+            "line1": "5 Jalan Dahlia",
+            "city": "Shah Alam",
+            "state": "10",
+            "country": "MYS",
+        },
+    }
+    status, _ = await request_json(site, "POST", "/api/einvoice-requests", json=request)
+    assert status == 201
+    await page.goto("/")
+    await page.get_by_role("link", name="Answer").click()
+    await page.get_by_role("button", name="Approve").click()
+    await page.get_by_text("The request is approved.").wait_for()
+    await page.get_by_role("link", name="4711").click()
+    await page.get_by_text("Aminah binti Salleh").first.wait_for()
+
+
+async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, site: Client) -> None:
+    invoice_id = await create_valid_invoice(site)
+    for path, kind in (
+        ("print", "text/html"),
+        ("qr.png", "image/png"),
+        ("qr.svg", "image/svg+xml"),
+        ("export", "application/json"),
+    ):
+        response = await page.request.get(f"/invoices/{invoice_id}/{path}")
+        assert response.status == 200 and response.headers["content-type"].startswith(kind)
+    response = await page.request.get("/invoices.csv")
+    rows = (await response.text()).splitlines()
+    assert rows[0].startswith("\ufeffid,number") and len(rows) == 2

@@ -1,0 +1,369 @@
+"""Sign-in, sessions, roles, and the protection of forms."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from conftest import Client, Company, StartService, make_company
+from harness.visitors import PASSWORD, Visitor, make_person
+from kit import create_invoice
+from yarl import URL
+
+from service.config import read_config
+from service.dashboard.links import PASSWORD as PASSWORD_LINK
+from service.dashboard.links import make_link
+from service.dashboard.passwords import find_weakness
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+
+EMAIL = "aminah@example.com"
+#: Pages with a form for each right, and what the form does.
+FORMS = (
+    "/sign-out",
+    "/password",
+    "/confirm",
+    "/companies",
+    "/invoices/new",
+    "/invoices/1/edit",
+    "/invoices/1/submit",
+    "/invoices/1/cancel",
+    "/invoices/1/delete",
+    "/notes/1/submit",
+    "/consolidated/1/submit",
+    "/requests/1/approve",
+    "/settings/profile",
+    "/settings/numbers",
+    "/settings/keys",
+    "/settings/keys/abcdefghijkl/revoke",
+    "/settings/people",
+    "/settings/people/1/link",
+    "/settings/people/1/remove",
+)
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> URL:
+    """The address of a service without background work."""
+    client = await start(company, background=False)
+    return client.make_url("/")
+
+
+@pytest.fixture
+async def owner(site: URL, environment: dict[str, str], company: Company) -> AsyncIterator[Visitor]:
+    """An owner of the company who has signed in by a link."""
+    link = await make_person(read_config(environment), company.id, EMAIL, "owner")
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link)
+        yield visitor
+
+
+async def give_password(environment: dict[str, str], site: URL, email: str) -> None:
+    """Choose PASSWORD by a one-time link."""
+    config = read_config(environment)
+    async with connected_pool(config.database_url, 2) as pool:
+        database = Database(pool)
+        async with database.across() as conn:
+            user = await sql.user_by_email(conn, email=email)
+        link = await make_link(database, "http://127.0.0.1", user["id"], PASSWORD_LINK)
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link, PASSWORD)
+        assert visitor.path == "/"
+
+
+async def test_pages_need_a_session(site: URL) -> None:
+    async with Visitor(site) as visitor:
+        for path in ("/", "/invoices", "/settings/keys"):
+            await visitor.get(path)
+            assert visitor.path == "/sign-in"
+
+
+async def test_a_link_signs_in_once(
+    site: URL, environment: dict[str, str], company: Company
+) -> None:
+    link = await make_person(read_config(environment), company.id, EMAIL, "owner")
+    async with Visitor(site) as first, Visitor(site) as second:
+        await first.use_link(link)
+        assert first.status == 200 and first.path == "/"
+        await second.get(URL(link).path)
+        assert second.status == 404
+
+
+async def test_a_password_is_chosen_by_a_link_and_signs_in(
+    owner: Visitor, site: URL, environment: dict[str, str]
+) -> None:
+    await give_password(environment, site, EMAIL)
+    async with Visitor(site) as visitor:
+        await visitor.sign_in(EMAIL.upper())
+        assert visitor.path == "/" and visitor.status == 200
+    async with Visitor(site) as visitor:
+        await visitor.sign_in(EMAIL, "another password")
+        unknown = await _refusal(site, "nobody@example.com")
+        assert visitor.status == 401
+        assert "The email address or the password is wrong." in visitor.text
+        assert "The email address or the password is wrong." in unknown
+
+
+async def _refusal(site: URL, email: str) -> str:
+    async with Visitor(site) as visitor:
+        return await visitor.sign_in(email, "another password")
+
+
+async def test_tries_of_passwords_are_limited(site: URL) -> None:
+    async with Visitor(site) as visitor:
+        for _ in range(10):
+            await visitor.sign_in("nobody@example.com", "wrong")
+        await visitor.sign_in("nobody@example.com", "wrong")
+        assert visitor.status == 429
+
+
+async def test_sign_out_ends_the_session_in_the_database(owner: Visitor, site: URL) -> None:
+    cookies = owner.cookies
+    await owner.post("/sign-out")
+    assert "You are signed out." in owner.text
+    async with Visitor(site) as thief:
+        thief._session.cookie_jar.update_cookies(cookies, site)
+        await thief.get("/")
+        assert thief.path == "/sign-in"
+
+
+async def test_a_changed_password_ends_the_other_sessions(
+    owner: Visitor, site: URL, environment: dict[str, str]
+) -> None:
+    await give_password(environment, site, EMAIL)
+    async with Visitor(site) as first, Visitor(site) as second:
+        await first.sign_in(EMAIL)
+        await second.sign_in(EMAIL)
+        await first.get("/password")
+        await first.post("/password", {"current": PASSWORD, "password": "other words that I chose"})
+        assert "Your password is changed." in first.text
+        await second.get("/")
+        assert second.path == "/sign-in"
+        await first.get("/invoices")
+        assert first.path == "/invoices"
+
+
+@pytest.mark.parametrize("role", [None, "reader"])
+async def test_a_removed_or_changed_role_ends_the_session_in_every_process(
+    site: URL, start: StartService, environment: dict[str, str], company: Company, role: str | None
+) -> None:
+    other = await start(company, background=False)
+    config = read_config(environment)
+    link = await make_person(config, company.id, "siti@example.com", "admin")
+    owner_link = await make_person(config, company.id, EMAIL, "owner")
+    async with Visitor(site) as member, Visitor(site) as owner:
+        await member.use_link(link)
+        await owner.use_link(owner_link)
+        await owner.get("/settings/people")
+        if role:
+            fields = {"email": "siti@example.com", "name": "Siti", "role": role}
+            await owner.post("/settings/people", fields)
+        else:
+            user_id = _find_person(owner.text, "siti@example.com")
+            await owner.post(f"/settings/people/{user_id}/remove")
+        assert owner.status == 200
+        async with Visitor(other.make_url("/")) as elsewhere:
+            elsewhere._session.cookie_jar.update_cookies(member.cookies, other.make_url("/"))
+            await elsewhere.get("/")
+            assert elsewhere.path == "/sign-in"
+
+
+def _find_person(text: str, email: str) -> str:
+    row = text[text.index(email) :]
+    return row.split("/settings/people/")[1].split("/")[0]
+
+
+@pytest.mark.parametrize("path", FORMS)
+async def test_a_form_without_its_token_is_rejected(owner: Visitor, path: str) -> None:
+    await owner.get("/settings/keys")
+    for token in ("", "wrong"):
+        await owner.post(path, token=token)
+        assert owner.status == 403
+        assert "did not come from this site" in owner.text
+
+
+async def test_a_form_from_another_site_is_rejected(owner: Visitor) -> None:
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        await owner.get("/settings/keys")
+        await owner.post("/sign-out", headers=headers)
+        assert owner.status == 403
+
+
+async def test_sign_in_forms_need_their_token_too(site: URL) -> None:
+    async with Visitor(site) as visitor:
+        await visitor.get("/sign-in")
+        await visitor.post("/sign-in", {"email": EMAIL, "password": PASSWORD}, token="wrong")
+        assert visitor.status == 403
+
+
+#: Role -> pages and forms that it may not use.
+REFUSED = {
+    "reader": ("/invoices/new", "/settings/profile", "/settings/keys", "/settings/people"),
+    "member": ("/settings/profile", "/settings/keys", "/settings/people", "/settings/activity"),
+}
+
+
+@pytest.mark.parametrize("role", list(REFUSED))
+async def test_a_role_without_the_right_gets_a_403(
+    site: URL, environment: dict[str, str], company: Company, role: str
+) -> None:
+    link = await make_person(read_config(environment), company.id, "siti@example.com", role)
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link)
+        for path in REFUSED[role]:
+            await visitor.get(path)
+            assert (path, visitor.status) == (path, 403)
+        await visitor.get("/invoices")
+        assert visitor.status == 200
+
+
+async def test_an_admin_cannot_make_owners_or_links_for_them(
+    owner: Visitor, site: URL, environment: dict[str, str], company: Company
+) -> None:
+    link = await make_person(read_config(environment), company.id, "siti@example.com", "admin")
+    await owner.get("/settings/people")
+    owner_id = _find_person(owner.text, EMAIL)
+    async with Visitor(site) as admin:
+        await admin.use_link(link)
+        await admin.get("/settings/people")
+        for path, fields in (
+            ("/settings/people", {"email": "x@example.com", "name": "X", "role": "owner"}),
+            ("/settings/people", {"email": EMAIL, "name": "X", "role": "reader"}),
+            (f"/settings/people/{owner_id}/link", {}),
+            (f"/settings/people/{owner_id}/remove", {}),
+        ):
+            await admin.get("/settings/people")
+            await admin.post(path, fields)
+            assert (path, fields, admin.status) == (path, fields, 403)
+
+
+async def test_the_last_owner_stays(owner: Visitor) -> None:
+    await owner.get("/settings/people")
+    await owner.post(f"/settings/people/{_find_person(owner.text, EMAIL)}/remove")
+    assert owner.status == 409
+    await owner.get("/settings/people")
+    await owner.post("/settings/people", {"email": EMAIL, "name": "X", "role": "reader"})
+    assert owner.status == 409
+
+
+async def test_no_link_is_made_for_a_person_of_other_companies(
+    owner: Visitor, environment: dict[str, str]
+) -> None:
+    """It would give access to the other company."""
+    other = await make_company(environment)
+    await make_person(read_config(environment), other.id, "siti@example.com", "owner")
+    await owner.get("/settings/people")
+    await owner.post(
+        "/settings/people", {"email": "siti@example.com", "name": "Siti", "role": "member"}
+    )
+    assert owner.status == 200 and "/link/" not in owner.text
+    await owner.post(f"/settings/people/{_find_person(owner.text, 'siti@example.com')}/link")
+    assert owner.status == 409 and "/link/" not in owner.text
+
+
+async def test_a_person_sees_one_company_at_a_time_and_only_their_own(
+    site: URL, environment: dict[str, str], company: Company, api: Client
+) -> None:
+    second, third = [await make_company(environment) for _ in range(2)]
+    config = read_config(environment)
+    await make_person(config, company.id, EMAIL, "owner")
+    link = await make_person(config, second.id, EMAIL, "reader")
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link)
+        await visitor.get("/companies")
+        await visitor.post("/companies", {"company": str(second.id)})
+        await visitor.get("/settings/keys")
+        assert visitor.status == 403
+        await visitor.get("/companies")
+        await visitor.post("/companies", {"company": str(company.id)})
+        await visitor.get("/settings/keys")
+        assert visitor.status == 200
+        await visitor.post("/companies", {"company": str(third.id)})
+        await visitor.get("/settings/keys")
+        assert visitor.status == 200 and company.key_id in visitor.text
+
+
+async def test_pages_of_another_company_answer_like_unknown_ones(
+    owner: Visitor, environment: dict[str, str], start: StartService
+) -> None:
+    other = await make_company(environment)
+    client = await start(other, background=False)
+    theirs = await create_invoice(client)
+    for path in (f"/invoices/{theirs}", f"/invoices/{theirs}/edit", f"/invoices/{theirs}/print"):
+        await owner.get(path)
+        foreign = (owner.status, owner.alert)
+        await owner.get(path.replace(str(theirs), "999999999"))
+        assert foreign[0] == owner.status == 404
+    await owner.get("/invoices")
+    for action in ("submit", "cancel", "delete"):
+        await owner.post(f"/invoices/{theirs}/{action}", {"reason": "x"})
+        assert owner.status == 404
+        await owner.get("/invoices")
+
+
+async def test_a_session_expires(owner: Visitor, owner_conn: asyncpg.Connection) -> None:
+    for column, age in (("seen_at", "31 minutes"), ("created_at", "13 hours")):
+        await owner.get("/")
+        assert owner.path == "/"
+        await owner_conn.execute(f"update user_sessions set {column} = {column} - interval '{age}'")
+        await owner.get("/")
+        assert owner.path == "/sign-in"
+        await owner_conn.execute(f"update user_sessions set {column} = {column} + interval '{age}'")
+
+
+@pytest.fixture
+async def owner_conn(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection as the owner of the tables."""
+    conn = await asyncpg.connect(database)
+    yield conn
+    await conn.close()
+
+
+@pytest.mark.parametrize(
+    "password, weakness",
+    [
+        ("short", "too_short"),
+        ("x" * 129, "too_long"),
+        ("password1234", "common"),
+        ("123456789012", "common"),
+        ("aaaaaaaaaaaaaa", "common"),
+        ("AminahAminah1", "about_you"),
+        (PASSWORD, None),
+    ],
+)
+def test_weak_passwords_are_refused(password: str, weakness: str | None) -> None:
+    assert find_weakness(password, ("Aminah", EMAIL)) == weakness
+
+
+async def test_a_new_key_needs_a_recent_password(
+    owner: Visitor, owner_conn: asyncpg.Connection, site: URL, environment: dict[str, str]
+) -> None:
+    await owner.get("/settings/keys")
+    await owner.post("/settings/keys", {"name": "shop"})
+    assert "einv_test_" in owner.text
+    await owner_conn.execute(
+        "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
+    )
+    await owner.get("/settings/keys")
+    await owner.post("/settings/keys", {"name": "shop"})
+    assert owner.path == "/confirm" and "einv_test_" not in owner.text
+
+
+async def test_a_revoked_key_stops_working(owner: Visitor, site: URL) -> None:
+    await owner.get("/settings/keys")
+    await owner.post("/settings/keys", {"name": "shop"})
+    key = owner.text.split('id="new-key">')[1].split("<")[0]
+    headers = {"X-API-Key": key}
+    url = site.join(URL("/api/invoices"))
+    async with owner._session.get(url, headers=headers) as response:
+        assert response.status == 200
+    await owner.post(f"/settings/keys/{key.split('_')[2]}/revoke")
+    assert "The key is revoked." in owner.text
+    async with asyncio.timeout(10):
+        while True:
+            async with owner._session.get(url, headers=headers) as response:
+                if response.status == 401:
+                    return

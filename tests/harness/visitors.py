@@ -1,0 +1,101 @@
+"""People who use the dashboard: sessions of their own, forms, and one-time links."""
+
+import re
+from collections.abc import Mapping
+from html import unescape
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from service.config import Config
+from service.dashboard import people
+from service.dashboard.links import SIGN_IN, make_link
+from service.db.transactions import Database, connected_pool
+
+PASSWORD = "four plain words together"
+_TOKEN = re.compile(r'name="form_token" value="([^"]*)"')
+
+
+class Visitor:
+    """A browser without JavaScript: it keeps cookies, and sends forms with their hidden token."""
+
+    def __init__(self, base: URL) -> None:
+        self._base = base
+        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+        self.status = 0
+        self.text = ""
+        self.path = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._session.close()
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """The cookies of the site."""
+        return {
+            name: each.value
+            for name, each in self._session.cookie_jar.filter_cookies(self._base).items()
+        }
+
+    @property
+    def alert(self) -> str:
+        """The text of the page without tags."""
+        return unescape(re.sub(r"<[^>]+>", " ", self.text))
+
+    async def get(self, path: str) -> str:
+        """Open a page, follow redirects, and return its text."""
+        async with self._session.get(self._base.join(URL(path, encoded=True))) as response:
+            return await self._keep(response)
+
+    async def post(
+        self,
+        path: str,
+        fields: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> str:
+        """Send a form with the token of the page that is open, and return the page that follows."""
+        found = _TOKEN.search(self.text)
+        sent = {"form_token": token if token is not None else found[1] if found else ""}
+        async with self._session.post(
+            self._base.join(URL(path, encoded=True)),
+            data={**sent, **(fields or {})},
+            headers=headers,
+        ) as response:
+            return await self._keep(response)
+
+    async def _keep(self, response: aiohttp.ClientResponse) -> str:
+        self.status, self.path = response.status, response.url.path
+        self.text = await response.text()
+        return self.text
+
+    async def sign_in(self, email: str, password: str = PASSWORD) -> str:
+        """Sign in with a password."""
+        await self.get("/sign-in")
+        return await self.post("/sign-in", {"email": email, "password": password})
+
+    async def use_link(self, link: str, password: str | None = None) -> str:
+        """Open a one-time link and use it."""
+        path = URL(link).path
+        await self.get(path)
+        return await self.post(path, {"password": password} if password else {})
+
+
+async def make_person(config: Config, company_id: int, email: str, role: str) -> str:
+    """Invite a person to a company, and return a link that signs the person in."""
+    async with connected_pool(config.database_url, 2) as pool:
+        database = Database(pool)
+        invited = await people.invite(
+            database, company_id, email=email, name=email.partition("@")[0], role=role
+        )
+        return await make_link(database, "http://127.0.0.1", invited.user_id, SIGN_IN)
