@@ -59,6 +59,7 @@ def create_script(company: int, body: str, code: int) -> Script:
         "code_year": "array[extract(year from now())]",
         "issue_date": "array[now()]",
         **{name: f"array[{amount}]" for name, amount in AMOUNTS.items()},
+        "taxes": "array['[]']",
     }
     prepare = f"\\set n :n + 1\n\\set code {code} + :client_id * 1000000 + :n\n"
     statement = sql.invoices_insert

@@ -39,3 +39,37 @@ update invoices
               where company_id = :company_id
               order by id
               limit 1 offset :number::bigint);
+
+-- name: submissions_seed :exec
+-- Spread the invoices with codes :first to :last over the year that ends now, and submit seven of
+-- ten, which are Valid now. Those that are Invalid get a document with an error.
+with changed as (
+  update invoices
+     set issue_date = clock_timestamp() - code % 365 * interval '1 day',
+         status = case when code % 1000 = 0 then 'Invalid' when code % 10 < 7 then 'Valid'
+                       else 'Draft' end
+   where company_id = :company_id and code between :first::bigint and :last::bigint
+  returning id, code, status, issue_date),
+submission as (
+  insert into submissions (company_id, attempt_key, tin, body, state, on_absence, last_sent_at)
+  select id, gen_random_uuid(), tin_code, '', 'Finished', 'release', clock_timestamp()
+    from companies
+   where id = :company_id
+  returning id),
+logged as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id, action, 'invoice ' || changed.id
+    from changed, unnest(array['create', 'submit']) action
+   where action = 'create' or status <> 'Draft'
+   order by changed.id, action)
+insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
+       document_version, issued_at, document_hash, status, uuid, errors, submitted_at, validated_at)
+select :company_id, submission.id, changed.id, 'INV-' || to_char(code, 'FM00000'), '01', '1.1',
+       issue_date, md5(code::text), status, 'SEED' || changed.id,
+       case status when 'Invalid' then jsonb_build_array(jsonb_build_object(
+              'code', 'CF366', 'path', '/buyer/contactNumber',
+              'message', 'The phone number of the buyer must have 8 to 20 characters.'))
+            else '[]' end,
+       issue_date, issue_date
+  from changed, submission
+ where status <> 'Draft';

@@ -11,6 +11,7 @@ from service.api import invoices, records
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
+from service.dashboard import sharing
 from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.reencryption import encrypt_plaintext_secrets
@@ -64,6 +65,7 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app[SIGN_IN] = make_sign_in()
+    app[sharing.LIMITER] = sharing.make_limiter()
     app.add_routes([*make_routes(), *make_page_routes()])
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])

@@ -137,7 +137,7 @@ async def _insert_note(
         **ids,
         body=note.text,
         issue_date=draft.issue_date,
-        **draft.amounts,
+        **draft.columns,
     )
 
 
@@ -172,7 +172,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
             id=note_id,
             body=text,
             issue_date=draft.issue_date,
-            **draft.amounts,
+            **draft.columns,
         )
     return responses.success_response(UPDATED)
 

@@ -297,7 +297,7 @@ def _columns(draft: Draft) -> dict[str, Any]:
         "issue_date": draft.issue_date,
         "line_items": json_codec.dumps(draft.body["lineItems"]),
         "adjustments": adjustments and json_codec.dumps(adjustments),
-        **draft.amounts,
+        **draft.columns,
     }
 
 

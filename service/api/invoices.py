@@ -154,7 +154,7 @@ async def _insert_drafts(
         bodies=f"[{','.join(invoice.text for invoice in invoices)}]",
         code_year=[invoice.code_year for invoice in invoices],
         issue_date=[draft.issue_date for draft in drafts],
-        **{name: [draft.amounts[name] for draft in drafts] for name in drafts[0].amounts},
+        **{name: [draft.columns[name] for draft in drafts] for name in drafts[0].columns},
     )
     ids = {(row["code_year"], row["code"]): row["id"] for row in rows}
     # Of two drafts with the same code, the first is stored.
@@ -212,7 +212,7 @@ async def update_draft(
         body=text,
         code_year=_get_code_year(request, draft),
         issue_date=draft.issue_date,
-        **draft.amounts,
+        **draft.columns,
     )
     return await submit.start_if_requested(
         request.app[SUBMISSION_CONTEXT], conn, company, invoice_id, draft.body

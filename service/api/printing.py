@@ -66,7 +66,7 @@ FILTERS = (
     printing.share,
     printing.tax_name,
     printing.tax_rate,
-    printing.unit_name,
+    printing.quantity,
     printing.day,
     printing.clock,
     printing.facts,
@@ -127,13 +127,17 @@ async def print_document(kind: DocumentKind, request: web.Request) -> web.Respon
             )
     # In a thread, since thousands of lines take a while.
     text = await asyncio.to_thread(
-        _render, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
+        _render, kind, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
     )
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
 def _render(
-    row: asyncpg.Record, issuer: Mapping[str, Any], sent: asyncpg.Record | None, zone: ZoneInfo
+    kind: DocumentKind,
+    row: asyncpg.Record,
+    issuer: Mapping[str, Any],
+    sent: asyncpg.Record | None,
+    zone: ZoneInfo,
 ) -> str:
     if sent:
         shown, record = reader.read(sent["document"]), dict(sent)
@@ -145,7 +149,7 @@ def _render(
             "number": row["number"],
             "issued_at": row["issue_date"],
         }
-    title, malay = printing.get_titles(shown.kind)
+    title, malay = printing.get_titles(shown.kind, consolidated=kind is CONSOLIDATED)
     link = record["validation_link"] if record["status"] == "Valid" else None
     return PAGE.render(
         shown=shown,

@@ -30,7 +30,8 @@ TEXTS = pages.TEXTS["documents"]
 class Kind:
     """A kind of document: the path of its pages and of its operations, and its texts.
 
-    `types` are the values of its type; `subject` is its name in the audit log.
+    `types` are the values of its type; `subject` is its name in the audit log, and `column` its
+    foreign key in other tables.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Kind:
     texts: str
     types: tuple[str, ...]
     subject: str
+    column: str
     cancelling: str = "cancel-latest-invoice-submitted"
 
     @property
@@ -57,6 +59,7 @@ INVOICES = Kind(
         "PENDING_FINALIZE_SELF_BILLED_INVOICE",
     ),
     "invoice",
+    "invoice_id",
 )
 NOTES = Kind(
     "/notes",
@@ -64,6 +67,7 @@ NOTES = Kind(
     "note",
     ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"),
     "adjustment note",
+    "adjustment_note_id",
     "cancel-latest-adjustment-note-submitted",
 )
 CONSOLIDATED = Kind(
@@ -72,8 +76,10 @@ CONSOLIDATED = Kind(
     "consolidated",
     ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE"),
     "consolidated invoice",
+    "consolidated_invoice_id",
 )
 KINDS = (INVOICES, NOTES, CONSOLIDATED)
+NO_IDS = dict.fromkeys(kind.column for kind in KINDS)
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -178,6 +184,9 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         subject = f"{kind.subject} {record['id']}"
         activity = await sql.activity_of(conn, company_id=company, subject=subject)
+        links = await sql.document_link_list(
+            conn, company_id=company, **{**NO_IDS, kind.column: int(record["id"])}
+        )
     status = more.pop("status", 200)
     return render(
         request,
@@ -194,9 +203,10 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         latest_errors=_find_latest_errors(record, submitted),
         checks=checks,
         activity=activity,
+        links=links,
         cancellable=_cancellable_for(submitted, request),
         is_locked=record["status"] in states.LOCKED,
-        **{"message": None, "problems": [], **more},
+        **{"message": None, "problems": [], "shared": None, "picture": None, **more},
     )
 
 

@@ -29,7 +29,18 @@ API = "/api/invoices"
 TEXTS = pages.TEXTS["form"]
 MOST_LINES = 100  # that the form shows; the API accepts more
 #: Members that are numbers in the body.
-NUMBERS = {"code", "price", "count", "percentage", "amount", "exchangeRate", "perUnitAmount"}
+NUMBERS = {
+    "code",
+    "adjustmentNoteCode",
+    "price",
+    "count",
+    "percentage",
+    "amount",
+    "exchangeRate",
+    "perUnitAmount",
+}
+#: Members that are instants. A form has them without an offset, in the business time zone.
+INSTANTS = {"issueDateTime", "adjustmentNoteIssueDate"}
 #: Members of a body -> members of a record.
 MEMBERS = {
     "type": "type",
@@ -102,8 +113,8 @@ async def show_new(request: web.Request) -> web.Response:
 @page("POST", "/invoices/new", right=WRITE)
 async def create(request: web.Request) -> web.Response:
     """Create the invoice, or show the form again with totals, another line or violations."""
-    fields, choice = await _read_fields(request)
-    if changed := _change_lines(fields, choice):
+    fields, choice = await read_fields(request)
+    if changed := change_lines(fields, choice):
         return _render(request, changed, {})
     body = build_body(fields, {}, request.app[app_keys.CONFIG].time_zone)
     if choice == "check":
@@ -131,8 +142,8 @@ async def update(request: web.Request) -> web.Response:
     """Update the invoice, or show the form again."""
     place = f"{API}/{request.match_info['id']}"
     record = await read(request, place)
-    fields, choice = await _read_fields(request)
-    if changed := _change_lines(fields, choice):
+    fields, choice = await read_fields(request)
+    if changed := change_lines(fields, choice):
         return _render(request, changed, {}, record=record)
     body = build_body(fields, _body_of(record), request.app[app_keys.CONFIG].time_zone)
     if choice == "check":
@@ -153,7 +164,7 @@ async def _after_save(
     return redirect(f"/invoices/{invoice_id}?notice={notice}")
 
 
-async def _read_fields(request: web.Request) -> tuple[Fields, str]:
+async def read_fields(request: web.Request) -> tuple[Fields, str]:
     """Return the fields of the form, and the button that was pressed."""
     form = await request.post()
     fields = {
@@ -174,7 +185,7 @@ def count_lines(fields: Mapping[str, str]) -> int:
     return min(MOST_LINES, max(numbers, default=0) + 1)
 
 
-def _change_lines(fields: Fields, choice: str) -> Fields | None:
+def change_lines(fields: Fields, choice: str) -> Fields | None:
     """Return the fields with a line added or removed, or None for another button."""
     count = count_lines(fields)
     if choice == "add":
@@ -228,7 +239,7 @@ def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
         if not number.is_finite():
             return text
         return int(number) if number == number.to_integral_value() else number
-    if text and name == "issueDateTime":
+    if text and name in INSTANTS:
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
@@ -282,21 +293,33 @@ def make_fields(record: Mapping[str, Any], zone: ZoneInfo) -> Fields:
     body = _body_of(record)
     issued = datetime.fromisoformat(body["issueDateTime"]).astimezone(zone)
     body["issueDateTime"] = f"{issued:%Y-%m-%dT%H:%M}"
-    fields = dict(_flatten(body, ""))
+    fields = dict(flatten(body, ""))
     for number in range(len(body["lineItems"])):
         fields[f"/lineItems/{number}/origin"] = str(number)
     return fields
 
 
-def _flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+def flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _flatten(member, f"{pointer}/{name}")
+            yield from flatten(member, f"{pointer}/{name}")
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _flatten(entry, f"{pointer}/{index}")
+            yield from flatten(entry, f"{pointer}/{index}")
     elif value is not None:
         yield pointer, str(value)
+
+
+def compute_sums(body: Any) -> money.Totals | None:
+    """Return the totals of a body, or None if its amounts are not valid."""
+    if not body:
+        return None
+    try:
+        return money.compute_totals(
+            body.get("lineItems", []), body.get("invoiceLevelAllowanceCharge")
+        )
+    except (money.AmountError, TypeError, AttributeError):
+        return None
 
 
 def _render_violations(
@@ -327,14 +350,6 @@ def _render(
     shown = {"/type", "/code", "/issueDateTime", "/currencyCode", "/exchangeRate"}
     shown |= {f"/{role}{name}" for name in PARTY}
     shown |= {f"/lineItems/{number}{name}" for number in range(count) for name in LINE}
-    sums = None
-    if body:
-        try:
-            sums = money.compute_totals(
-                body.get("lineItems", []), body.get("invoiceLevelAllowanceCharge")
-            )
-        except (money.AmountError, TypeError, AttributeError):
-            sums = None
     return render(
         request,
         "invoice_form.html",
@@ -344,7 +359,7 @@ def _render(
         unplaced={path: text for path, text in wrong.items() if path not in shown},
         role=role,
         lines=count,
-        sums=sums,
+        sums=compute_sums(body),
         record=record,
         tables=codes.TABLES,
         currency=fields.get("/currencyCode") or "MYR",

@@ -13,6 +13,7 @@ from service.dashboard import operations, pages
 from service.dashboard.pages import Page, render
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.documents.printing import tax_name
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
 from service.submission.context import SUBMISSION_CONTEXT
@@ -71,6 +72,9 @@ async def show_overview(request: web.Request) -> web.Response:
         amounts = await sql.overview_amounts(
             conn, company_id=company, month_start=month[0], month_end=month[1]
         )
+        taxes = await sql.overview_taxes(
+            conn, company_id=company, month_start=month[0], month_end=month[1]
+        )
         days = await _read_days(conn, company, facts["now"], zone)
     record = await operations.read(request, "/api/companies")
     by_list = {(row["list"], row["status"]): row["records"] for row in counts}
@@ -88,6 +92,8 @@ async def show_overview(request: web.Request) -> web.Response:
         items=items,
         counts=by_list,
         amounts=amounts,
+        taxes=taxes,
+        tax_name=tax_name,
         bars=list(_make_bars(days, facts["now"].astimezone(zone).date())),
         most=max((row["records"] for row in days), default=0),
         month=month[0].astimezone(zone),
@@ -166,7 +172,7 @@ def _describe_facts(row: Mapping[str, Any], zone: ZoneInfo, days: int) -> Iterat
     if ends_at and ends_at < row["now"] + NOTICE:
         kind = "bad" if ends_at < row["now"] else "warn"
         texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
-        yield Item(kind, texts, [], "/settings/portal", TEXTS["open"], ends_at)
+        yield Item(kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at)
     if row["keys_expiring"]:
         title = TEXTS["api_keys"].format(count=row["keys_expiring"])
         yield Item("warn", title, [], "/settings/keys", TEXTS["open"])

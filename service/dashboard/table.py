@@ -4,17 +4,35 @@ from aiohttp import web
 
 from service.dashboard import (
     buyer_requests,
+    consolidation,
     documents,
     invoice_form,
+    note_form,
     overview,
     pages,
     settings,
+    settings_certificate,
+    settings_webhooks,
+    sharing,
     sign_in,
     spreadsheet,
 )
 
 #: The modules with pages.
-MODULES = (sign_in, overview, invoice_form, documents, buyer_requests, settings, spreadsheet)
+MODULES = (
+    sharing,
+    sign_in,
+    overview,
+    invoice_form,
+    note_form,
+    consolidation,
+    documents,
+    buyer_requests,
+    settings,
+    settings_webhooks,
+    settings_certificate,
+    spreadsheet,
+)
 
 
 def make_page_routes() -> list[web.RouteDef]:

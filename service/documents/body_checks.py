@@ -19,11 +19,20 @@ MAX_FORM_NUMBERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A checked body with its computed amounts, which are the columns of the same names."""
+    """A checked body with its computed amounts, which are the columns of the same names.
+
+    `taxes` is the JSON text of the sums by tax type and rate.
+    """
 
     body: dict[str, Any]
     issue_date: datetime
     amounts: dict[str, Decimal]
+    taxes: str
+
+    @property
+    def columns(self) -> dict[str, Decimal | str]:
+        """The computed columns."""
+        return {**self.amounts, "taxes": self.taxes}
 
 
 def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None = None) -> Draft:
@@ -51,7 +60,15 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
         "including_tax": sums.including_tax,
         "payable_amount": sums.payable,
     }
-    return Draft(body, issue_date, amounts)
+    return Draft(body, issue_date, amounts, _write_taxes(sums))
+
+
+def _write_taxes(sums: money.Totals) -> str:
+    taxes = [
+        {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
+        for (kind, rate), total in money.sum_by_rate(sums.lines).items()
+    ]
+    return json_codec.dumps(taxes)
 
 
 def find_size_violations(

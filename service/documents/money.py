@@ -188,6 +188,17 @@ def compute_totals(
         )
 
 
+def sum_by_rate(lines: Sequence[LineAmounts]) -> dict[tuple[str, Decimal | None], TypeTotal]:
+    """Return the sums by tax type and percentage, None for an amount per unit."""
+    sums: dict[tuple[str, Decimal | None], TypeTotal] = {}
+    for line in lines:
+        for tax in line.taxes:
+            key = tax.type, tax.percentage
+            taxable, amount = sums.get(key, _NO_TAX)
+            sums[key] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
+    return sums
+
+
 def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the amount violations of a create body as [{path, rule, message}].
 

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 from service.documents.codes import TABLES
 from service.documents.money import (
+    EXACT,
+    ZERO,
     Adjustment,
     Tax,
     Totals,
+    TypeTotal,
     compute_totals,
     count_decimals,
     round_cents,
@@ -22,6 +25,22 @@ from service.documents.money import (
 from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.references import get_reference_numbers
+from service.documents.unit_names import get_unit_name
+
+
+class TaxRow(NamedTuple):
+    """The sums of one tax type at one rate over all lines."""
+
+    label: str
+    taxable: Decimal
+    tax: Decimal
+
+
+class HomeSums(NamedTuple):
+    """Totals of a document in a foreign currency, converted to MYR."""
+
+    tax: Decimal
+    payable: Decimal
 
 
 class Printout(NamedTuple):
@@ -48,6 +67,22 @@ class Printout(NamedTuple):
     def adjusts_lines(self) -> bool:
         """True if a line has a discount or a charge, which the table shows in a column."""
         return any(line.discount or line.charge for line in self.sums.lines)
+
+    @property
+    def tax_rows(self) -> list[TaxRow]:
+        """Return the rows of the tax summary, which sum to the document's total tax."""
+        return _sum_by_rate(self.sums)
+
+    @property
+    def home_sums(self) -> HomeSums | None:
+        """Return the totals in MYR, rounded half up, or None for a document in MYR or no rate."""
+        if self.currency == document.HOME_CURRENCY or not self.exchange_rate:
+            return None
+        rate = Decimal(self.exchange_rate)
+        return HomeSums(
+            tax=round_cents(EXACT.multiply(self.sums.tax, rate)),
+            payable=round_cents(EXACT.multiply(self.sums.payable, rate)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +161,48 @@ def _get_adjustments(adjustments: Mapping[str, Any], name: str) -> list[Adjustme
     ]
 
 
+# The summary of taxes
+
+
+class _Rate(NamedTuple):
+    """A tax type with its percentage or its amount per unit; untaxed types have neither."""
+
+    type: str
+    percentage: Decimal | None
+    per_unit: Decimal | None
+
+
+def _sum_by_rate(sums: Totals) -> list[TaxRow]:
+    """Return a row for each tax type and rate: types and rates in the order of the lines."""
+    totals: dict[_Rate, TypeTotal] = {}
+    for line in sums.lines:
+        for tax in line.taxes:
+            rate = _get_rate(tax)
+            taxable, amount = totals.get(rate, (ZERO, ZERO))
+            totals[rate] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
+    types = list(dict.fromkeys(rate.type for rate in totals))
+    return [
+        TaxRow(_describe_rate(rate), *totals[rate])
+        for rate in sorted(totals, key=lambda rate: types.index(rate.type))
+    ]
+
+
+def _get_rate(tax: Tax) -> _Rate:
+    if tax.type in UNTAXED:
+        return _Rate(tax.type, None, None)
+    if tax.per_unit is not None:
+        return _Rate(tax.type, None, tax.per_unit)
+    return _Rate(tax.type, tax.percentage or Decimal(0), None)
+
+
+def _describe_rate(rate: _Rate) -> str:
+    """Format a rate as Service Tax 8%, Tourism Tax 10.00 per unit or Tax exempt."""
+    name = tax_name(rate.type)
+    if rate.per_unit is not None:
+        return f"{name} {price(rate.per_unit)} per unit"
+    return name if rate.percentage is None else f"{name} {_percent(rate.percentage)}"
+
+
 # Titles and statuses
 
 TITLES = {
@@ -137,6 +214,12 @@ TITLES = {
     "12": "Nota Kredit Bil Sendiri",
     "13": "Nota Debit Bil Sendiri",
     "14": "Nota Bayaran Balik Bil Sendiri",
+}
+
+#: Titles of consolidated documents, whose document type is that of other invoices. Portal: 9
+CONSOLIDATED_TITLES = {
+    "01": ("Consolidated e-Invoice", "e-Invois Disatukan"),
+    "11": ("Consolidated Self-billed e-Invoice", "e-Invois Bil Sendiri Disatukan"),
 }
 
 #: Status -> (mark across the page, explanation); a Valid document has none.
@@ -165,8 +248,10 @@ MARKS = {
 }
 
 
-def get_titles(kind: str) -> tuple[str, str]:
+def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
     """Return the (English, Malay) title of a document type. Portal: 12.1"""
+    if consolidated:
+        return CONSOLIDATED_TITLES[kind]
     return TABLES["document_types"][kind], TITLES[kind]
 
 
@@ -275,12 +360,17 @@ def tax_rate(tax: Tax) -> str:
         return ""
     if tax.per_unit is not None and tax.units is not None:
         return f"{price(tax.per_unit)}\u00a0×\u00a0{plain(tax.units)}"
-    return _strip_zeros(f"{tax.percentage or 0:f}") + "%"
+    return _percent(tax.percentage or Decimal(0))
 
 
-def unit_name(code: str) -> str:
-    """Return the name of a unit, or its code if the table is not loaded."""
-    return TABLES.get("units", {}).get(code, code)
+def _percent(percentage: Decimal) -> str:
+    return _strip_zeros(f"{percentage:f}") + "%"
+
+
+def quantity(unit: Mapping[str, Any]) -> str:
+    """Format the {code, count} of a line as 12 kg, or as 12 if it has no unit code."""
+    count, code = unit["count"], unit.get("code")
+    return f"{plain(count)} {get_unit_name(code, count)}" if code else plain(count)
 
 
 # Times

@@ -109,3 +109,54 @@ create index submitted_documents_failed on submitted_documents (company_id, id)
 create index submitted_documents_by_submission on submitted_documents (company_id, submitted_at)
   where status = 'Valid';
 create index audit_log_by_subject on audit_log (company_id, subject, id);
+
+create table document_links (
+  company_id              bigint not null references companies,
+  id                      bigint generated always as identity,
+  token_sha256            bytea not null,
+  purpose                 text not null,
+  invoice_id              bigint,
+  adjustment_note_id      bigint,
+  consolidated_invoice_id bigint,
+  created_at              timestamptz not null default clock_timestamp(),
+  expires_at              timestamptz not null,
+  revoked_at              timestamptz,
+  primary key (company_id, id),
+  foreign key (company_id, invoice_id) references invoices (company_id, id),
+  foreign key (company_id, adjustment_note_id) references adjustment_notes (company_id, id),
+  foreign key (company_id, consolidated_invoice_id)
+    references consolidated_invoices (company_id, id),
+  constraint document_links_one_subject check
+    (num_nonnulls(invoice_id, adjustment_note_id, consolidated_invoice_id) = 1),
+  constraint document_links_purpose check (purpose in ('view', 'request')),
+  constraint document_links_request_of_invoice check
+    (purpose <> 'request' or invoice_id is not null)
+);
+create index document_links_by_token on document_links (token_sha256);
+create index document_links_by_invoice on document_links (company_id, invoice_id, id);
+call keep_companies_apart('document_links');
+grant select (company_id, id, purpose, invoice_id, adjustment_note_id, consolidated_invoice_id,
+              created_at, expires_at, revoked_at)
+  on document_links to einvoice_service;
+grant insert on document_links to einvoice_service;
+grant update (revoked_at) on document_links to einvoice_service;
+create policy across_companies on document_links to einvoice_across using (true);
+grant select on document_links to einvoice_across;
+grant select (company_id, id, purpose, invoice_id, adjustment_note_id, consolidated_invoice_id,
+              created_at, expires_at, revoked_at)
+  on document_links to einvoice_reader;
+comment on table document_links is
+  'Links by which people without an account see a document, or ask for an invoice in their name.';
+comment on column document_links.company_id is 'Company of the document.';
+comment on column document_links.id is 'Identifies the link.';
+comment on column document_links.token_sha256 is
+  'SHA-256 of the token in the link. The token itself is not stored.';
+comment on column document_links.purpose is
+  'view: see the printed page. request: ask for an invoice in the name of the buyer.';
+comment on column document_links.invoice_id is 'Invoice. Null: another kind of document.';
+comment on column document_links.adjustment_note_id is 'Note. Null: another kind of document.';
+comment on column document_links.consolidated_invoice_id is
+  'Consolidated invoice. Null: another kind of document.';
+comment on column document_links.created_at is 'When the link was made.';
+comment on column document_links.expires_at is 'When the link expires.';
+comment on column document_links.revoked_at is 'When the link was revoked. Null: it was not.';

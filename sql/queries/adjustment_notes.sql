@@ -7,11 +7,11 @@
 with stored as (
   insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type,
          issue_date, line_items, payment, delivery, billing_period, document_references,
-         net_amount, excluding_tax, including_tax, payable_amount)
+         net_amount, excluding_tax, including_tax, payable_amount, taxes)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
          "adjustmentNoteCode", type, :issue_date::timestamptz, "lineItems", payment, delivery,
          "billingPeriod", "references", :net_amount::numeric, :excluding_tax::numeric,
-         :including_tax::numeric, :payable_amount::numeric
+         :including_tax::numeric, :payable_amount::numeric, :taxes::jsonb
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
            "billingPeriod" json, "references" json)
@@ -141,6 +141,7 @@ with changed as (
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
+         taxes = :taxes::jsonb,
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,

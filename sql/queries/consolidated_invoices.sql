@@ -44,11 +44,11 @@ select id, line_items::text as line_items, invoice_level_allowance_charge::text 
 with stored as (
   insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month,
          line_items, invoice_level_allowance_charge, invoice_ids, net_amount, excluding_tax,
-         including_tax, payable_amount)
+         including_tax, payable_amount, taxes)
   values (:company_id::bigint, :code::bigint, :code_year::smallint, :type, :issue_date::timestamptz,
           :month::date, :line_items::json, :adjustments::json, :ids::bigint[],
           :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
-          :payable_amount::numeric)
+          :payable_amount::numeric, :taxes::jsonb)
   returning id
 ), taken as (
   update invoices i

@@ -11,11 +11,11 @@ with tenant as materialized (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
          delivery, billing_period, document_references, net_amount, excluding_tax, including_tax,
-         payable_amount)
+         payable_amount, taxes)
   select :company_id::bigint, code, code_year, type, coalesce(is_ready, false), issue_date, buyer,
          supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
          exchange_rate, payment, delivery, billing_period, document_references, net_amount,
-         excluding_tax, including_tax, payable_amount
+         excluding_tax, including_tax, payable_amount, taxes::jsonb
     from tenant
    cross join rows from (
            json_to_recordset(:bodies::json) as (
@@ -28,11 +28,13 @@ with tenant as materialized (
            unnest(:net_amount::numeric[]),
            unnest(:excluding_tax::numeric[]),
            unnest(:including_tax::numeric[]),
-           unnest(:payable_amount::numeric[])
+           unnest(:payable_amount::numeric[]),
+           unnest(:taxes::text[])
          ) as request (
            code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
            currency_code, exchange_rate, payment, delivery, billing_period, document_references,
-           code_year, issue_date, net_amount, excluding_tax, including_tax, payable_amount)
+           code_year, issue_date, net_amount, excluding_tax, including_tax, payable_amount,
+           taxes)
    order by code_year, code  -- Concurrent batches then wait for each other in one order.
       on conflict (company_id, code_year, code) where deleted_at is null do nothing
   returning id, code_year, code
@@ -134,6 +136,7 @@ with changed as (
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
+         taxes = :taxes::jsonb,
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            code numeric, type text, "isReady" boolean, buyer json, supplier json,

@@ -263,7 +263,7 @@ async def test_lines_and_totals_are_printed_exactly(api: Client) -> None:
             "1",
             "Coffee beans, 1 kg",
             "022",
-            "12 KGM",
+            "12 kg",
             "1,234.50",
             "−740.70 Discount 5%: Volume",
             "14,073.30",
@@ -273,7 +273,7 @@ async def test_lines_and_totals_are_printed_exactly(api: Client) -> None:
             "2",
             "Delivery",
             "022, 010",
-            "2 KGM",
+            "2 kg",
             "48.50",
             "+12.50 Charge: Lift",
             "109.50",
@@ -293,14 +293,14 @@ async def test_lines_and_totals_are_printed_exactly(api: Client) -> None:
             "4",
             "Coffee beans, 1 kg Tax exemption: Order 12 of 2025",
             "022",
-            "2 KGM",
+            "2 kg",
             "48.50",
             "",
             "97.00",
             "0.00 Tax exempt",
         ],
         ["Tax", "Taxable amount", "Tax"],
-        ["Service Tax", "14,182.80", "1,134.62"],
+        ["Service Tax 8%", "14,182.80", "1,134.62"],
         ["No tax", "125.00", "0.00"],
         ["Tax exempt", "97.00", "0.00"],
         ["Sum of the lines", "14,404.80"],
@@ -344,7 +344,26 @@ async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Client) ->
         page.text,
     )
     assert page.fact("Exchange rate") == "1 USD = 4.45 MYR"
-    assert page.rows[-1][0] == "Total payable (USD)"
+
+
+async def test_totals_of_a_foreign_invoice_are_printed_in_myr(api: Client) -> None:
+    lines = [line(), line(taxDetails=[{"taxType": "02", "taxRate": {"percentage": 6}}])]
+    invoice_id = await create_invoice(api, lineItems=lines, currencyCode="USD", exchangeRate=4.4512)
+    for _ in ("stored", "sent"):
+        page = await get_invoice_page(api, invoice_id)
+        assert page.rows[4:] == [
+            ["Tax", "Taxable amount", "Tax"],
+            ["Service Tax 8%", "97.00", "7.76"],
+            ["Service Tax 6%", "97.00", "5.82"],
+            ["Total excluding tax", "194.00"],
+            ["Total tax", "13.58"],
+            ["Total including tax", "207.58"],
+            ["Total payable (USD)", "207.58"],
+            ["Total tax in MYR", "60.45"],
+            ["Total payable in MYR", "923.98"],
+        ]
+        await submit(api, invoice_id)
+        await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_payment_and_delivery_are_printed_before_and_after_sending(
@@ -397,6 +416,18 @@ async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
     page = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
     assert "Buyer General Public" in page.text and page.rows[2][2] == "004"
     assert page.content == draft.content and draft.text.startswith("DRAFT")
+    assert page.text.startswith("Consolidated e-Invoice e-Invois Disatukan Number")
+    assert page.rows[0] == [f"Consolidated e-Invoice {page.fact('Number')}"]
+
+
+async def test_a_consolidated_self_billed_invoice_has_its_own_title(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company, CONSOLIDATION_DAYS="40")
+    await sale(api, self_billed=True)
+    invoice_id = await create_consolidated(api, type="CONSOLIDATED_SELF_BILLED_INVOICE")
+    page = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
+    assert "Consolidated Self-billed e-Invoice e-Invois Bil Sendiri Disatukan" in page.text
 
 
 async def test_an_invoice_without_a_buyer_can_be_printed(api: Client) -> None:

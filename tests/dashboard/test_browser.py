@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from conftest import Client, Company, StartService, make_company
 from harness.visitors import make_person
-from kit import create_invoice, create_valid_invoice, request_json
+from kit import create_invoice, create_sale, create_valid_invoice, last_month
 
 from service.config import read_config
 
@@ -26,7 +26,7 @@ SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.
 @pytest.fixture
 async def site(start: StartService, company: Company) -> Client:
     """A service with background work."""
-    return await start(company)
+    return await start(company, CONSOLIDATION_DAYS="366")
 
 
 @pytest.fixture
@@ -237,29 +237,53 @@ async def test_script_in_every_text_of_an_invoice_stays_text(page: Any, site: Cl
     assert SCRIPT in await page.locator("main").inner_text()
 
 
-async def test_a_buyer_request_is_approved(page: Any, site: Client) -> None:
-    await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
-    request = {
-        "invoiceCode": "4711",
-        "type": "LOCAL_INDIVIDUAL",
-        "name": "Aminah binti Salleh",
-        "registration": {"type": "NRIC", "number": "900101105566"},
-        "contactNumber": "+60123456789",
-        "address": {
-            "line1": "5 Jalan Dahlia",
-            "city": "Shah Alam",
-            "state": "10",
-            "country": "MYS",
-        },
-    }
-    status, _ = await request_json(site, "POST", "/api/einvoice-requests", json=request)
-    assert status == 201
+async def test_a_buyer_asks_on_the_public_page_and_is_approved(
+    page: Any, browser: Any, site: Client
+) -> None:
+    invoice_id = await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
+    await page.goto(f"/invoices/{invoice_id}")
+    await page.get_by_role("button", name="Make a link for the buyer's details").click()
+    link = await page.locator("#new-link").inner_text()
+    context = await browser.new_context(base_url=str(site.make_url("/")))
+    visitor = await context.new_page()
+    await visitor.goto("/receipt/" + link.rsplit("/", 1)[1])
+    for name, text in {
+        "/name": "Aminah binti Salleh",
+        "/registration/number": "900101105566",
+        "/contactNumber": "+60123456789",
+        "/address/line1": "5 Jalan Dahlia",
+        "/address/city": "Shah Alam",
+    }.items():
+        await visitor.locator(f'[name="{name}"]').fill(text)
+    await visitor.locator('[name="/address/state"]').select_option("10")
+    await visitor.get_by_role("button", name="Ask for the e-invoice").click()
+    await visitor.get_by_text("Your request was sent to the seller.").wait_for()
+    await context.close()
     await page.goto("/")
     await page.get_by_role("link", name="Answer").click()
     await page.get_by_role("button", name="Approve").click()
     await page.get_by_text("The request is approved.").wait_for()
     await page.get_by_role("link", name="4711").click()
     await page.get_by_text("Aminah binti Salleh").first.wait_for()
+
+
+async def test_a_shared_link_shows_the_printed_page_until_it_is_revoked(
+    page: Any, browser: Any, site: Client
+) -> None:
+    invoice_id = await create_invoice(site)
+    await page.goto(f"/invoices/{invoice_id}")
+    await page.get_by_role("button", name="Make a link to the printed page").click()
+    path = "/shared/" + (await page.locator("#new-link").inner_text()).rsplit("/", 1)[1]
+    context = await browser.new_context(base_url=str(site.make_url("/")))
+    visitor = await context.new_page()
+    assert (await visitor.goto(path)).status == 200
+    await visitor.get_by_text("Aminah binti Salleh").first.wait_for()
+    assert (await visitor.goto(path.replace("/shared/", "/receipt/"))).status == 404
+    await page.goto(f"/invoices/{invoice_id}")
+    await page.get_by_role("button", name="Revoke").click()
+    await page.get_by_text("The link is revoked.").wait_for()
+    assert (await visitor.goto(path)).status == 404
+    await context.close()
 
 
 async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, site: Client) -> None:
@@ -275,3 +299,29 @@ async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, sit
     response = await page.request.get("/invoices.csv")
     rows = (await response.text()).splitlines()
     assert rows[0].startswith("\ufeffid,number") and len(rows) == 2
+
+
+async def test_a_note_is_created_from_a_valid_invoice(page: Any, site: Client) -> None:
+    invoice_id = await create_valid_invoice(site)
+    await page.goto(f"/invoices/{invoice_id}")
+    await page.get_by_role("link", name="Create a note").click()
+    await page.locator('[name="/lineItems/0/unit/count"]').fill("99")
+    await page.get_by_role("button", name="Save as draft").click()
+    await page.get_by_role("alert").wait_for()
+    await page.locator('[name="/lineItems/0/unit/count"]').fill("1")
+    await page.get_by_role("button", name="Save and submit").click()
+    await page.get_by_text("The document is submitted.").wait_for()
+    assert "Credit note" in await page.locator("h1").inner_text()
+
+
+async def test_sales_of_a_month_are_consolidated(page: Any, site: Client) -> None:
+    sale = await create_sale(site)
+    named = await create_invoice(site, issueDateTime=last_month())
+    await page.goto("/consolidated/plan")
+    text = await page.locator("main").inner_text()
+    assert "Included: 1 invoices" in text and "Left out: 1 invoices" in text
+    assert await page.get_by_role("link", name=str(named), exact=True).count() == 1
+    await page.get_by_role("button", name="Create as a draft").click()
+    await page.get_by_text("The consolidated invoice is saved as a draft.").wait_for()
+    await page.goto(f"/invoices/{sale}")
+    await page.get_by_text("Part of", exact=True).wait_for()

@@ -29,6 +29,10 @@ FORMS = (
     "/invoices/1/submit",
     "/invoices/1/cancel",
     "/invoices/1/delete",
+    "/invoices/1/links",
+    "/invoices/1/links/1/revoke",
+    "/invoices/1/note",
+    "/consolidated/plan",
     "/notes/1/submit",
     "/consolidated/1/submit",
     "/requests/1/approve",
@@ -36,6 +40,8 @@ FORMS = (
     "/settings/numbers",
     "/settings/keys",
     "/settings/keys/abcdefghijkl/revoke",
+    "/settings/webhooks",
+    "/settings/certificate",
     "/settings/people",
     "/settings/people/1/link",
     "/settings/people/1/remove",
@@ -294,7 +300,7 @@ async def test_pages_of_another_company_answer_like_unknown_ones(
     theirs = await create_invoice(client)
     for path in (f"/invoices/{theirs}", f"/invoices/{theirs}/edit", f"/invoices/{theirs}/print"):
         await owner.get(path)
-        foreign = (owner.status, owner.alert)
+        foreign = (owner.status, owner.words)
         await owner.get(path.replace(str(theirs), "999999999"))
         assert foreign[0] == owner.status == 404
     await owner.get("/invoices")

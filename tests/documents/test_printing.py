@@ -11,9 +11,11 @@ from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
 from test_document import build_document
 
 from service.documents import printing
-from service.documents.codes import TABLES
+from service.documents.codes import FORMS, TABLES
 from service.documents.money import Tax
+from service.documents.printing import Printout
 from service.documents.ubl import document, parties, reader
+from service.documents.unit_names import COMMON_UNITS
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -55,6 +57,95 @@ def test_a_per_unit_tax_prints_like_in_its_draft() -> None:
     assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00\u00a0×\u00a03"
 
 
+def test_a_consolidated_document_has_titles_of_its_own() -> None:
+    assert printing.get_titles("01", consolidated=True) == (
+        "Consolidated e-Invoice",
+        "e-Invois Disatukan",
+    )
+    assert printing.get_titles("11", consolidated=True) == (
+        "Consolidated Self-billed e-Invoice",
+        "e-Invois Bil Sendiri Disatukan",
+    )
+
+
+# The summary of taxes and the amounts in MYR
+
+
+def item(net: str, *taxes: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a line of one unit with taxes, given as (type, rate)."""
+    return {
+        **EXAMPLE["lineItems"][0],
+        "unit": {"code": "H87", "price": Decimal(net), "count": 1},
+        "discount": None,
+        "charge": None,
+        "taxDetails": [{"taxType": kind, "taxRate": rate} for kind, rate in taxes],
+    }
+
+
+def percent(rate: str) -> dict[str, Any]:
+    """Return the rate of a tax in percent."""
+    return {"percentage": Decimal(rate)}
+
+
+def print_items(*items: dict[str, Any], **changes: Any) -> tuple[Printout, Printout]:
+    """Return the printout of a stored document with these lines, and of the sent document."""
+    source = {**EXAMPLE, "lineItems": list(items), **changes}
+    sent = reader.read(document.encode(build_document(source)))
+    return printing.make_draft_printout(source, ISSUER), sent
+
+
+def test_taxes_are_summed_for_each_type_and_rate() -> None:
+    per_unit = {"perUnitAmount": Decimal("10.0"), "unitCount": 3}
+    for printout in print_items(
+        item("100.00", ("02", percent("8"))),
+        item("200.00", ("01", percent("10"))),
+        item("50.00", ("02", percent("6.00"))),
+        item("30.00", ("02", percent("8.00")), ("03", per_unit)),
+        item("20.00", ("03", {"perUnitAmount": Decimal(10)})),
+        item("7.00", ("06", {})),
+        item("9.00", ("E", {})),
+        item("1.00", ("02", percent("0"))),
+    ):
+        assert printout.tax_rows == [
+            ("Service Tax 8%", Decimal("130.00"), Decimal("10.40")),
+            ("Service Tax 6%", Decimal("50.00"), Decimal("3.00")),
+            ("Service Tax 0%", Decimal("1.00"), Decimal("0.00")),
+            ("Sales Tax 10%", Decimal("200.00"), Decimal("20.00")),
+            ("Tourism Tax 10.00 per unit", Decimal("50.00"), Decimal("40.00")),
+            ("No tax", Decimal("7.00"), Decimal("0.00")),
+            ("Tax exempt", Decimal("9.00"), Decimal("0.00")),
+        ]
+        assert sum(row.tax for row in printout.tax_rows) == printout.sums.tax
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_tax_rows_of_a_document_sum_to_its_total_tax(name: str) -> None:
+    read = reader.read((DOCUMENTS / f"{name}.json").read_bytes())
+    assert sum(row.tax for row in read.tax_rows) == read.sums.tax
+
+
+def test_totals_of_a_foreign_invoice_are_converted_and_rounded_half_up() -> None:
+    lines = [item("1.00", ("02", percent("10")))]
+    for printout in print_items(*lines, currencyCode="USD", exchangeRate=Decimal("4.45")):
+        assert printout.home_sums == (Decimal("0.45"), Decimal("4.90"))
+
+
+def test_the_largest_totals_are_converted_exactly() -> None:
+    rate = Decimal("123456789012345.12345678901234567891")
+    lines = [item("999999999999999.99", ("06", {}))]
+    for printout in print_items(*lines, currencyCode="USD", exchangeRate=rate):
+        assert printout.home_sums
+        assert printout.home_sums.payable == Decimal("123456789012345122222221122222.23")
+
+
+@pytest.mark.parametrize("currency, rate", [("MYR", None), ("MYR", Decimal(1)), ("USD", None)])
+def test_totals_without_a_foreign_currency_or_a_rate_are_not_converted(
+    currency: str, rate: Decimal | None
+) -> None:
+    source = {**EXAMPLE, "currencyCode": currency, "exchangeRate": rate}
+    assert printing.make_draft_printout(source, ISSUER).home_sums is None
+
+
 def test_numbers_longer_than_in_a_request_are_read() -> None:
     """The rate of a discount becomes a factor with two more decimal places."""
     rate = Decimal("0." + "1" * 20)
@@ -62,6 +153,47 @@ def test_numbers_longer_than_in_a_request_are_read() -> None:
     read = reader.read(document.encode(build_document(source)))
     discount = read.sums.lines[0].discount
     assert discount and discount.factor == rate.scaleb(-2)
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    "code, count, written",
+    [
+        ("KGM", 2, "2 kg"),
+        ("LTR", Decimal("0.5"), "0.5 L"),
+        ("MTK", 12, "12 m²"),
+        ("H87", 1, "1 piece"),
+        ("H87", Decimal("1.0"), "1.0 piece"),
+        ("H87", 12000, "12,000 pieces"),
+        ("XBX", 3, "3 boxes"),
+        ("HUR", Decimal("1.5"), "1.5 hours"),
+        ("E48", 2, "2 service units"),
+        ("XQZ", 2, "2 XQZ"),
+        ("", 2, "2"),
+        (None, 2, "2"),
+    ],
+)
+def test_a_quantity_is_printed_with_the_name_of_its_unit(
+    code: str | None, count: Any, written: str
+) -> None:
+    assert printing.quantity({"code": code, "count": count}) == written
+    assert code is not None or printing.quantity({"count": count}) == written
+
+
+def test_a_unit_of_the_loaded_table_is_printed_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(TABLES, "units", {"KGM": "kilogram", "XQZ": "crate of tests"})
+    assert printing.quantity({"code": "XQZ", "count": 2}) == "2 crate of tests"
+    assert printing.quantity({"code": "KGM", "count": 2}) == "2 kg"
+
+
+def test_every_common_unit_has_the_form_of_a_unit_code() -> None:
+    pattern, _ = FORMS["units"]
+    assert all(pattern.fullmatch(code) for code in COMMON_UNITS)
+    assert "units" not in TABLES  # names of common units do not restrict the codes of lines
 
 
 # Numbers and times

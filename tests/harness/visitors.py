@@ -48,7 +48,7 @@ class Visitor:
         }
 
     @property
-    def alert(self) -> str:
+    def words(self) -> str:
         """The text of the page without tags."""
         return unescape(re.sub(r"<[^>]+>", " ", self.text))
 

@@ -30,6 +30,7 @@ SECRETS = {
     ("users", "password_hash"),
     ("user_sessions", "token_sha256"),
     ("user_links", "token_sha256"),
+    ("document_links", "token_sha256"),
 }
 #: Has the companies of the session's account, which a reader has not.
 UNREADABLE_VIEWS = {"organization_records"}

@@ -370,6 +370,13 @@ async def create_tenant(
     assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     await make_person(read_config(environment), company.id, "siti@example.com", "owner")
+    await owner.execute(
+        "insert into document_links (company_id, token_sha256, purpose, invoice_id, expires_at)"
+        " values ($1, $2, 'view', $3, now() + interval '1 day')",
+        company.id,
+        b"token",
+        ids["/api/invoices"],
+    )
     await insert_rows_of_sweeps(owner)
     return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 

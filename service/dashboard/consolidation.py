@@ -1,0 +1,78 @@
+"""The planner of consolidated invoices: what is included, what is not, and why."""
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.documents import CONSOLIDATED
+from service.dashboard.operations import Answer, Failed, call, read
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import WRITE
+from service.http import app_keys
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES)
+
+API = "/api/consolidated-invoices"
+MOST_SHOWN = 200  # invoices that are left out
+
+
+@page("GET", "/consolidated/plan", right=WRITE)
+async def show_plan(request: web.Request) -> web.Response:
+    """Return the plan of a month, by default the one before."""
+    zone = request.app[app_keys.CONFIG].time_zone
+    before = datetime.now(zone).replace(day=1) - timedelta(days=1)
+    month = request.query.get("month") or f"{before:%Y-%m}"
+    return await _render_plan(request, month, request.query.get("type") or CONSOLIDATED.types[0])
+
+
+@page("POST", "/consolidated/plan", right=WRITE)
+async def create(request: web.Request) -> web.Response:
+    """Create the consolidated invoice of the plan as a draft."""
+    form = await request.post()
+    month, kind = str(form.get("month", "")), str(form.get("type", ""))
+    code = str(form.get("code", "")).strip()
+    zone = request.app[app_keys.CONFIG].time_zone
+    body = {
+        "type": kind,
+        "month": month,
+        "code": int(code) if code.isascii() and code.isdigit() and len(code) < 18 else code,
+        "issueDateTime": datetime.now(zone).isoformat(timespec="seconds"),
+    }
+    answer = await call(request, "POST", API, body)
+    if answer.is_success:
+        return redirect(f"/consolidated/{answer.value['data']['id']}?notice=consolidated")
+    if answer.status not in (409, 422):
+        raise Failed(answer)
+    return await _render_plan(request, month, kind, refused=answer, code=code)
+
+
+async def _render_plan(
+    request: web.Request, month: str, kind: str, refused: Answer | None = None, code: str = ""
+) -> web.Response:
+    """Return the page of a plan. A month or a type that is not valid has none."""
+    answer = await call(request, "POST", f"{API}/plan", {"type": kind, "month": month})
+    if not answer.is_success and answer.status != 422:
+        raise Failed(answer)
+    plan: dict[str, Any] | None = answer.value["data"] if answer.is_success else None
+    failed = refused or (None if answer.is_success else answer)
+    reasons = list(failed.violations.values()) or [failed.message] if failed else []
+    reasons += [each["message"] for each in (plan or {}).get("refusals", [])]
+    latest = await read(request, API, {"per_page": 1})
+    newest = latest["data"][0]["invoice_code"] if latest["data"] else "0"
+    return render(
+        request,
+        "plan.html",
+        failed.status if failed else 200,
+        plan=plan,
+        month=month,
+        type=kind,
+        types=CONSOLIDATED.t["types"],
+        reasons=list(dict.fromkeys(reasons)),
+        code=code or str(int(newest) + 1),
+        days=request.app[app_keys.CONFIG].consolidation_days,
+        left_out=(plan or {}).get("left_out", [])[:MOST_SHOWN],
+    )

@@ -1,0 +1,71 @@
+"""Settings of the certificate that signs the company's documents.
+
+The entries of the form are secret: no page contains them, also not after a violation.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.operations import Answer, Failed, call
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import ADMINISTER
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES, right=ADMINISTER)
+
+API = "/api/companies/signing-certificate"
+PLACE = "/settings/certificate"
+#: Fields of the form, at which violations are shown.
+FIELDS = ("certificate", "key", "password")
+
+
+@page("GET", PLACE)
+async def show_certificate(request: web.Request, refused: Answer | None = None) -> web.Response:
+    """Return the certificate and the form of a new one. `refused` is the error of an operation."""
+    violations = refused.violations if refused else {}
+    wrong = {path.strip("/"): message for path, message in violations.items()}
+    is_at_fields = bool(wrong) and wrong.keys() <= set(FIELDS)
+    return render(
+        request,
+        "settings_certificate.html",
+        refused.status if refused else 200,
+        certificate=await _read_certificate(request),
+        wrong=wrong,
+        message=refused.message if refused and not is_at_fields else None,
+    )
+
+
+@page("POST", PLACE)
+async def store_certificate(request: web.Request) -> web.Response:
+    """Store a certificate and its private key, or show the violations at their fields."""
+    form = await request.post()
+    body = {name: str(form.get(name, "")) for name in ("certificate", "key")}
+    if password := str(form.get("password", "")):
+        body["password"] = password
+    answer = await call(request, "PUT", API, body)
+    if not answer.is_success:
+        return await show_certificate(request, answer)
+    return redirect(f"{PLACE}?notice=certificate_stored")
+
+
+@page("POST", f"{PLACE}/remove")
+async def remove_certificate(request: web.Request) -> web.Response:
+    """Remove the certificate and its private key."""
+    answer = await call(request, "DELETE", API)
+    if not answer.is_success:
+        return await show_certificate(request, answer)
+    return redirect(f"{PLACE}?notice=certificate_removed")
+
+
+async def _read_certificate(request: web.Request) -> Mapping[str, Any] | None:
+    """Return the record of the certificate, or None if there is none. Raises Failed."""
+    answer = await call(request, "GET", API)
+    if answer.status == 404:
+        return None
+    if not answer.is_success:
+        raise Failed(answer)
+    return answer.value["data"]

@@ -1,0 +1,186 @@
+"""Settings of webhooks: the endpoints, their secrets, and the log of deliveries."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from aiohttp import web
+
+from service.api.events import TYPES
+from service.dashboard import pages
+from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
+from service.dashboard.operations import Answer, Failed, call, read
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import ADMINISTER
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES, right=ADMINISTER)
+
+API = "/api/webhooks"
+PLACE = "/settings/webhooks"
+RECORD = f"{PLACE}/{{id:[0-9]+}}"
+MOST = 100  # endpoints on the page; the API allows fewer
+#: Fields of the form, at which violations are shown.
+FIELDS = ("url", "types")
+#: (subject, its event types), such as ("invoice", ("invoice.created", ...)).
+GROUPS = tuple(
+    (subject, tuple(types))
+    for subject, types in groupby(TYPES, key=lambda event_type: event_type.partition(".")[0])
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of the form of an endpoint. No event types means all."""
+
+    url: str = ""
+    types: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The error of an operation: violations by field, and the message of any other error."""
+
+    status: int = 200
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    message: str | None = None
+
+
+EMPTY, NO_REFUSAL = Entries(), Refusal()
+
+
+@page("GET", PLACE)
+async def show_webhooks(
+    request: web.Request,
+    created: Mapping[str, Any] | None = None,
+    entries: Entries = EMPTY,
+    refusal: Refusal = NO_REFUSAL,
+) -> web.Response:
+    """Return the endpoints and the form of a new one. `created` has its secret, shown once."""
+    found = await read(request, API, {"per_page": MOST})
+    return render(
+        request,
+        "settings_webhooks.html",
+        refusal.status,
+        webhooks=found["data"],
+        created=created,
+        entries=entries,
+        refusal=refusal,
+        groups=GROUPS,
+    )
+
+
+@page("POST", PLACE)
+async def create_webhook(request: web.Request) -> web.Response:
+    """Create an endpoint and show its secret once."""
+    entries = await _read_entries(request)
+    answer = await call(request, "POST", API, {"url": entries.url, "types": entries.types})
+    if not answer.is_success:
+        return await show_webhooks(request, entries=entries, refusal=_read_refusal(answer))
+    return await show_webhooks(request, created=answer.value["data"])
+
+
+@page("GET", RECORD)
+async def show_webhook(
+    request: web.Request,
+    created: Mapping[str, Any] | None = None,
+    entries: Entries | None = None,
+    refusal: Refusal = NO_REFUSAL,
+) -> web.Response:
+    """Return an endpoint with its log of deliveries. `created` has a new secret, shown once."""
+    webhook = await read(request, _api_path(request))
+    number = read_page_number(request)
+    window = {"page": number, "per_page": PER_PAGE}
+    log = await read(request, f"{_api_path(request)}/deliveries", window)
+    place = _page_path(request)
+    return render(
+        request,
+        "settings_webhook.html",
+        refusal.status,
+        webhook=webhook,
+        place=place,
+        created=created,
+        entries=entries or Entries(webhook["url"], webhook["types"]),
+        refusal=refusal,
+        groups=GROUPS,
+        deliveries=log["data"],
+        number=number,
+        meta=make_meta(place, {}, number, log["meta"]["total"]),
+    )
+
+
+@page("POST", RECORD)
+async def save_webhook(request: web.Request) -> web.Response:
+    """Store the URL and the event types, or show the violations at their fields."""
+    entries = await _read_entries(request)
+    body = {"url": entries.url, "types": entries.types}
+    answer = await call(request, "PUT", _api_path(request), body)
+    if not answer.is_success:
+        return await show_webhook(request, entries=entries, refusal=_read_refusal(answer))
+    return redirect(f"{_page_path(request)}?notice=saved")
+
+
+@page("POST", f"{RECORD}/{{action:enable|disable}}")
+async def set_state(request: web.Request) -> web.Response:
+    """Enable or disable an endpoint."""
+    body = {"enabled": request.match_info["action"] == "enable"}
+    answer = await call(request, "PUT", _api_path(request), body)
+    if not answer.is_success:
+        return await show_webhook(request, refusal=_read_refusal(answer))
+    return redirect(f"{_page_path(request)}?notice=saved")
+
+
+@page("POST", f"{RECORD}/rotate")
+async def rotate_secret(request: web.Request) -> web.Response:
+    """Replace the secret of an endpoint and show the new one once."""
+    answer = await call(request, "POST", f"{_api_path(request)}/rotate-secret", {})
+    if not answer.is_success:
+        return await show_webhook(request, refusal=_read_refusal(answer))
+    return await show_webhook(request, created=answer.value["data"])
+
+
+@page("POST", f"{RECORD}/delete")
+async def delete_webhook(request: web.Request) -> web.Response:
+    """Delete an endpoint with its log."""
+    answer = await call(request, "DELETE", _api_path(request))
+    if not answer.is_success:
+        return await show_webhook(request, refusal=_read_refusal(answer))
+    return redirect(f"{PLACE}?notice=webhook_deleted")
+
+
+@page("POST", f"{RECORD}/deliveries/{{delivery_id:[0-9]+}}/redeliver")
+async def redeliver(request: web.Request) -> web.Response:
+    """Deliver an event again, and show the same page of the log."""
+    place = f"{_api_path(request)}/deliveries/{request.match_info['delivery_id']}/redeliver"
+    answer = await call(request, "POST", place, {})
+    if not answer.is_success:
+        return await show_webhook(request, refusal=_read_refusal(answer))
+    return redirect(f"{_page_path(request)}?page={read_page_number(request)}&notice=redelivered")
+
+
+async def _read_entries(request: web.Request) -> Entries:
+    form = await request.post()
+    return Entries(
+        str(form.get("url", "")).strip(), [str(each) for each in form.getall("types", [])]
+    )
+
+
+def _read_refusal(answer: Answer) -> Refusal:
+    """Return the error of an operation. Raises Failed if the endpoint or delivery is unknown."""
+    if answer.status == 404:
+        raise Failed(answer)
+    wrong: dict[str, str] = {}
+    for path, message in answer.violations.items():
+        wrong.setdefault(path.split("/")[1] if path else "", message)
+    is_at_fields = bool(wrong) and wrong.keys() <= set(FIELDS)
+    return Refusal(answer.status, wrong, None if is_at_fields else answer.message)
+
+
+def _api_path(request: web.Request) -> str:
+    return f"{API}/{request.match_info['id']}"
+
+
+def _page_path(request: web.Request) -> str:
+    return f"{PLACE}/{request.match_info['id']}"

@@ -1,0 +1,159 @@
+"""Links for people without an account: to a document's printed page, and to ask for an invoice.
+
+A link holds a random token, of which only the digest is stored. It expires, and can be revoked.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import segno
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.documents import INVOICES, KINDS, NO_IDS, Kind, show_document
+from service.dashboard.invoice_form import Fields, build_body, read_fields
+from service.dashboard.operations import Failed, call, read
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import WRITE, digest_of, make_token
+from service.db.statements import sql
+from service.db.transactions import set_actor
+from service.documents import codes
+from service.errors import NotFound, TooManyRequests, retry_after
+from service.http import app_keys
+from service.http.limits import RateLimiter
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES)
+
+VIEW, REQUEST = "view", "request"
+#: Purpose -> the path of its links and the time in which they can be used.
+PLACES = {VIEW: "/shared", REQUEST: "/receipt"}
+LIFETIMES = {VIEW: timedelta(days=365), REQUEST: timedelta(days=90)}
+PER_MINUTE = 60  # of the public pages, for one address
+TEXTS = pages.TEXTS["sharing"]
+LIMITER = web.AppKey("sharing_limiter", RateLimiter)
+
+
+def make_limiter() -> RateLimiter:
+    """Return the limit of requests to the public pages in this process."""
+    return RateLimiter(PER_MINUTE)
+
+
+def name_ids(kind: Kind, document_id: int) -> dict[str, int | None]:
+    """Return the three foreign keys of a link, of which one has a value."""
+    return {**NO_IDS, kind.column: document_id}
+
+
+async def create_link(kind: Kind, request: web.Request) -> web.Response:
+    """Make a link and show it once, with its QR code."""
+    form, company = await request.post(), request[app_keys.COMPANY]
+    purpose = str(form.get("purpose", VIEW))
+    if purpose not in PLACES or (purpose == REQUEST and kind is not INVOICES):
+        raise NotFound(pages.TEXTS["documents"]["not_found"])
+    document_id = int(request.match_info["id"])
+    await read(request, f"{kind.api}/{document_id}")
+    token = make_token()
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        await sql.document_link_insert(
+            conn,
+            company_id=company,
+            token_sha256=digest_of(token),
+            purpose=purpose,
+            lifetime=LIFETIMES[purpose],
+            **name_ids(kind, document_id),
+        )
+    link = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
+    picture = segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
+    return await show_document(kind, request, shared=link, picture=picture)
+
+
+async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
+    """Revoke a link. It stops working at once."""
+    company, link_id = request[app_keys.COMPANY], int(request.match_info["link_id"])
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        await sql.document_link_revoke(conn, company_id=company, id=link_id)
+    return redirect(f"{kind.path}/{request.match_info['id']}?notice=unshared")
+
+
+async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
+    """Return the link of the path, and give the request its company. Raises NotFound."""
+    if wait := request.app[LIMITER].take(request.remote):
+        raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
+    async with request.app[app_keys.DATABASE].across() as conn:
+        row = await sql.document_link_of(conn, token_sha256=digest_of(request.match_info["token"]))
+    if row is None or row["purpose"] != purpose:
+        raise NotFound(TEXTS["gone"])
+    request[app_keys.COMPANY] = row["company_id"]
+    set_actor(f"link {row['id']}", request[app_keys.REQUEST_ID])
+    return row
+
+
+@page("GET", "/shared/{token}", right=None)
+async def show_shared(request: web.Request) -> web.Response:
+    """Return the printed page of a shared document."""
+    link = await _enter(request, VIEW)
+    kind = next(kind for kind in KINDS if link[kind.column])
+    answer = await call(request, "GET", f"{kind.api}/{link[kind.column]}/print")
+    if not answer.is_success:
+        raise NotFound(TEXTS["gone"])
+    kept = ("Content-Type", "Content-Security-Policy", "Referrer-Policy")
+    headers = {name: answer.headers[name] for name in kept}
+    return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})
+
+
+@page("GET", "/receipt/{token}", right=None)
+async def show_receipt(request: web.Request) -> web.Response:
+    """Return the form in which a buyer asks for an invoice in their name."""
+    link = await _enter(request, REQUEST)
+    fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
+    return await _render_receipt(request, link, fields, {})
+
+
+@page("POST", "/receipt/{token}", right=None)
+async def send_receipt(request: web.Request) -> web.Response:
+    """Store the buyer's request as pending, or show the violations at their fields."""
+    link = await _enter(request, REQUEST)
+    fields, _ = await read_fields(request)
+    zone = request.app[app_keys.CONFIG].time_zone
+    body = build_body(fields, {}, zone)
+    body.pop("lineItems")
+    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    body["invoiceCode"] = record["invoice_code"]
+    answer = await call(request, "POST", "/api/einvoice-requests", body)
+    if answer.is_success:
+        return await _render_receipt(request, link, fields, {}, is_sent=True)
+    if answer.status != 422:
+        raise Failed(answer)
+    return await _render_receipt(request, link, fields, answer.violations)
+
+
+async def _render_receipt(
+    request: web.Request,
+    link: Mapping[str, Any],
+    fields: Fields,
+    wrong: Mapping[str, str],
+    is_sent: bool = False,
+) -> web.Response:
+    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    company = (await read(request, "/api/companies"))["data"]
+    return render(
+        request,
+        "receipt.html",
+        422 if wrong else 200,
+        company=company["name"],
+        record=record,
+        fields=fields,
+        wrong=wrong,
+        is_sent=is_sent,
+        tables=codes.TABLES,
+    )
+
+
+for _kind in KINDS:
+    _path = f"{_kind.path}/{{id:[0-9]{{1,18}}}}/links"
+    page("POST", _path, right=WRITE)(partial(create_link, _kind))
+    page("POST", f"{_path}/{{link_id:[0-9]{{1,18}}}}/revoke", right=WRITE)(
+        partial(revoke_link, _kind)
+    )

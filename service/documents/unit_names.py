@@ -1,0 +1,79 @@
+"""Names of common units of measurement, for readers of a document.
+
+The codes are those of UN/ECE Recommendations 20 and 21. The portal's full list is loaded by an
+operator (codes.load_table). This short one is not part of codes.TABLES, since it does not restrict
+the codes of lines. Portal: 12
+"""
+
+from decimal import Decimal
+
+from service.documents.codes import TABLES
+
+#: Code -> (name of one unit, name of several units).
+COMMON_UNITS = {
+    # Pieces and packages
+    "C62": ("unit", "units"),
+    "H87": ("piece", "pieces"),
+    "EA": ("each", "each"),
+    "XPP": ("piece", "pieces"),
+    "XUN": ("unit", "units"),
+    "SET": ("set", "sets"),
+    "PR": ("pair", "pairs"),
+    "DZN": ("dozen", "dozen"),
+    "BX": ("box", "boxes"),
+    "XBX": ("box", "boxes"),
+    "CT": ("carton", "cartons"),
+    "XCT": ("carton", "cartons"),
+    "BG": ("bag", "bags"),
+    "XBG": ("bag", "bags"),
+    "PK": ("pack", "packs"),
+    "XPK": ("pack", "packs"),
+    "XBO": ("bottle", "bottles"),
+    "XCA": ("can", "cans"),
+    "XCS": ("case", "cases"),
+    "XPX": ("pallet", "pallets"),
+    "RO": ("roll", "rolls"),
+    "XRO": ("roll", "rolls"),
+    "ST": ("sheet", "sheets"),
+    "XST": ("sheet", "sheets"),
+    # Mass and volume
+    "MGM": ("mg", "mg"),
+    "GRM": ("g", "g"),
+    "KGM": ("kg", "kg"),
+    "TNE": ("t", "t"),
+    "LBR": ("lb", "lb"),
+    "ONZ": ("oz", "oz"),
+    "MLT": ("mL", "mL"),
+    "LTR": ("L", "L"),
+    # Length, area and space
+    "MMT": ("mm", "mm"),
+    "CMT": ("cm", "cm"),
+    "MTR": ("m", "m"),
+    "KMT": ("km", "km"),
+    "INH": ("inch", "inches"),
+    "FOT": ("foot", "feet"),
+    "CMK": ("cm²", "cm²"),
+    "MTK": ("m²", "m²"),
+    "FTK": ("sq ft", "sq ft"),
+    "HAR": ("ha", "ha"),
+    "MTQ": ("m³", "m³"),
+    # Time and services
+    "MIN": ("minute", "minutes"),
+    "HUR": ("hour", "hours"),
+    "DAY": ("day", "days"),
+    "WEE": ("week", "weeks"),
+    "MON": ("month", "months"),
+    "ANN": ("year", "years"),
+    "E48": ("service unit", "service units"),
+    # Energy
+    "KWT": ("kW", "kW"),
+    "KWH": ("kWh", "kWh"),
+}
+
+
+def get_unit_name(code: str, count: Decimal | int) -> str:
+    """Return the name of a unit for a count, or its code if the name is not known."""
+    if code in COMMON_UNITS:
+        one, several = COMMON_UNITS[code]
+        return one if count == 1 else several
+    return TABLES.get("units", {}).get(code, code)

@@ -1,0 +1,19 @@
+-- A link is looked up before its company is known. Nothing else of other companies is readable.
+create or replace function document_link_of(wanted bytea)
+  returns table (
+    company_id bigint, id bigint, purpose text,
+    invoice_id bigint, adjustment_note_id bigint, consolidated_invoice_id bigint)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select l.company_id, l.id, l.purpose,
+           l.invoice_id, l.adjustment_note_id, l.consolidated_invoice_id
+      from public.document_links l
+     where l.token_sha256 = wanted
+       and l.revoked_at is null
+       and l.expires_at > clock_timestamp();
+  end;
+alter function document_link_of owner to einvoice_across;
+revoke all on function document_link_of from public;
+grant execute on function document_link_of to einvoice_service;
+comment on function document_link_of is
+  'Company and document of the link with this token, if it can be used. No row: it cannot.';

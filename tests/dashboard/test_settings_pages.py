@@ -1,0 +1,402 @@
+"""The settings pages of webhooks and of the signing certificate."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from conftest import Client, Company, StartService, make_company
+from fixtures_webhooks import (
+    LOCAL,
+    Receiver,
+    create_endpoint,
+    get_json,
+    is_signed_by,
+    list_deliveries,
+    wait_for_delivery,
+)
+from harness.certificates import issued, key_text, rsa_key
+from harness.visitors import Visitor, make_person
+from harness.waiting import until
+from kit import CERTIFICATE, create_invoice
+from yarl import URL
+
+from service.api.webhooks import MOST
+from service.config import read_config
+
+WEBHOOKS, SIGNING = "/settings/webhooks", "/settings/certificate"
+PLACE = "https://hooks.example.com/in"
+SCRIPT = "<script>document.title='broken'</script>"
+#: Forms of the pages.
+FORMS = (
+    WEBHOOKS,
+    f"{WEBHOOKS}/1",
+    f"{WEBHOOKS}/1/enable",
+    f"{WEBHOOKS}/1/disable",
+    f"{WEBHOOKS}/1/rotate",
+    f"{WEBHOOKS}/1/delete",
+    f"{WEBHOOKS}/1/deliveries/1/redeliver",
+    SIGNING,
+    f"{SIGNING}/remove",
+)
+_SECRET = re.compile(r'id="new-secret">([^<]+)<')
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    """A client of a service that delivers to loopback."""
+    return await start(company, **LOCAL)
+
+
+@pytest.fixture
+async def admin(
+    site: Client, environment: dict[str, str], company: Company
+) -> AsyncIterator[Visitor]:
+    """An administrator of the company who has signed in by a link."""
+    async for visitor in _sign_in(site, environment, company, "admin"):
+        yield visitor
+
+
+@pytest.fixture
+async def member(
+    site: Client, environment: dict[str, str], company: Company
+) -> AsyncIterator[Visitor]:
+    """A member of the company who has signed in by a link."""
+    async for visitor in _sign_in(site, environment, company, "member"):
+        yield visitor
+
+
+async def _sign_in(
+    site: Client, environment: dict[str, str], company: Company, role: str
+) -> AsyncIterator[Visitor]:
+    link = await make_person(read_config(environment), company.id, f"{role}@example.com", role)
+    async with Visitor(site.make_url("/")) as visitor:
+        await visitor.use_link(link)
+        yield visitor
+
+
+def _find_secret(text: str) -> str:
+    """Return the new secret on a page."""
+    found = _SECRET.search(text)
+    assert found, text
+    return found[1]
+
+
+async def _list_endpoints(site: Client) -> list[dict[str, object]]:
+    return (await get_json(site, "/api/webhooks"))["data"]
+
+
+async def test_a_new_webhook_shows_its_secret_once(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    await admin.get(WEBHOOKS)
+    assert "No webhooks yet." in admin.text
+    await admin.post(WEBHOOKS, {"url": f" {receiver.url} "})
+    secret = _find_secret(admin.text)
+    assert admin.status == 200 and secret.startswith("whsec_")
+    [endpoint] = await _list_endpoints(site)
+    assert (endpoint["url"], endpoint["types"], endpoint["enabled"]) == (receiver.url, [], True)
+    await create_invoice(site)
+    [(headers, body)] = await receiver.gets(1)
+    assert is_signed_by(headers, body, secret)
+    for path in (WEBHOOKS, f"{WEBHOOKS}/{endpoint['id']}"):
+        await admin.get(path)
+        assert receiver.url in admin.text and secret not in admin.text
+
+
+async def test_the_selected_event_types_of_a_webhook_are_stored(
+    admin: Visitor, site: Client
+) -> None:
+    webhook, _ = await create_endpoint(site, PLACE, description="Shop")
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    token = admin.text.split('name="form_token" value="')[1].split('"')[0]
+    chosen = ["invoice.valid", "company.updated"]
+    fields = [("form_token", token), ("url", PLACE + "/2"), *(("types", each) for each in chosen)]
+    async with admin._session.post(site.make_url(place), data=fields) as response:
+        assert response.url.path == place and "The changes are saved." in await response.text()
+    [endpoint] = await _list_endpoints(site)
+    assert (endpoint["url"], endpoint["types"]) == (PLACE + "/2", chosen)
+    assert endpoint["description"] == "Shop"
+    await admin.get(place)
+    assert re.findall(r'value="([^"]+)" checked', admin.text) == chosen
+    await admin.post(place, {"url": PLACE})
+    [endpoint] = await _list_endpoints(site)
+    assert endpoint["types"] == []
+
+
+@pytest.mark.parametrize(
+    "fields, field, reason",
+    [
+        ({"url": "ftp://example.com"}, "url", "url must start with https://."),
+        ({"url": ""}, "url", "url"),
+        ({"url": PLACE, "types": "invoice.lost"}, "types", "types"),
+    ],
+)
+async def test_violations_of_a_webhook_are_shown_at_their_fields(
+    admin: Visitor, site: Client, fields: dict[str, str], field: str, reason: str
+) -> None:
+    webhook, _ = await create_endpoint(site, PLACE)
+    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}"):
+        await admin.get(path)
+        await admin.post(path, fields)
+        assert admin.status == 422 and 'role="alert"' not in admin.text
+        assert reason in admin.text.split(f'id="{field}-wrong">')[1].split("</p>")[0]
+        assert f'value="{fields["url"]}"' in admin.text
+    assert [each["url"] for each in await _list_endpoints(site)] == [PLACE]
+
+
+async def test_the_limit_of_webhooks_is_shown_as_an_alert(admin: Visitor, site: Client) -> None:
+    for _ in range(MOST):
+        await create_endpoint(site, PLACE)
+    await admin.get(WEBHOOKS)
+    await admin.post(WEBHOOKS, {"url": PLACE + "/21"})
+    assert admin.status == 409
+    assert f'role="alert">A company can have at most {MOST} webhooks.' in admin.text
+    assert f'value="{PLACE}/21"' in admin.text
+
+
+async def test_a_webhook_is_disabled_and_enabled(admin: Visitor, site: Client) -> None:
+    webhook, _ = await create_endpoint(site, PLACE)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    for action, is_enabled in (("disable", False), ("enable", True)):
+        await admin.post(f"{place}/{action}")
+        assert admin.path == place and "The changes are saved." in admin.text
+        assert (await get_json(site, f"/api/webhooks/{webhook}"))["enabled"] is is_enabled
+
+
+async def test_a_delivery_is_shown_and_redelivered(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    webhook, _ = await create_endpoint(site, receiver.url)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    assert "No deliveries yet." in admin.text
+    await create_invoice(site)
+    delivery = await wait_for_delivery(site, webhook, "Delivered")
+    await admin.get(place)
+    row = admin.text.split("<tbody>")[1]
+    assert "invoice.created" in row and ">Delivered</span>" in row and ">200" in row
+    again = f"{place}/deliveries/{delivery['id']}/redeliver?page=1"
+    assert f'action="{again}"' in row
+    await admin.post(again)
+    assert admin.path == place and "The event will be delivered again." in admin.text
+    (first, _), (second, _) = await receiver.gets(2)
+    assert first["webhook-id"] == second["webhook-id"]
+
+
+async def test_a_redelivery_of_a_disabled_webhook_is_refused(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    webhook, _ = await create_endpoint(site, receiver.url)
+    await create_invoice(site)
+    delivery = await wait_for_delivery(site, webhook, "Delivered")
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    await admin.post(f"{place}/disable")
+    await admin.post(f"{place}/deliveries/{delivery['id']}/redeliver")
+    assert admin.status == 409
+    assert 'role="alert">The webhook is disabled; enable it first.' in admin.text
+    await admin.post(f"{place}/deliveries/999999999/redeliver")
+    assert admin.status == 404
+
+
+async def test_the_delivery_log_has_pages(admin: Visitor, site: Client, receiver: Receiver) -> None:
+    webhook, _ = await create_endpoint(site, receiver.url, types=["invoice.created"])
+    for _ in range(26):
+        await create_invoice(site)
+    path = f"/api/webhooks/{webhook}/deliveries"
+    await until(lambda: get_json(site, path), lambda found: found["meta"]["total"] == 26)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    assert admin.text.count("/redeliver?page=1") == 25 and f'"{place}?page=2"' in admin.text
+    await admin.get(f"{place}?page=2")
+    assert admin.text.count("/redeliver?page=2") == 1 and f'"{place}?page=1"' in admin.text
+
+
+async def test_a_rotated_secret_is_shown_once_and_signs(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    webhook, former = await create_endpoint(site, receiver.url)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    await admin.post(f"{place}/rotate")
+    secret = _find_secret(admin.text)
+    assert secret != former and former not in admin.text
+    assert "signed with the former secret as well until <time" in admin.text
+    await admin.get(place)
+    assert secret not in admin.text
+    await create_invoice(site)
+    [(headers, body)] = await receiver.gets(1)
+    assert is_signed_by(headers, body, secret) and is_signed_by(headers, body, former)
+
+
+async def test_a_deleted_webhook_is_gone(admin: Visitor, site: Client) -> None:
+    webhook, _ = await create_endpoint(site, PLACE)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    await admin.post(f"{place}/delete")
+    assert admin.path == WEBHOOKS and "The webhook is deleted." in admin.text
+    assert await _list_endpoints(site) == []
+    await admin.get(place)
+    assert admin.status == 404
+
+
+async def test_script_in_the_texts_of_a_webhook_is_escaped(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    url = f"{receiver.url}?{SCRIPT}"
+    webhook, _ = await create_endpoint(site, url, description=SCRIPT)
+    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}"):
+        await admin.get(path)
+        assert SCRIPT not in admin.text and SCRIPT in admin.words
+
+
+async def test_a_webhook_of_another_company_answers_like_an_unknown_one(
+    admin: Visitor, site: Client, start: StartService, environment: dict[str, str]
+) -> None:
+    theirs = await start(await make_company(environment), **LOCAL)
+    webhook, _ = await create_endpoint(theirs, PLACE)
+    for number in (webhook, 999999999):
+        await admin.get(f"{WEBHOOKS}/{number}")
+        assert admin.status == 404 and PLACE not in admin.text
+        for action in ("", "/enable", "/disable", "/rotate", "/delete"):
+            await admin.get(WEBHOOKS)
+            await admin.post(f"{WEBHOOKS}/{number}{action}", {"url": PLACE})
+            assert (action, admin.status) == (action, 404)
+    assert len(await list_deliveries(theirs, webhook)) == 0
+
+
+async def test_a_certificate_is_stored_shown_and_removed(admin: Visitor, site: Client) -> None:
+    await admin.get(SIGNING)
+    assert "No certificate is stored." in admin.text
+    pair = issued()
+    await admin.post(SIGNING, _as_browser(pair.pair))
+    assert admin.path == SIGNING and "The certificate is stored." in admin.text
+    assert str(pair.certificate.serial_number) in admin.text
+    assert "O=Kopi Tiga Sdn. Bhd." in admin.words and "CN=Contoh Test Issuing CA" in admin.words
+    assert "notice warn" not in admin.text and "BEGIN" not in _texts_of_fields(admin.text)
+    assert (await get_json(site, CERTIFICATE))["data"]["serial"] in admin.text
+    await admin.post(f"{SIGNING}/remove")
+    assert "The certificate is removed." in admin.text
+    assert "No certificate is stored." in admin.text
+    async with site.get(CERTIFICATE) as response:
+        assert response.status == 404
+    await admin.post(f"{SIGNING}/remove")
+    assert admin.status == 404 and 'class="notice bad" role="alert"' in admin.text
+
+
+def _as_browser(fields: dict[str, str]) -> dict[str, str]:
+    """Return the entries of textareas as browsers send them, with CRLF."""
+    return {name: text.replace("\n", "\r\n") for name, text in fields.items()}
+
+
+def _texts_of_fields(text: str) -> str:
+    """Return the texts in the fields of a page."""
+    values = re.findall(r'<input(?! type="hidden")[^>]*value="([^"]*)"', text)
+    return "".join([*values, *re.findall(r"<textarea[^>]*>([^<]*)</textarea>", text)])
+
+
+@pytest.mark.parametrize(
+    "password, reason",
+    [
+        ("correct horse", None),
+        ("wrong horse", "The key cannot be read with this password."),
+        ("", "password is required: the key is encrypted."),
+    ],
+)
+async def test_the_password_of_a_private_key_is_checked(
+    admin: Visitor, password: str, reason: str | None
+) -> None:
+    key = key_text(rsa_key(), "correct horse")
+    await admin.get(SIGNING)
+    await admin.post(
+        SIGNING,
+        _as_browser({"certificate": issued().certificate_pem, "key": key, "password": password}),
+    )
+    assert admin.status == (422 if reason else 200)
+    assert (reason or "The certificate is stored.") in admin.text
+    assert (f'id="password-wrong">{reason}' in admin.text) == bool(reason)
+    assert _texts_of_fields(admin.text) == "" and "horse" not in admin.text
+
+
+async def test_a_private_key_of_another_certificate_is_refused_and_not_shown(
+    admin: Visitor, site: Client
+) -> None:
+    pair, other = issued(), key_text(rsa_key("other"))
+    await admin.get(SIGNING)
+    sent = {"certificate": pair.certificate_pem, "key": other, "password": "correct horse"}
+    await admin.post(SIGNING, _as_browser(sent))
+    assert admin.status == 422 and 'role="alert"' not in admin.text
+    assert 'id="key-wrong">key is not the private key of the certificate.' in admin.text
+    for line in (*other.splitlines(), *pair.certificate_pem.splitlines()[1:-1], "horse"):
+        assert line not in admin.text
+    async with site.get(CERTIFICATE) as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize("name", ["certificate", "key"])
+@pytest.mark.parametrize("text", ["", "invalid", "SECRET" * 5000])
+async def test_an_invalid_certificate_or_key_is_shown_at_its_field(
+    admin: Visitor, name: str, text: str
+) -> None:
+    await admin.get(SIGNING)
+    await admin.post(SIGNING, {**issued().pair, name: text})
+    assert admin.status == 422 and f'id="{name}-wrong">' in admin.text
+    assert _texts_of_fields(admin.text) == "" and "SECRET" not in admin.text
+
+
+async def test_a_certificate_that_expires_soon_has_a_warning(admin: Visitor) -> None:
+    soon = datetime.now(UTC) + timedelta(days=20, hours=1)
+    await admin.get(SIGNING)
+    await admin.post(SIGNING, issued(not_after=soon).pair)
+    assert 'class="notice warn"' in admin.text
+    assert f"The signing certificate expires on {soon:%Y-%m-%d}, in 20 days." in admin.words
+
+
+async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
+    start: StartService, environment: dict[str, str], company: Company
+) -> None:
+    site = await start(company, background=False, **{**LOCAL, "SECRET_KEY": ""})
+    async for admin in _sign_in(site, environment, company, "admin"):
+        for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
+            await admin.get(path)
+            await admin.post(path, fields)
+            assert admin.status == 409
+            assert 'class="notice bad" role="alert">The service cannot store' in admin.text
+
+
+async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> None:
+    webhook, _ = await create_endpoint(site, PLACE)
+    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}", SIGNING):
+        await member.get(path)
+        assert (path, member.status) == (path, 403) and PLACE not in member.text
+    for path in FORMS:
+        await member.get("/invoices")
+        await member.post(path.replace("/1", f"/{webhook}"), {"url": PLACE, **issued().pair})
+        assert (path, member.status) == (path, 403)
+    assert [each["enabled"] for each in await _list_endpoints(site)] == [True]
+
+
+@pytest.mark.parametrize("path", FORMS)
+async def test_a_settings_form_without_its_token_is_rejected(admin: Visitor, path: str) -> None:
+    await admin.get(WEBHOOKS)
+    for token in ("", "wrong"):
+        await admin.post(path, {"url": PLACE}, token=token)
+        assert admin.status == 403 and "did not come from this site" in admin.text
+
+
+async def test_every_form_of_the_pages_has_a_token(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    webhook, _ = await create_endpoint(site, receiver.url)
+    await create_invoice(site)
+    await wait_for_delivery(site, webhook, "Delivered")
+    await admin.get(SIGNING)
+    await admin.post(SIGNING, issued().pair)
+    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}", SIGNING):
+        await admin.get(path)
+        forms = re.findall(r'<form[^>]*method="post".*?</form>', admin.text, re.DOTALL)
+        assert forms and all('name="form_token"' in form for form in forms)
+        assert URL(admin.path).path == path
