@@ -1,0 +1,246 @@
+"""The pages of the dashboard for people with screen readers, keyboards, small or dark screens.
+
+axe checks each page, in a browser.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from conftest import Client, Company, StartService
+from harness.visitors import make_person
+from kit import (
+    buyer,
+    create_invoice,
+    create_valid_invoice,
+    request_json,
+    submit,
+    wait_for_status,
+)
+
+from service.config import read_config
+from service.dashboard.links import PASSWORD, make_link
+from service.dashboard.people import invite
+from service.dashboard.table import make_page_routes
+from service.db.transactions import Database, connected_pool
+
+playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+axe = pytest.importorskip(
+    "axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no browser: install the Debian package chromium"
+)
+
+EMAIL = "aminah@example.com"
+SEVERE = {"serious", "critical"}
+#: A company with a TIN that does not belong to its registration number.
+STRANGER = buyer(
+    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
+)
+ASK = {
+    "invoiceCode": "4711",
+    "type": "LOCAL_INDIVIDUAL",
+    "name": "Aminah binti Salleh",
+    "registration": {"type": "NRIC", "number": "900101105566"},
+    "contactNumber": "+60123456789",
+    "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "country": "MYS"},
+}
+#: Opens a page in a state that can be checked.
+Open = Callable[[Any], Awaitable[Any]]
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    """Return a client of a service with background work."""
+    return await start(company)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Any]:
+    """Yield a browser."""
+    async with playwright.async_playwright() as programs:
+        chromium = await programs.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield chromium
+        await chromium.close()
+
+
+@pytest.fixture
+async def links(environment: dict[str, str], company: Company) -> dict[str, str]:
+    """Return the paths of a link that signs an owner in, and of one to choose a password."""
+    config = read_config(environment)
+    sign_in = await make_person(config, company.id, EMAIL, "owner")
+    async with connected_pool(config.database_url, 1) as pool:
+        database = Database(pool)
+        invited = await invite(
+            database, company.id, email="siti@example.com", name="Siti", role="member"
+        )
+        choose = await make_link(database, "http://127.0.0.1", invited.user_id, PASSWORD)
+    return {
+        name: "/link/" + link.rpartition("/")[2]
+        for name, link in {"sign in": sign_in, "choose a password": choose}.items()
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_no_page_has_serious_accessibility_violations(
+    site: Client, browser: Any, links: dict[str, str], width: int, scheme: str
+) -> None:
+    pages = list_pages(await create_documents(site))
+    context = await browser.new_context(
+        base_url=str(site.make_url("/")),
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+    )
+    page = await context.new_page()
+    problems: list[str] = []
+    for name, path in {"the link to choose a password": links["choose a password"]}.items():
+        await page.goto(path)
+        problems += await find_problems(page, name)
+    for name, open_page in list_public_pages().items():
+        await open_page(page)
+        problems += await find_problems(page, name)
+    await page.goto(links["sign in"])
+    problems += await find_problems(page, "the link to sign in")
+    await click(page, "Sign in")
+    for name, open_page in pages.items():
+        await open_page(page)
+        problems += await find_problems(page, name)
+    await context.close()
+    assert not problems, "\n".join(problems)
+
+
+async def create_documents(site: Client) -> dict[str, int]:
+    """Create invoices in several statuses and a buyer's request, and return the invoices' ids."""
+    ids = {
+        "draft": await create_invoice(site),
+        "incomplete": await create_invoice(site, buyer={"name": "Lim", "contactNumber": "12"}),
+        "not final": await create_invoice(
+            site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None
+        ),
+        "invalid": await create_invoice(site, buyer=STRANGER),
+        "valid": await create_valid_invoice(site),
+    }
+    await submit(site, ids["invalid"])
+    await wait_for_status(site, ids["invalid"], "Invalid")
+    status, answer = await request_json(site, "POST", "/api/einvoice-requests", json=ASK)
+    assert status == 201, answer
+    return ids
+
+
+def list_public_pages() -> dict[str, Open]:
+    """Return the pages that need no session, by name."""
+    return {
+        "sign-in": partial(go, "/sign-in"),
+        "wrong password": open_wrong_password,
+        "link that does not exist": partial(go, "/link/unknown"),
+    }
+
+
+def list_pages(ids: Mapping[str, int]) -> dict[str, Open]:
+    """Return the pages that need a session, by name. Those without an id are found by their route.
+
+    The last ones end in a POST.
+    """
+    routes = {route.path for route in make_page_routes() if route.method == "GET"}
+    plain = sorted(
+        path for path in routes if "{" not in path and "." not in path and path != "/sign-in"
+    )
+    documents = {f"invoice, {name}": f"/invoices/{record}" for name, record in ids.items()}
+    others = {
+        "edit": f"/invoices/{ids['invalid']}/edit",
+        "note": f"/invoices/{ids['valid']}/note",
+        "no document found": "/invoices?query=nothing",
+        "wrong filter": "/invoices?issued_from=soon",
+        "not found": "/invoices/999999999",
+    }
+    paths = {**{path: path for path in plain}, **documents, **others}
+    return {
+        **{name: partial(go, path) for name, path in paths.items()},
+        "menu": open_menu,
+        "totals": partial(press_in_form, "/invoices/new", "Calculate totals"),
+        "two lines": partial(press_in_form, "/invoices/new", "Add a line"),
+        "violations": partial(press_in_form, "/invoices/new", "Save as draft"),
+        "refused submit": partial(press_in_form, documents["invoice, incomplete"], "Submit"),
+        "new key": open_new_key,
+        "wrong invitation": partial(press_in_form, "/settings/people", "Invite"),
+        "new password link": open_new_link,
+        "wrong current password": partial(press_in_form, "/password", "Change the password"),
+    }
+
+
+async def go(path: str, page: Any) -> None:
+    """Open a path."""
+    await page.goto(path)
+
+
+async def click(page: Any, name: str) -> None:
+    """Click the last button of a name and wait for the page that follows."""
+    async with page.expect_navigation():
+        await page.get_by_role("button", name=name).last.click()
+
+
+async def press_in_form(path: str, name: str, page: Any) -> None:
+    """Open a form and send it as it is, without the browser's own checks."""
+    await page.goto(path)
+    await page.evaluate("for (const form of document.forms) form.noValidate = true")
+    await click(page, name)
+
+
+async def open_wrong_password(page: Any) -> None:
+    """Sign in with a password that is wrong."""
+    await page.goto("/sign-in")
+    await page.get_by_label("Email").fill(EMAIL)
+    await page.get_by_label("Password").fill("wrong")
+    await click(page, "Sign in")
+
+
+async def open_menu(page: Any) -> None:
+    """Open the menu of a small screen."""
+    await page.goto("/")
+    summary = page.locator(".menu summary")
+    if await summary.is_visible():
+        await summary.click()
+
+
+async def open_new_key(page: Any) -> None:
+    """Create a key, which is shown once."""
+    await page.goto("/settings/keys")
+    await page.get_by_label("Name").fill("Shop")
+    await click(page, "Create the key")
+
+
+async def open_new_link(page: Any) -> None:
+    """Make a link with which a person chooses a password."""
+    await page.goto("/settings/people")
+    await click(page, "New link Siti")
+
+
+async def find_problems(page: Any, name: str) -> list[str]:
+    """Return the problems of the page that is open, each with the name of the page."""
+    found = [f"{rule}: {element}" for rule, element in await find_violations(page)]
+    overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if overflow > 0:
+        found.append(f"scrolls horizontally by {overflow} pixels")
+    await page.keyboard.press("Tab")
+    focused = await page.evaluate("document.activeElement.outerHTML")
+    if 'class="skip"' not in focused:
+        found.append(f"Tab reaches another element before the skip link: {focused[:200]}")
+    return [f"{name}: {problem}" for problem in found]
+
+
+async def find_violations(page: Any) -> list[tuple[str, str]]:
+    """Return the severe violations that axe finds, as (rule, element)."""
+    results = await axe.Axe().run(page)
+    return [
+        (f"{rule['id']} ({rule['impact']})", f"{node['target'][0]} {node['html'][:200]}")
+        for rule in results.response["violations"]
+        if rule["impact"] in SEVERE
+        for node in rule["nodes"]
+    ]
