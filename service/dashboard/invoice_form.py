@@ -5,6 +5,7 @@ shown at their fields. Members of a stored invoice that the form does not show a
 """
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -20,6 +21,7 @@ from service.dashboard.operations import Answer, Failed, call, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.documents import codes, money
+from service.errors import Conflict
 from service.http import app_keys
 
 PAGES: list[Page] = []
@@ -91,6 +93,12 @@ NEW = {
     "/lineItems/0/classifications/0": "022",
 }
 Fields = dict[str, str]
+#: Names of fields: members, or members of one of the first hundred lines. Lists have few entries.
+_NAME = re.compile(
+    r"/(?!lineItems)[A-Za-z]{1,40}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]{1,2}){0,4}"
+    r"|/lineItems/[0-9]{1,2}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]){1,5}",
+    re.ASCII,
+)
 
 
 @page("GET", "/invoices/new", right=WRITE)
@@ -130,7 +138,7 @@ async def create(request: web.Request) -> web.Response:
 async def show_edit(request: web.Request) -> web.Response:
     """Return the form of a stored invoice, with what the portal would reject at its fields."""
     place = f"{API}/{request.match_info['id']}"
-    record = await read(request, place)
+    record = await _read_editable(request, place)
     checks = (await call(request, "POST", f"{place}/preflight")).value
     wrong = {each["path"]: each["message"] for each in checks.get("errors", []) if each.get("path")}
     zone = request.app[app_keys.CONFIG].time_zone
@@ -141,7 +149,7 @@ async def show_edit(request: web.Request) -> web.Response:
 async def update(request: web.Request) -> web.Response:
     """Update the invoice, or show the form again."""
     place = f"{API}/{request.match_info['id']}"
-    record = await read(request, place)
+    record = await _read_editable(request, place)
     fields, choice = await read_fields(request)
     if changed := change_lines(fields, choice):
         return _render(request, changed, {}, record=record)
@@ -152,6 +160,14 @@ async def update(request: web.Request) -> web.Response:
     if not answer.is_success:
         return _render_violations(request, fields, answer, body, record)
     return await _after_save(request, record["id"], choice, "saved")
+
+
+async def _read_editable(request: web.Request, place: str) -> Any:
+    """Return the record of an invoice. Raises Conflict if it has more lines than the form."""
+    record = await read(request, place)
+    if len(record["line_items"]) > MOST_LINES:
+        raise Conflict(TEXTS["too_long"])
+    return record
 
 
 async def _after_save(
@@ -170,7 +186,7 @@ async def read_fields(request: web.Request) -> tuple[Fields, str]:
     fields = {
         name: text.strip()
         for name, text in form.items()
-        if isinstance(text, str) and name.startswith("/")
+        if isinstance(text, str) and _NAME.fullmatch(name)
     }
     return fields, str(form.get("do", "save"))
 

@@ -11,6 +11,7 @@ from service.dashboard import pages
 from service.dashboard.documents import CONSOLIDATED, INVOICES, Kind
 from service.dashboard.invoice_form import (
     LINE,
+    MOST_LINES,
     Fields,
     build_body,
     change_lines,
@@ -40,9 +41,9 @@ async def show_new(kind: Kind, request: web.Request) -> web.Response:
         "/type": "CREDIT_NOTE",
         "/adjustmentNoteCode": str(max(0, *(row["code"] for row in latest["data"]), 0) + 1),
         "/adjustmentNoteIssueDate": f"{datetime.now(zone):%Y-%m-%dT%H:%M}",
-        **dict(flatten(target["line_items"], "/lineItems")),
+        **dict(flatten(target["line_items"][:MOST_LINES], "/lineItems")),
     }
-    for number in range(len(target["line_items"])):
+    for number in range(min(MOST_LINES, len(target["line_items"]))):
         fields[f"/lineItems/{number}/origin"] = str(number)
     return _render(request, kind, target, fields, {})
 

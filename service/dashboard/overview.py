@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
+from service.config import Config
 from service.dashboard import operations, pages
 from service.dashboard.pages import Page, render
 from service.db.connections import Connection
@@ -62,11 +63,12 @@ class Bar:
 @page("GET", "/")
 async def show_overview(request: web.Request) -> web.Response:
     """Return the overview."""
-    company, zone = request[app_keys.COMPANY], request.app[app_keys.CONFIG].time_zone
+    company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
+    zone = config.time_zone
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         failed = await sql.overview_failed(conn, company_id=company, most=MOST_ROWS)
         unclear = await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS)
-        facts = await _read_facts(conn, company, zone)
+        facts = await _read_facts(conn, company, config)
         counts = await sql.overview_counts(conn, company_id=company)
         month = _month_of(facts["now"], zone)
         amounts = await sql.overview_amounts(
@@ -78,11 +80,10 @@ async def show_overview(request: web.Request) -> web.Response:
         days = await _read_days(conn, company, facts["now"], zone)
     record = await operations.read(request, "/api/companies")
     by_list = {(row["list"], row["status"]): row["records"] for row in counts}
-    config = request.app[app_keys.CONFIG]
     items = [
         *_describe_failed(failed),
         *_describe_unclear(unclear),
-        *_describe_facts(facts, zone, config.consolidation_days),
+        *_describe_facts(facts, config.consolidation_days),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
         *_describe_readiness(record["data"]),
     ]
@@ -101,9 +102,10 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
-async def _read_facts(conn: Connection, company: int, zone: ZoneInfo) -> Any:
+async def _read_facts(conn: Connection, company: int, config: Config) -> Any:
     """Return the row of overview_facts."""
-    this_month = datetime.now(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    now = datetime.now(config.time_zone)
+    this_month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     before = (this_month - timedelta(days=1)).replace(day=1)
     return await sql.overview_facts(
         conn,
@@ -111,6 +113,7 @@ async def _read_facts(conn: Connection, company: int, zone: ZoneInfo) -> Any:
         window=CANCEL_WINDOW,
         closing=CLOSING,
         notice=NOTICE,
+        is_due=now.day <= config.consolidation_days,
         month_start=before,
         month_end=this_month,
     )
@@ -156,12 +159,12 @@ def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
         )
 
 
-def _describe_facts(row: Mapping[str, Any], zone: ZoneInfo, days: int) -> Iterator[Item]:
+def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
     if row["hold"]:
         yield Item(
             "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
         )
-    if row["has_unconsolidated"] and row["now"].astimezone(zone).day <= days:
+    if row["has_unconsolidated"]:
         reason = TEXTS["consolidate_reason"].format(day=days)
         yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
     if row["closing"]:

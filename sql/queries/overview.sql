@@ -37,19 +37,15 @@ select s.state, d.number, s.last_sent_at,
 -- name: overview_facts :one
 -- Return what the other rows of the overview need: documents that can be cancelled for less than
 -- :closing more, the expiry of the certificate, keys that expire within :notice, the hold on
--- sending, and whether the month before has sales that can be consolidated.
+-- sending, and, if it :is_due, whether the month before has sales that can be consolidated.
+-- statement_timestamp() can be a condition of an index, which clock_timestamp() cannot.
 select (select count(*)
           from submitted_documents d
          where d.company_id = :company_id
            and d.status = 'Valid'
-           and d.submitted_at > clock_timestamp() - :window::interval
-           and d.submitted_at < clock_timestamp() - :window::interval + :closing::interval)
+           and d.submitted_at > statement_timestamp() - :window::interval
+           and d.submitted_at < statement_timestamp() - :window::interval + :closing::interval)
          as closing,
-       (select min(d.submitted_at) + :window::interval
-          from submitted_documents d
-         where d.company_id = :company_id
-           and d.status = 'Valid'
-           and d.submitted_at > clock_timestamp() - :window::interval) as first_closes_at,
        (select min(g.not_after)
           from signing_certificates g
          where g.company_id = :company_id and g.removed_at is null) as certificate_ends_at,
@@ -57,20 +53,22 @@ select (select count(*)
           from api_keys k
          where k.company_id = :company_id
            and k.revoked_at is null
-           and k.expires_at > clock_timestamp()
-           and k.expires_at < clock_timestamp() + :notice::interval) as keys_expiring,
+           and k.expires_at > statement_timestamp()
+           and k.expires_at < statement_timestamp() + :notice::interval) as keys_expiring,
        (select h.reason
           from sending_holds h
          where h.company_id = :company_id and h.released_at is null) as hold,
-       exists (select
-                 from consolidation_candidates i
-                where i.company_id = :company_id
-                  and i.issue_date >= :month_start
-                  and i.issue_date < :month_end
-                  and i.status in ('Draft', 'Invalid')
-                  and i.consolidated_invoice_id is null
-                  and not i.is_named
-                  and not i.was_accepted) as has_unconsolidated,
+       :is_due::boolean
+       and exists (
+             select
+               from consolidation_candidates i
+              where i.company_id = :company_id
+                and i.issue_date >= :month_start
+                and i.issue_date < :month_end
+                and i.status in ('Draft', 'Invalid')
+                and i.consolidated_invoice_id is null
+                and not i.is_named
+                and not i.was_accepted) as has_unconsolidated,
        clock_timestamp() as now;
 
 -- name: overview_counts :many

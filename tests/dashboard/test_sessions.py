@@ -373,3 +373,28 @@ async def test_a_revoked_key_stops_working(owner: Visitor, site: URL) -> None:
             async with owner._session.get(url, headers=headers) as response:
                 if response.status == 401:
                     return
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/lineItems",
+        "/lineItems/x/y",
+        "/lineItems/999999/description",
+        "/lineItems/0/classifications/77777777",
+        "/a/b/c/d/0/1/2/3",
+        "/=",
+    ],
+)
+async def test_fields_that_no_form_has_are_ignored(owner: Visitor, name: str) -> None:
+    await owner.get("/invoices/new")
+    await owner.post("/invoices/new", {name: "1", "/type": "INVOICE"})
+    assert owner.status == 422
+
+
+async def test_a_body_that_is_no_form_is_a_400(owner: Visitor, site: URL) -> None:
+    await owner.get("/invoices/new")
+    url = site.join(URL("/invoices/new"))
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    async with owner._session.post(url, data=b"garbage", headers=headers) as response:
+        assert response.status == 400
