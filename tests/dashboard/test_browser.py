@@ -319,7 +319,7 @@ async def test_sales_of_a_month_are_consolidated(page: Any, site: Client) -> Non
     named = await create_invoice(site, issueDateTime=last_month())
     await page.goto("/consolidated/plan")
     text = await page.locator("main").inner_text()
-    assert "Included: 1 invoices" in text and "Left out: 1 invoices" in text
+    assert "are included: 1" in text and "are left out: 1" in text
     assert await page.get_by_role("link", name=str(named), exact=True).count() == 1
     await page.get_by_role("button", name="Create as a draft").click()
     await page.get_by_text("The consolidated invoice is saved as a draft.").wait_for()

@@ -93,4 +93,4 @@ async def test_open_sales_and_pending_requests_are_named(visitor: Visitor, site:
     assert (await request_json(site, "POST", "/api/einvoice-requests", json=request))[0] == 201
     text = await read_overview(visitor)
     assert "Sales of last month are not consolidated yet" in text
-    assert "1 buyers ask for an e-invoice" in text
+    assert "Buyers who ask for an e-invoice: 1" in text
