@@ -11,12 +11,14 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 
 SECRET_KEY_BYTES = 32
 SILENCE_SECONDS = 45  # The default of DATABASE_SILENCE_SECONDS.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAKE_SECRET_KEY = (
     "Make one with: python3 -c "
     "'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
@@ -491,6 +493,12 @@ class Config:
         """Return a short hash of the portal credentials that does not reveal the secret."""
         secret, client_id = self.portal_client_secret.encode(), self.portal_client_id.encode()
         return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
+
+    @property
+    def has_live_portal(self) -> bool:
+        """False for a sandbox: no portal is configured, or one on this machine."""
+        host = urlsplit(self.portal_api_base).hostname
+        return host is not None and host not in LOOPBACK
 
     def __repr__(self) -> str:
         """Return the addresses only, so that secrets do not get into logs and tracebacks."""

@@ -56,6 +56,11 @@ def loads(raw: bytes) -> Any:
     return value
 
 
+def loads_own(text: str | bytes) -> Any:
+    """Parse JSON that this service has written, which may exceed the limits of requests."""
+    return json.loads(text, parse_float=Decimal)
+
+
 def stored_body(row: _Row) -> dict[str, Any]:
     """Return the fields of a record in the shape of a request, without null members.
 

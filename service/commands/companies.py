@@ -246,18 +246,11 @@ async def insert_key(
     expires_at: datetime | None = None,
 ) -> dict[str, Any]:
     """Create an API key and return {key, key_id, company_id}. Raises CommandError."""
-    key = api_keys.new_key(live=bool(config.portal_api_base))
     async with database.company(company_id) as conn:
         if not await sql.company_exists(conn, company_id=company_id):
             raise CommandError(f"There is no company {company_id}.")
-        await sql.api_key_insert(
-            conn,
-            company_id=company_id,
-            key_id=key.key_id,
-            name=name,
-            secret_sha256=key.digest,
-            expires_at=expires_at,
-        )
+        live = config.has_live_portal
+        key = await api_keys.insert_key(conn, company_id, live, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 

@@ -83,7 +83,7 @@ async def insert_integration_key(
     expires_at: datetime | None = None,
 ) -> dict[str, Any]:
     """Create a key of an account and return {key, key_id, account_id}. Raises CommandError."""
-    key = api_keys.new_key(live=bool(config.portal_api_base), kind=api_keys.INTEGRATION)
+    key = api_keys.new_key(live=config.has_live_portal, kind=api_keys.INTEGRATION)
     account_id = await _get_or_insert_account(database, account)
     async with database.account(account_id) as conn:
         await sql.integration_key_insert(

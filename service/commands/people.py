@@ -61,7 +61,7 @@ async def invite_user(
         async with database.company(company_id) as conn:
             if await sql.issuer_get(conn, company_id=company_id) is None:
                 raise CommandError(f"There is no company {company_id}.")
-        invited = await people.invite(database, company_id, email=email, name=name, role=role)
+        invited = await people.invite(database, company_id, people.Person(email, name), role)
         link = None
         if not invited.has_password:
             link = await make_link(database, config.public_url, invited.user_id, PASSWORD)

@@ -55,7 +55,7 @@ DEMO_COMPANY = {
     "email": "accounts@kopitiga.example",
 }
 
-DEMO_OWNER = {"email": "owner@kopitiga.example", "name": "Demo Owner"}
+DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 
 class ServeError(Exception):
@@ -279,41 +279,41 @@ async def _wait_for(url: str, seconds: float) -> None:
 
 
 async def _demo_company(config: Config) -> str:
-    """Create the demo company at the first start, and return the text about its key.
+    """Create the demo company at the first start, and return the text for the operator.
 
-    A company that already has the demo company's TIN, from a start with another DATA_DIR, is used.
+    It has a link that signs the company's owner in, and the key if the company is new.
     """
     marker = config.data_dir / "demo-company.json"
-    if marker.exists():
-        company_id = json_codec.loads(marker.read_bytes())["id"]
-        link = await _demo_link(config, company_id)
-        return link + TRY_AGAIN.format(company=company_id) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting_as("command"):
-            try:
-                company_id = await companies.insert_company(database, DEMO_COMPANY)
-            except UniqueViolationError:
-                company_id, key = await _find_demo_company(database), None
+            if marker.exists():
+                company_id, key = json_codec.loads(marker.read_bytes())["id"], None
             else:
-                key = await companies.insert_key(config, database, company_id, "first start")
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(json_codec.dumps({"id": company_id}))
+                company_id, key = await _make_demo_company(config, database)
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                marker.write_text(json_codec.dumps({"id": company_id}))
+            owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
+            link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
     if key is None:
         text = TRY_AGAIN.format(company=company_id)
     else:
-        text = FIRST.format(name=DEMO_COMPANY["name"], company=company_id, key=key["key"])
-    return await _demo_link(config, company_id) + text + TRY.format(port=config.port)
+        text = FIRST.format(name=DEMO_COMPANY["name"], company=company_id, key=key)
+    return SIGN_IN_AT.format(link=link) + text + TRY.format(port=config.port)
 
 
-async def _demo_link(config: Config, company_id: int) -> str:
-    """Return the text with a link that signs in the owner of the demo company."""
-    async with connected_pool(config.database_url, 2, config.database_silence) as pool:
-        database = Database(pool)
-        with acting_as("command"):
-            owner = await people.invite(database, company_id, **DEMO_OWNER, role="owner")
-            link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
-    return SIGN_IN_AT.format(link=link)
+async def _make_demo_company(config: Config, database: Database) -> tuple[int, str | None]:
+    """Create the demo company, and return (id, key).
+
+    A company that already has its TIN, from a start with another DATA_DIR, is used. Its key is
+    unknown.
+    """
+    try:
+        company_id = await companies.insert_company(database, DEMO_COMPANY)
+    except UniqueViolationError:
+        return await _find_demo_company(database), None
+    key = await companies.insert_key(config, database, company_id, "first start")
+    return company_id, key["key"]
 
 
 async def _find_demo_company(database: Database) -> int:

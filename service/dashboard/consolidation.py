@@ -7,8 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.documents import CONSOLIDATED
-from service.dashboard.operations import Answer, Failed, call, read
+from service.dashboard.documents import CONSOLIDATED, read_next_code
+from service.dashboard.numbers import read_number
+from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
@@ -16,7 +17,6 @@ from service.http import app_keys
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
-API = "/api/consolidated-invoices"
 MOST_SHOWN = 200  # invoices that are left out
 
 
@@ -39,10 +39,10 @@ async def create(request: web.Request) -> web.Response:
     body = {
         "type": kind,
         "month": month,
-        "code": int(code) if code.isascii() and code.isdigit() and len(code) < 18 else code,
+        "code": code if (number := read_number(code, 17)) is None else number,
         "issueDateTime": datetime.now(zone).isoformat(timespec="seconds"),
     }
-    answer = await call(request, "POST", API, body)
+    answer = await call(request, "POST", CONSOLIDATED.api, body)
     if answer.is_success:
         return redirect(f"/consolidated/{answer.value['data']['id']}?notice=consolidated")
     if answer.status not in (409, 422):
@@ -54,15 +54,13 @@ async def _render_plan(
     request: web.Request, month: str, kind: str, refused: Answer | None = None, code: str = ""
 ) -> web.Response:
     """Return the page of a plan. A month or a type that is not valid has none."""
-    answer = await call(request, "POST", f"{API}/plan", {"type": kind, "month": month})
+    answer = await call(request, "POST", f"{CONSOLIDATED.api}/plan", {"type": kind, "month": month})
     if not answer.is_success and answer.status != 422:
         raise Failed(answer)
     plan: dict[str, Any] | None = answer.value["data"] if answer.is_success else None
     failed = refused or (None if answer.is_success else answer)
     reasons = list(failed.violations.values()) or [failed.message] if failed else []
     reasons += [each["message"] for each in (plan or {}).get("refusals", [])]
-    latest = await read(request, API, {"per_page": 1})
-    newest = latest["data"][0]["invoice_code"] if latest["data"] else "0"
     return render(
         request,
         "plan.html",
@@ -72,7 +70,7 @@ async def _render_plan(
         type=kind,
         types=CONSOLIDATED.t["types"],
         reasons=list(dict.fromkeys(reasons)),
-        code=code or str(int(newest) + 1),
+        code=code or str(await read_next_code(request, CONSOLIDATED)),
         days=request.app[app_keys.CONFIG].consolidation_days,
         left_out=(plan or {}).get("left_out", [])[:MOST_SHOWN],
     )

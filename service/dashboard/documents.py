@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.operations import Failed, call, read
+from service.dashboard.numbers import read_number
+from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import READ, WRITE
 from service.db.statements import sql
 from service.documents import money, states
 from service.documents.printing import tax_name
-from service.errors import NotFound
 from service.http import app_keys
 
 PAGES: list[Page] = []
@@ -31,7 +31,7 @@ class Kind:
     """A kind of document: the path of its pages and of its operations, and its texts.
 
     `types` are the values of its type; `subject` is its name in the audit log, and `column` its
-    foreign key in other tables.
+    foreign key in other tables. `code` is the member of a record with its code.
     """
 
     path: str
@@ -41,11 +41,16 @@ class Kind:
     subject: str
     column: str
     cancelling: str = "cancel-latest-invoice-submitted"
+    code: str = "invoice_code"
 
     @property
     def t(self) -> Mapping[str, Any]:
         """The texts of the kind."""
         return TEXTS["kinds"][self.texts]
+
+    def make_ids(self, document_id: int) -> dict[str, int | None]:
+        """Return the foreign keys of all kinds, of which that of this kind has a value."""
+        return {kind.column: document_id if kind is self else None for kind in KINDS}
 
 
 INVOICES = Kind(
@@ -69,6 +74,7 @@ NOTES = Kind(
     "adjustment note",
     "adjustment_note_id",
     "cancel-latest-adjustment-note-submitted",
+    "code",
 )
 CONSOLIDATED = Kind(
     "/consolidated",
@@ -79,7 +85,6 @@ CONSOLIDATED = Kind(
     "consolidated_invoice_id",
 )
 KINDS = (INVOICES, NOTES, CONSOLIDATED)
-NO_IDS = dict.fromkeys(kind.column for kind in KINDS)
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -113,8 +118,13 @@ def make_meta(path: str, query: Mapping[str, str], number: int, total: int) -> M
 
 def read_page_number(request: web.Request) -> int:
     """Return the number of the page that is shown."""
-    text = request.query.get("page", "1")
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 8 else 1
+    return read_number(request.query.get("page", ""), 7) or 1
+
+
+async def read_next_code(request: web.Request, kind: Kind) -> int:
+    """Return the code after that of the newest document."""
+    newest = (await read(request, kind.api, {"per_page": 1}))["data"]
+    return int(newest[0][kind.code]) + 1 if newest else 1
 
 
 def _read_filters(request: web.Request) -> dict[str, str]:
@@ -174,7 +184,7 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
 
 async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Response:
     """Return the page of a document."""
-    place = f"{kind.api}/{_document_id(request)}"
+    place = f"{kind.api}/{request.match_info['id']}"
     record = await read(request, place)
     submitted = await read(request, f"{place}/submitted-documents")
     checks = None
@@ -185,7 +195,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         subject = f"{kind.subject} {record['id']}"
         activity = await sql.activity_of(conn, company_id=company, subject=subject)
         links = await sql.document_link_list(
-            conn, company_id=company, **{**NO_IDS, kind.column: int(record["id"])}
+            conn, company_id=company, **kind.make_ids(record["id"])
         )
     status = more.pop("status", 200)
     return render(
@@ -194,7 +204,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         status,
         kind=kind,
         record=record,
-        number=_number_of(record, checks, submitted),
+        number=str(record[kind.code]),
         sums=money.compute_totals(
             record["line_items"], record.get("invoice_level_allowance_charge")
         ),
@@ -204,7 +214,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         checks=checks,
         activity=activity,
         links=links,
-        cancellable=_cancellable_for(submitted, request),
+        cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         **{"message": None, "problems": [], "shared": None, "picture": None, **more},
     )
@@ -222,22 +232,7 @@ def _find_latest_errors(
     return [] if is_changed else submitted[0]["errors"]
 
 
-def _document_id(request: web.Request) -> str:
-    """Return the id of the path. Raises NotFound for another text, which may not be a path."""
-    text = request.match_info["id"]
-    if not text.isascii() or not text.isdigit():
-        raise NotFound(TEXTS["not_found"])
-    return text
-
-
-def _number_of(
-    record: Mapping[str, Any], checks: Mapping[str, Any] | None, submitted: Sequence[Any]
-) -> str:
-    """Return the number of a document, with its prefix if it is known."""
-    return str(record.get("invoice_code") or record.get("code"))
-
-
-def _cancellable_for(submitted: Sequence[Mapping[str, Any]], request: web.Request) -> Any:
+def _find_time_left(submitted: Sequence[Mapping[str, Any]]) -> timedelta | None:
     """Return how long the latest submitted document can still be cancelled, or None."""
     if not submitted or submitted[0]["status"] != "Valid":
         return None
@@ -248,7 +243,7 @@ def _cancellable_for(submitted: Sequence[Mapping[str, Any]], request: web.Reques
 
 async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     """Submit, cancel or delete a document, and show the outcome."""
-    place = f"{kind.api}/{_document_id(request)}"
+    place = f"{kind.api}/{request.match_info['id']}"
     form = await request.post()
     if action == "delete":
         answer = await call(request, "DELETE", place)
@@ -271,14 +266,12 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     )
 
 
-async def pass_through(kind: Kind, path: str, filename: str, request: web.Request) -> web.Response:
-    """Return the response of an operation, such as a printed page, as it is."""
-    answer = await call(request, "GET", f"{kind.api}/{_document_id(request)}{path}")
+async def show_part(kind: Kind, part: str, request: web.Request) -> web.Response:
+    """Return the printed page, the QR code or the export of a document."""
+    answer = await call(request, "GET", f"{kind.api}/{request.match_info['id']}/{part}")
     if not answer.is_success:
         raise Failed(answer)
-    kept = ("Content-Type", "Content-Security-Policy", "Referrer-Policy", "Content-Disposition")
-    headers = {name: answer.headers[name] for name in kept if name in answer.headers}
-    return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})
+    return pass_through(answer)
 
 
 def _declare(kind: Kind) -> None:
@@ -288,8 +281,8 @@ def _declare(kind: Kind) -> None:
     page("GET", record)(partial(show_document, kind))
     for action in ("submit", "cancel", "delete"):
         page("POST", f"{record}/{action}", right=WRITE)(partial(act, kind, action))
-    for path in ("print", "qr.svg", "qr.png", "export"):
-        page("GET", f"{record}/{path}", right=READ)(partial(pass_through, kind, f"/{path}", path))
+    for part in ("print", "qr.svg", "qr.png", "export"):
+        page("GET", f"{record}/{part}", right=READ)(partial(show_part, kind, part))
 
 
 for _kind in KINDS:

@@ -8,44 +8,41 @@ from typing import Any
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.documents import CONSOLIDATED, INVOICES, Kind
-from service.dashboard.invoice_form import (
-    LINE,
+from service.dashboard.document_form import (
     MOST_LINES,
-    Fields,
+    Form,
     build_body,
     change_lines,
-    compute_sums,
-    count_lines,
-    flatten,
+    describe_lines,
+    leave_form,
     read_fields,
+    refuse,
+    render_form,
 )
-from service.dashboard.operations import Failed, call, read
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, Kind, read_next_code
+from service.dashboard.operations import call, read
+from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
-from service.documents import codes
 from service.http import app_keys
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
-NOTES = "/api/adjustment-notes"
+#: Fields of the note.
+DOCUMENT = ("/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate")
 
 
 async def show_new(kind: Kind, request: web.Request) -> web.Response:
     """Return the form, filled with the lines of the invoice."""
     target = await read(request, f"{kind.api}/{request.match_info['id']}")
-    latest = await read(request, NOTES, {"per_page": 1})
     zone = request.app[app_keys.CONFIG].time_zone
     fields = {
         "/type": "CREDIT_NOTE",
-        "/adjustmentNoteCode": str(max(0, *(row["code"] for row in latest["data"]), 0) + 1),
+        "/adjustmentNoteCode": str(await read_next_code(request, NOTES)),
         "/adjustmentNoteIssueDate": f"{datetime.now(zone):%Y-%m-%dT%H:%M}",
-        **dict(flatten(target["line_items"][:MOST_LINES], "/lineItems")),
+        **describe_lines(target["line_items"][:MOST_LINES]),
     }
-    for number in range(min(MOST_LINES, len(target["line_items"]))):
-        fields[f"/lineItems/{number}/origin"] = str(number)
-    return _render(request, kind, target, fields, {})
+    return _render(request, kind, target, Form(fields))
 
 
 async def create(kind: Kind, request: web.Request) -> web.Response:
@@ -54,53 +51,30 @@ async def create(kind: Kind, request: web.Request) -> web.Response:
     target = await read(request, place)
     fields, choice = await read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, kind, target, changed, {})
+        return _render(request, kind, target, Form(changed))
     stored = {"lineItems": target["line_items"]}
     body = build_body(fields, stored, request.app[app_keys.CONFIG].time_zone)
     body["targetInvoiceType"] = target["type"]
     if choice == "check":
-        return _render(request, kind, target, fields, {}, body)
+        return _render(request, kind, target, Form(fields, body=body))
     answer = await call(request, "POST", f"{place}/adjustment-note", body)
-    if answer.is_success:
-        return await _after_save(request, answer.value["data"]["id"], choice)
-    if answer.status not in (403, 409, 422):
-        raise Failed(answer)
-    wrong = answer.violations or {"": answer.message}
-    return _render(request, kind, target, fields, wrong, body, answer.status)
-
-
-async def _after_save(request: web.Request, note_id: int, choice: str) -> web.Response:
-    notice = "note_created"
-    if choice == "submit":
-        answer = await call(request, "POST", f"{NOTES}/{note_id}/submit-to-portal", {})
-        notice = "submit" if answer.is_success else "not_submitted"
-    return redirect(f"/notes/{note_id}?notice={notice}")
+    if not answer.is_success:
+        return _render(request, kind, target, refuse(answer, fields, body))
+    return await leave_form(request, NOTES, answer.value["data"]["id"], choice, "note_created")
 
 
 def _render(
-    request: web.Request,
-    kind: Kind,
-    target: Mapping[str, Any],
-    fields: Fields,
-    wrong: Mapping[str, str],
-    body: Any = None,
-    status: int = 200,
+    request: web.Request, kind: Kind, target: Mapping[str, Any], form: Form
 ) -> web.Response:
-    count = count_lines(fields)
-    shown = {"/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate"}
-    shown |= {f"/lineItems/{number}{name}" for number in range(count) for name in LINE}
-    return render(
+    """Return the form. `target` is the record of the invoice."""
+    return render_form(
         request,
         "note_form.html",
-        status,
+        form,
+        DOCUMENT,
         kind=kind,
         target=target,
-        fields=fields,
-        wrong=wrong,
-        unplaced={path: text for path, text in wrong.items() if path not in shown},
-        lines=count,
-        sums=compute_sums(body),
-        tables=codes.TABLES,
+        leave=f"{kind.path}/{target['id']}",
         currency=target.get("currency_code") or "MYR",
     )
 

@@ -5,10 +5,9 @@ call runs the handler of a route with a request of its own. Sign-in, limits and 
 of the page.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,13 +18,16 @@ from service.errors import ApiError
 from service.http.aiohttp_internals import run_inner_request
 from service.http.error_responses import error_response
 
+#: Headers of an operation's response that a page with the same content has too.
+PASSED_HEADERS = (
+    "Content-Type",
+    "Content-Security-Policy",
+    "Referrer-Policy",
+    "Content-Disposition",
+)
 
-def loads(text: str | bytes) -> Any:
-    """Return the value of JSON text, with exact decimals."""
-    return json.loads(text, parse_float=Decimal)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """The response of an operation."""
 
@@ -38,10 +40,10 @@ class Answer:
         """True for a status below 400."""
         return self.status < 400
 
-    @property
+    @cached_property
     def value(self) -> Any:
         """The JSON value of the body, with exact decimals."""
-        return loads(self.body)
+        return json_codec.loads_own(self.body)
 
     @property
     def message(self) -> str:
@@ -61,7 +63,7 @@ class Failed(ApiError):
     """An operation failed, and the page has no better answer than its error."""
 
     def __init__(self, answer: Answer) -> None:
-        body = answer.value
+        body = dict(answer.value)
         super().__init__(body.pop("message", ""), **body)
         self.status = answer.status
 
@@ -89,3 +91,9 @@ async def read(request: web.Request, path: str, query: Mapping[str, object] | No
     if not answer.is_success:
         raise Failed(answer)
     return answer.value
+
+
+def pass_through(answer: Answer) -> web.Response:
+    """Return the response of an operation, such as a printed page, as it is."""
+    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
+    return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})

@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
+from service import json_codec
 from service.config import Config
 from service.dashboard import operations, pages
+from service.dashboard.documents import KINDS
 from service.dashboard.pages import Page, render
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -27,12 +29,6 @@ CLOSING = timedelta(hours=24)
 NOTICE = timedelta(days=30)  # before a certificate or a key expires
 CHART_DAYS = 30
 TEXTS = pages.TEXTS["overview"]
-#: Column of submitted_documents -> path of the pages of such documents.
-PATHS = {
-    "invoice_id": "/invoices",
-    "adjustment_note_id": "/notes",
-    "consolidated_invoice_id": "/consolidated",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +135,14 @@ def _month_of(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 def _path_of(row: Mapping[str, Any]) -> str:
-    return next(f"{path}/{row[column]}" for column, path in PATHS.items() if row[column])
+    """Return the path of the document of a row of submitted_documents."""
+    return next(f"{kind.path}/{row[kind.column]}" for kind in KINDS if row[kind.column])
 
 
 def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for row in rows:
         title = TEXTS["failed"][row["status"]].format(number=row["number"])
-        reasons = [error["message"] for error in operations.loads(row["errors"])][:3]
+        reasons = [error["message"] for error in json_codec.loads_own(row["errors"])][:3]
         yield Item("bad", title, reasons, _path_of(row), TEXTS["correct"], row["updated_at"])
 
 

@@ -48,6 +48,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FORM_TOKEN = "form_token"
 #: The cookie of a visitor without a session, whose forms are protected in the same way.
 VISITOR = "einvoice_visitor"
@@ -265,25 +266,39 @@ def _describe_activity(row: Mapping[str, Any]) -> str:
     return action.format(who=who, subject=row["subject"])
 
 
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file in assets/. Its path names its version, so that browsers may keep it."""
+
+    path: str
+    content: bytes
+    type: str
+
+
 @cache
+def _read_assets() -> dict[str, Asset]:
+    return {path.name: _read_asset(path) for path in ASSETS.iterdir()}
+
+
+def _read_asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    version = sha256(content).hexdigest()[:12]
+    return Asset(f"/assets/{version}/{path.name}", content, TYPES[path.suffix])
+
+
 def asset_path(name: str) -> str:
-    """Return the path of a file in assets/ with its version, so that browsers may keep it."""
-    digest = sha256((ASSETS / name).read_bytes()).hexdigest()[:12]
-    return f"/assets/{digest}/{name}"
-
-
-TYPES: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    """Return the path of a file in assets/."""
+    return _read_assets()[name].path
 
 
 async def get_asset(request: web.Request) -> web.Response:
     """Return a file in assets/."""
-    name = request.match_info["name"]
-    path = ASSETS / name
-    if name not in {each.name for each in ASSETS.iterdir()} or asset_path(name) != request.path:
+    asset = _read_assets().get(request.match_info["name"])
+    if asset is None or asset.path != request.path:
         raise web.HTTPNotFound
     return web.Response(
-        body=path.read_bytes(),
-        content_type=TYPES[path.suffix],
+        body=asset.content,
+        content_type=asset.type,
         charset="utf-8",
         headers={
             "Cache-Control": "public, max-age=31536000, immutable",

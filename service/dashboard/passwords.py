@@ -35,7 +35,7 @@ class Passwords:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
         self._turn = asyncio.Semaphore(HASHES_AT_ONCE)
         #: Compared with if there is no hash, so that both cases take equal time.
-        self._nobody = self._hasher.hash("")
+        self._unknown = self._hasher.hash("")
 
     async def hash(self, password: str) -> str:
         """Return the hash of a password, with its salt and parameters."""
@@ -45,7 +45,7 @@ class Passwords:
     async def matches(self, password: str, digest: str | None) -> bool:
         """Return whether a password has this hash. Without a hash it does not match."""
         async with self._turn:
-            is_right = await asyncio.to_thread(self._verify, password, digest or self._nobody)
+            is_right = await asyncio.to_thread(self._verify, password, digest or self._unknown)
         return is_right and digest is not None
 
     def is_outdated(self, digest: str) -> bool:

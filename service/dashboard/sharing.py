@@ -12,9 +12,9 @@ import segno
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.documents import INVOICES, KINDS, NO_IDS, Kind, show_document
-from service.dashboard.invoice_form import Fields, build_body, read_fields
-from service.dashboard.operations import Failed, call, read
+from service.dashboard.document_form import Form, build_body, read_fields
+from service.dashboard.documents import INVOICES, KINDS, Kind, show_document
+from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE, digest_of, make_token
 from service.db.statements import sql
@@ -41,11 +41,6 @@ def make_limiter() -> RateLimiter:
     return RateLimiter(PER_MINUTE)
 
 
-def name_ids(kind: Kind, document_id: int) -> dict[str, int | None]:
-    """Return the three foreign keys of a link, of which one has a value."""
-    return {**NO_IDS, kind.column: document_id}
-
-
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
     """Make a link and show it once, with its QR code."""
     form, company = await request.post(), request[app_keys.COMPANY]
@@ -62,7 +57,7 @@ async def create_link(kind: Kind, request: web.Request) -> web.Response:
             token_sha256=digest_of(token),
             purpose=purpose,
             lifetime=LIFETIMES[purpose],
-            **name_ids(kind, document_id),
+            **kind.make_ids(document_id),
         )
     link = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
     picture = segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
@@ -98,9 +93,7 @@ async def show_shared(request: web.Request) -> web.Response:
     answer = await call(request, "GET", f"{kind.api}/{link[kind.column]}/print")
     if not answer.is_success:
         raise NotFound(TEXTS["gone"])
-    kept = ("Content-Type", "Content-Security-Policy", "Referrer-Policy")
-    headers = {name: answer.headers[name] for name in kept}
-    return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})
+    return pass_through(answer)
 
 
 @page("GET", "/receipt/{token}", right=None)
@@ -108,7 +101,8 @@ async def show_receipt(request: web.Request) -> web.Response:
     """Return the form in which a buyer asks for an invoice in their name."""
     link = await _enter(request, REQUEST)
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
-    return await _render_receipt(request, link, fields, {})
+    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    return await _render_receipt(request, record, Form(fields))
 
 
 @page("POST", "/receipt/{token}", right=None)
@@ -123,29 +117,25 @@ async def send_receipt(request: web.Request) -> web.Response:
     body["invoiceCode"] = record["invoice_code"]
     answer = await call(request, "POST", "/api/einvoice-requests", body)
     if answer.is_success:
-        return await _render_receipt(request, link, fields, {}, is_sent=True)
+        return await _render_receipt(request, record, Form(fields), is_sent=True)
     if answer.status != 422:
         raise Failed(answer)
-    return await _render_receipt(request, link, fields, answer.violations)
+    return await _render_receipt(request, record, Form(fields, answer.violations, status=422))
 
 
 async def _render_receipt(
-    request: web.Request,
-    link: Mapping[str, Any],
-    fields: Fields,
-    wrong: Mapping[str, str],
-    is_sent: bool = False,
+    request: web.Request, record: Mapping[str, Any], form: Form, is_sent: bool = False
 ) -> web.Response:
-    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    """Return the form. `record` is the invoice."""
     company = (await read(request, "/api/companies"))["data"]
     return render(
         request,
         "receipt.html",
-        422 if wrong else 200,
+        form.status,
         company=company["name"],
         record=record,
-        fields=fields,
-        wrong=wrong,
+        fields=form.fields,
+        wrong=form.wrong,
         is_sent=is_sent,
         tables=codes.TABLES,
     )

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.links import PASSWORD
+from service.dashboard.numbers import read_number
 from service.dashboard.pages import Page, local_path, redirect, render
 from service.dashboard.passwords import Passwords, find_weakness
 from service.dashboard.sessions import (
@@ -213,14 +214,14 @@ async def list_companies(request: web.Request) -> web.Response:
 async def choose_company(request: web.Request) -> web.Response:
     """Show another company of the person from now on."""
     form, session = await request.post(), request[SESSION]
-    text = str(form.get("company", ""))
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    company = read_number(str(form.get("company", "")), 18)
+    if company is None:
         raise NotFound(TEXTS["no_such_company"])
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_set_company(
             conn,
             token_sha256=session.digest,
             user_id=session.user_id,
-            company=int(text),
+            company=company,
         )
     return redirect("/")

@@ -42,7 +42,7 @@ async def show_csv(kind: Kind, request: web.Request) -> web.Response:
     writer = csv.writer(output)
     writer.writerow(COLUMNS)
     async for record in _read_records(kind, request):
-        writer.writerow([_make_cell(value) for value in _read_columns(record)])
+        writer.writerow([_make_cell(value) for value in _read_columns(kind, record)])
     name = f"{kind.path.strip('/')}.csv"
     return web.Response(
         body=output.getvalue().encode(),
@@ -69,11 +69,11 @@ async def _read_records(kind: Kind, request: web.Request) -> AsyncIterator[dict[
             return
 
 
-def _read_columns(record: dict[str, Any]) -> Iterable[object]:
+def _read_columns(kind: Kind, record: dict[str, Any]) -> Iterable[object]:
     totals = record["legal_monetary_total"]
     return (
         record["id"],
-        record.get("invoice_code") or record.get("code"),
+        record[kind.code],
         record["type"],
         record["status"],
         record["issue_date"],

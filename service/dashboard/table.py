@@ -12,6 +12,8 @@ from service.dashboard import (
     pages,
     settings,
     settings_certificate,
+    settings_keys,
+    settings_people,
     settings_webhooks,
     sharing,
     sign_in,
@@ -31,6 +33,8 @@ MODULES = (
     settings,
     settings_webhooks,
     settings_certificate,
+    settings_keys,
+    settings_people,
     spreadsheet,
 )
 

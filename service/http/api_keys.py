@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
@@ -28,8 +29,6 @@ INTEGRATION_WRONG = "Unauthorized: Valid API key required"
 log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#: All pairs of digits: _PAIRS[n] is n in base 62.
-_PAIRS = [high + low for high in BASE62 for low in BASE62]
 _KEY = re.compile(
     r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
 )
@@ -118,6 +117,22 @@ def new_key(live: bool, kind: KeyKind = COMPANY) -> NewKey:
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
     body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
     return NewKey(body + _checksum(body), key_id, _digest(secret))
+
+
+async def insert_key(
+    conn: Connection, company_id: int, live: bool, name: str, expires_at: datetime | None
+) -> NewKey:
+    """Create a key of a company, and return it. `live` as for `new_key`."""
+    key = new_key(live)
+    await sql.api_key_insert(
+        conn,
+        company_id=company_id,
+        key_id=key.key_id,
+        name=name,
+        secret_sha256=key.digest,
+        expires_at=expires_at,
+    )
+    return key
 
 
 def parse_key(text: str, kind: KeyKind = COMPANY) -> tuple[str, bytes] | None:
@@ -242,9 +257,7 @@ def _digest(secret: str) -> bytes:
 
 def _checksum(body: str) -> str:
     """Return the CRC-32 of a text in six digits of base 62."""
-    rest, low = divmod(zlib.crc32(body.encode()), len(_PAIRS))
-    high, middle = divmod(rest, len(_PAIRS))
-    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
+    return _base62(zlib.crc32(body.encode()), 6)
 
 
 def _base62(number: int, width: int) -> str:

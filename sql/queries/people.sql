@@ -53,13 +53,6 @@ with former as (
 insert into audit_log (company_id, action, subject)
 select :company_id::bigint, 'invite', format('user %s as %s', user_id, role) from stored;
 
--- name: member_lock :one
--- Lock the membership of a person.
-select user_id, role
-  from company_members
- where company_id = :company_id and user_id = :user_id
-   for update;
-
 -- name: member_delete :exec
 -- Remove a person from a company. The sessions that show it end, since they find no membership.
 with removed as (

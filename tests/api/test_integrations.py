@@ -888,7 +888,7 @@ async def test_last_use_of_a_key_is_stored(
 
 
 async def test_key_has_the_format_of_its_kind(account: Account, company: Company) -> None:
-    assert account.key.startswith(f"einp_live_{account.key_id}_")
+    assert account.key.startswith(f"einp_test_{account.key_id}_")
     parsed = parse_key(account.key, INTEGRATION)
     assert parsed and parsed[0] == account.key_id
     assert parse_key(account.key, COMPANY) is None and parse_key(company.key, INTEGRATION) is None

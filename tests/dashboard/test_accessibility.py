@@ -3,13 +3,13 @@
 axe checks each page, in a browser.
 """
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 from conftest import Client, Company, StartService, some_long
+from harness.browsers import needs_browser, open_browser
 from harness.visitors import make_person
 from kit import (
     buyer,
@@ -22,18 +22,14 @@ from kit import (
 
 from service.config import read_config
 from service.dashboard.links import PASSWORD, make_link
-from service.dashboard.people import invite
+from service.dashboard.people import Person, invite
 from service.dashboard.table import make_page_routes
 from service.db.transactions import Database, connected_pool
 
-playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 axe = pytest.importorskip(
     "axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed"
 )
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no browser: install the Debian package chromium"
-)
+pytestmark = needs_browser
 
 EMAIL = "aminah@example.com"
 SEVERE = {"serious", "critical"}
@@ -64,12 +60,8 @@ async def site(start: StartService, company: Company) -> Client:
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
     """Yield a browser."""
-    async with playwright.async_playwright() as programs:
-        chromium = await programs.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield chromium
-        await chromium.close()
+    async with open_browser() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -79,9 +71,8 @@ async def links(environment: dict[str, str], company: Company) -> dict[str, str]
     sign_in = await make_person(config, company.id, EMAIL, "owner")
     async with connected_pool(config.database_url, 1) as pool:
         database = Database(pool)
-        invited = await invite(
-            database, company.id, email="siti@example.com", name="Siti", role="member"
-        )
+        person = Person("siti@example.com", "Siti")
+        invited = await invite(database, company.id, person, "member")
         choose = await make_link(database, "http://127.0.0.1", invited.user_id, PASSWORD)
     return {
         name: "/link/" + link.rpartition("/")[2]

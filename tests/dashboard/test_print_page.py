@@ -1,19 +1,15 @@
 """The printed page in a browser: the pages of its PDF, sizes of text, and a narrow screen."""
 
 import re
-import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from conftest import Client
+from harness.browsers import needs_browser, open_browser
 from kit import buyer, create_valid_invoice, line
 
-playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no browser: install the Debian package chromium"
-)
+pytestmark = needs_browser
 
 NAMES = (
     ("Arabica coffee beans, medium roast, 1 kg bag", "KGM"),
@@ -72,12 +68,8 @@ def make_lines(count: int) -> list[dict[str, Any]]:
 @pytest.fixture
 async def page() -> AsyncIterator[Any]:
     """An empty page of a browser."""
-    async with playwright.async_playwright() as programs:
-        chromium = await programs.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield await chromium.new_page()
-        await chromium.close()
+    async with open_browser() as browser:
+        yield await browser.new_page()
 
 
 async def show_valid_invoice(page: Any, api: Client, **changes: Any) -> None:

@@ -255,6 +255,42 @@ async def test_the_last_owner_stays(owner: Visitor) -> None:
     assert owner.status == 409
 
 
+@pytest.mark.parametrize("email", [EMAIL.upper(), f" {EMAIL.title()} "])
+async def test_an_address_in_other_case_is_the_same_person(
+    owner: Visitor, site: URL, environment: dict[str, str], company: Company, email: str
+) -> None:
+    link = await make_person(read_config(environment), company.id, "siti@example.com", "admin")
+    async with Visitor(site) as admin:
+        await admin.use_link(link)
+        for visitor, status in ((admin, 403), (owner, 409)):
+            await visitor.get("/settings/people")
+            await visitor.post("/settings/people", {"email": email, "name": "X", "role": "reader"})
+            assert visitor.status == status
+    await owner.get("/settings/people")
+    assert owner.status == 200 and owner.text.count(EMAIL) == 1
+
+
+async def test_two_owners_who_remove_each_other_leave_one(
+    site: URL, environment: dict[str, str], company: Company
+) -> None:
+    emails = (EMAIL, "siti@example.com")
+    for _ in range(5):
+        async with Visitor(site) as first, Visitor(site) as second:
+            for visitor, email in zip((first, second), emails, strict=True):
+                link = await make_person(read_config(environment), company.id, email, "owner")
+                await visitor.use_link(link)
+            for visitor in (first, second):
+                await visitor.get("/settings/people")
+            others = [_find_person(first.text, email) for email in reversed(emails)]
+            await asyncio.gather(
+                first.post(f"/settings/people/{others[0]}/remove"),
+                second.post(f"/settings/people/{others[1]}/remove"),
+            )
+            for visitor in (first, second):
+                await visitor.get("/settings/people")
+            assert sorted((first.path, second.path)) == ["/settings/people", "/sign-in"]
+
+
 async def test_no_link_is_made_for_a_person_of_other_companies(
     owner: Visitor, environment: dict[str, str]
 ) -> None:
@@ -390,6 +426,20 @@ async def test_fields_that_no_form_has_are_ignored(owner: Visitor, name: str) ->
     await owner.get("/invoices/new")
     await owner.post("/invoices/new", {name: "1", "/type": "INVOICE"})
     assert owner.status == 422
+
+
+@pytest.mark.parametrize("choice", ["remove:²", "remove:", "remove:99999999999", "remove:-1"])
+async def test_a_button_that_no_form_has_saves(owner: Visitor, choice: str) -> None:
+    await owner.get("/invoices/new")
+    await owner.post("/invoices/new", {"/type": "INVOICE", "do": choice})
+    assert owner.status == 422
+
+
+@pytest.mark.parametrize("text", ["1e99999999", "1e999999999999", "²", "٣", "NaN", "1" * 5000])
+async def test_a_text_that_is_no_number_is_a_violation(owner: Visitor, text: str) -> None:
+    await owner.get("/invoices/new")
+    await owner.post("/invoices/new", {"/type": "INVOICE", "/lineItems/0/unit/price": text})
+    assert owner.status == 422 and 'id="/lineItems/0/unit/price-wrong"' in owner.text
 
 
 async def test_a_body_that_is_no_form_is_a_400(owner: Visitor, site: URL) -> None:

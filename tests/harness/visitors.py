@@ -95,7 +95,6 @@ async def make_person(config: Config, company_id: int, email: str, role: str) ->
     """Invite a person to a company, and return a link that signs the person in."""
     async with connected_pool(config.database_url, 2) as pool:
         database = Database(pool)
-        invited = await people.invite(
-            database, company_id, email=email, name=email.partition("@")[0], role=role
-        )
+        person = people.Person(email, email.partition("@")[0])
+        invited = await people.invite(database, company_id, person, role)
         return await make_link(database, "http://127.0.0.1", invited.user_id, SIGN_IN)

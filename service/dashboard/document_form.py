@@ -1,0 +1,254 @@
+"""Forms of documents with lines: their fields, the bodies that they describe, and their totals.
+
+The name of a field is the JSON Pointer of its member in the body of the API, so that violations are
+shown at their fields. Members of a stored document that the form does not show are kept.
+"""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from aiohttp import web
+
+from service.dashboard.documents import Kind
+from service.dashboard.numbers import read_number
+from service.dashboard.operations import Answer, Failed, call
+from service.dashboard.pages import redirect, render
+from service.documents import codes, money
+
+MOST_LINES = 100  # that a form shows; the API accepts more
+#: Members that are numbers in the body.
+NUMBERS = {
+    "code",
+    "adjustmentNoteCode",
+    "price",
+    "count",
+    "percentage",
+    "amount",
+    "exchangeRate",
+    "perUnitAmount",
+}
+#: Members that are instants. A form has them without an offset, in the business time zone.
+INSTANTS = {"issueDateTime", "adjustmentNoteIssueDate"}
+#: The members of a line that the form shows, below the line.
+LINE = (
+    "/description",
+    "/classifications/0",
+    "/unit/count",
+    "/unit/code",
+    "/unit/price",
+    "/discount/amount",
+    "/taxDetails/0/taxType",
+    "/taxDetails/0/taxRate/percentage",
+    "/taxExemptionReason",
+)
+#: A number without its commas. Other texts are sent as they are, so that the API reports them.
+_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
+#: Names of fields: members, or members of one of the first hundred lines. Lists have few entries.
+_NAME = re.compile(
+    r"/(?!lineItems)[A-Za-z]{1,40}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]{1,2}){0,4}"
+    r"|/lineItems/[0-9]{1,2}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]){1,5}",
+    re.ASCII,
+)
+
+Fields = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The content of a form: its fields, messages at fields, and the body whose totals it shows."""
+
+    fields: Fields
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    status: int = 200
+
+
+def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
+    """Return the form with the violations of an answer. Raises Failed for another error."""
+    if answer.status not in (403, 409, 422):
+        raise Failed(answer)
+    return Form(fields, answer.violations or {"": answer.message}, body, answer.status)
+
+
+def render_form(
+    request: web.Request, template: str, form: Form, names: Sequence[str], **values: Any
+) -> web.Response:
+    """Return a form. `names` are its fields other than those of lines.
+
+    Violations of members without a field are listed above it.
+    """
+    count = count_lines(form.fields)
+    shown = {*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)}
+    return render(
+        request,
+        template,
+        form.status,
+        fields=form.fields,
+        wrong=form.wrong,
+        unplaced={path: text for path, text in form.wrong.items() if path not in shown},
+        lines=count,
+        sums=_compute_totals(form.body),
+        tables=codes.TABLES,
+        **values,
+    )
+
+
+async def leave_form(
+    request: web.Request, kind: Kind, document_id: int, choice: str, notice: str
+) -> web.Response:
+    """Submit a saved document if that button was pressed, and go to its page."""
+    if choice == "submit":
+        answer = await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
+        notice = "submit" if answer.is_success else "not_submitted"
+    return redirect(f"{kind.path}/{document_id}?notice={notice}")
+
+
+async def read_fields(request: web.Request) -> tuple[Fields, str]:
+    """Return the fields of the form, and the button that was pressed."""
+    form = await request.post()
+    fields = {
+        name: text.strip()
+        for name, text in form.items()
+        if isinstance(text, str) and _NAME.fullmatch(name)
+    }
+    return fields, str(form.get("do", "save"))
+
+
+def count_lines(fields: Mapping[str, str]) -> int:
+    """Return the number of lines of the form, at least one."""
+    numbers = [int(name.split("/")[2]) for name in fields if name.startswith("/lineItems/")]
+    return min(MOST_LINES, max(numbers, default=0) + 1)
+
+
+def change_lines(fields: Fields, choice: str) -> Fields | None:
+    """Return the fields with a line added or removed, or None for another button."""
+    count = count_lines(fields)
+    if choice == "add":
+        return {**fields, f"/lineItems/{count}/unit/count": "1"}
+    verb, _, text = choice.partition(":")
+    gone = read_number(text, 2)
+    if verb != "remove" or gone is None:
+        return None
+    changed: Fields = {}
+    for name, value in fields.items():
+        parts = name.split("/")
+        if parts[1] == "lineItems":
+            number = int(parts[2])
+            if number == gone and count > 1:
+                continue
+            parts[2] = str(number - (number > gone))
+        changed["/".join(parts)] = value
+    return changed
+
+
+def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneInfo) -> Any:
+    """Return the body that fields describe. Members of `stored` without a field are kept."""
+    body: dict[str, Any] = copy.deepcopy(dict(stored))
+    lines = body.get("lineItems") or []
+    origins = [_find_origin(fields, number) for number in range(count_lines(fields))]
+    body["lineItems"] = [
+        {} if origin is None or origin >= len(lines) else copy.deepcopy(lines[origin])
+        for origin in origins
+    ]
+    for pointer, text in fields.items():
+        if not pointer.endswith("/origin"):
+            _set(body, pointer.split("/")[1:], _convert(pointer, text, zone))
+    for number, line in enumerate(body["lineItems"]):
+        line.setdefault("id", str(number + 1))
+    return _without_empty(body)
+
+
+def _find_origin(fields: Mapping[str, str], number: int) -> int | None:
+    """Return the place of a line among the stored lines, or None for a new line."""
+    return read_number(fields.get(f"/lineItems/{number}/origin", ""), 5)
+
+
+def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
+    """Return the value of a member: a number, an instant with an offset, or the text."""
+    name = pointer.rsplit("/", 1)[1]
+    if name in NUMBERS:
+        plain = text.replace(",", "")
+        if not _NUMBER.fullmatch(plain):
+            return text
+        number = Decimal(plain)
+        return int(number) if number == number.to_integral_value() else number
+    if text and name in INSTANTS:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            return text
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).isoformat()
+    return text
+
+
+def _set(parent: Any, steps: list[str], value: Any) -> None:
+    """Set a member of a body by the steps of its pointer. Missing objects and arrays are made."""
+    for step, following in pairwise(steps):
+        empty: Any = [] if following.isdigit() else {}
+        if isinstance(parent, list):
+            index = int(step)
+            while len(parent) <= index:
+                parent.append(copy.deepcopy(empty))
+            parent = parent[index]
+        elif isinstance(parent, dict):
+            if not isinstance(parent.get(step), dict | list):
+                parent[step] = empty
+            parent = parent[step]
+    last = steps[-1]
+    if isinstance(parent, list):
+        while len(parent) <= int(last):
+            parent.append("")
+        parent[int(last)] = value
+    elif isinstance(parent, dict):
+        parent[last] = value
+
+
+def _without_empty(value: Any) -> Any:
+    """Return a value without empty texts, and without the objects that are empty without them."""
+    if isinstance(value, dict):
+        members = {name: _without_empty(member) for name, member in value.items()}
+        return {name: member for name, member in members.items() if member not in ("", {}, [])}
+    if isinstance(value, list):
+        entries = [_without_empty(entry) for entry in value]
+        return [entry for entry in entries if entry not in ("", {})]
+    return value
+
+
+def describe_lines(lines: Sequence[Any]) -> Fields:
+    """Return the fields of stored lines."""
+    fields = dict(flatten(lines, "/lineItems"))
+    return {
+        **fields,
+        **{f"/lineItems/{number}/origin": str(number) for number in range(len(lines))},
+    }
+
+
+def flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    """Yield (JSON Pointer, text) of the members of a value that are not objects or arrays."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from flatten(member, f"{pointer}/{name}")
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from flatten(entry, f"{pointer}/{index}")
+    elif value is not None:
+        yield pointer, str(value)
+
+
+def _compute_totals(body: Any) -> money.Totals | None:
+    """Return the totals of a body, or None if its amounts are not valid."""
+    if not body:
+        return None
+    try:
+        return money.compute_totals(
+            body.get("lineItems", []), body.get("invoiceLevelAllowanceCharge")
+        )
+    except (money.AmountError, TypeError, AttributeError):
+        return None

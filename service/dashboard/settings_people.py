@@ -1,0 +1,77 @@
+"""The settings page of the people of a company and their roles."""
+
+from functools import partial
+
+from aiohttp import web
+
+from service.dashboard import pages, people
+from service.dashboard.links import PASSWORD, make_link
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import ADMINISTER, RIGHTS, SESSION
+from service.db.statements import sql
+from service.http import app_keys
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES, right=ADMINISTER)
+
+TEXTS = pages.TEXTS["settings"]["people"]
+NAME_CHARACTERS = 200
+
+
+@page("GET", "/settings/people")
+async def show_people(
+    request: web.Request, link: str | None = None, wrong: str | None = None
+) -> web.Response:
+    """Return the people of the company. `link` is a new one-time link, which is shown once."""
+    company, role = request[app_keys.COMPANY], request[SESSION].role
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        members = await sql.member_list(conn, company_id=company)
+    return render(
+        request,
+        "settings_people.html",
+        422 if wrong else 200,
+        members=members,
+        link=link,
+        wrong=wrong,
+        choices=[each for each in RIGHTS if people.may_change(role, each)],
+        may_change=partial(people.may_change, role),
+    )
+
+
+@page("POST", "/settings/people")
+async def invite(request: web.Request) -> web.Response:
+    """Invite a person, or change a role, and show the one-time link of a person without one."""
+    form, company = await request.post(), request[app_keys.COMPANY]
+    email, name = (str(form.get(field, "")).strip() for field in ("email", "name"))
+    role = str(form.get("role", ""))
+    if not people.is_email(email) or not name or role not in RIGHTS:
+        return await show_people(request, wrong=TEXTS["incomplete"])
+    person = people.Person(email, name[:NAME_CHARACTERS])
+    database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
+    invited = await people.invite(database, company, person, role, by)
+    if not invited.needs_link:
+        return redirect("/settings/people?notice=role_given")
+    return await _show_new_link(request, invited.user_id)
+
+
+@page("POST", "/settings/people/{id:[0-9]{1,18}}/link")
+async def renew_link(request: web.Request) -> web.Response:
+    """Make a new one-time link for a person, and show it."""
+    company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
+    database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
+    await people.check_link(database, company, user_id, by)
+    return await _show_new_link(request, user_id)
+
+
+async def _show_new_link(request: web.Request, user_id: int) -> web.Response:
+    database, base = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG].public_url
+    return await show_people(request, link=await make_link(database, base, user_id, PASSWORD))
+
+
+@page("POST", "/settings/people/{id:[0-9]{1,18}}/remove")
+async def remove_member(request: web.Request) -> web.Response:
+    """Remove a person from the company."""
+    company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
+    database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
+    await people.remove(database, company, user_id, by)
+    return redirect("/settings/people?notice=removed")
