@@ -1,23 +1,19 @@
 """The dashboard in a browser: Chromium, driven by playwright."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 from conftest import Client, Company, StartService, make_company
+from harness.browsers import needs_browser, open_browser
 from harness.visitors import make_person
 from kit import create_invoice, create_sale, create_valid_invoice, last_month
 
 from service.config import read_config
 
-playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no browser: install the Debian package chromium"
-)
+pytestmark = needs_browser
 
 EMAIL = "aminah@example.com"
 SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
@@ -32,12 +28,8 @@ async def site(start: StartService, company: Company) -> Client:
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
     """A browser."""
-    async with playwright.async_playwright() as programs:
-        chromium = await programs.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield chromium
-        await chromium.close()
+    async with open_browser() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -130,6 +122,19 @@ async def test_violations_are_shown_at_their_fields(page: Any) -> None:
     await page.get_by_role("alert").wait_for()
     assert await field.get_attribute("aria-invalid") == "true"
     assert await field.input_value() == "much"
+
+
+async def test_a_button_stays_where_it_is_while_totals_are_computed(page: Any) -> None:
+    await page.goto("/invoices/new")
+    await fill_invoice(page, **{"/lineItems/0/unit/price": ""})
+    await page.locator('[name="/lineItems/0/unit/price"]').fill("7")
+    await page.get_by_role("button", name="Save as draft").hover()
+    async with page.expect_response("**/invoices/new") as totals:
+        await page.mouse.down()
+    await (await totals.value).finished()
+    await page.locator("#totals").get_by_text("MYR").first.wait_for()
+    await page.mouse.up()
+    await page.wait_for_url("**/invoices/*?notice=created")
 
 
 async def test_lines_are_added_and_removed(page: Any) -> None:
