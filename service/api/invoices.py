@@ -149,12 +149,13 @@ async def _insert_drafts(
 ) -> list[int | None]:
     """Insert drafts, and return the id of each, or None if its code is used."""
     drafts = [invoice.draft for invoice in invoices]
+    columns = [draft.columns for draft in drafts]
     rows = await insert(
         company_id=company_id,
         bodies=f"[{','.join(invoice.text for invoice in invoices)}]",
         code_year=[invoice.code_year for invoice in invoices],
         issue_date=[draft.issue_date for draft in drafts],
-        **{name: [draft.columns[name] for draft in drafts] for name in drafts[0].columns},
+        **{name: [values[name] for values in columns] for name in columns[0]},
     )
     ids = {(row["code_year"], row["code"]): row["id"] for row in rows}
     # Of two drafts with the same code, the first is stored.

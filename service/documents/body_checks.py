@@ -66,9 +66,14 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
 def _write_taxes(sums: money.Totals) -> str:
     taxes = [
         {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
-        for (kind, rate), total in money.sum_by_rate(sums.lines).items()
+        for (kind, rate), total in money.sum_taxes(sums.lines, _read_rate).items()
     ]
     return json_codec.dumps(taxes)
+
+
+def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
+    """Return the type and the percentage, which is None for an amount per unit."""
+    return tax.type, tax.percentage
 
 
 def find_size_violations(

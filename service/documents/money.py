@@ -4,11 +4,13 @@ Only this module computes amounts; sums that a client sends are ignored. Lines h
 shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from service.errors import violation
+
+Key = TypeVar("Key", bound=Hashable)
 
 #: Limits of the digits before and after the decimal point of a number in a body. The product of
 #: two such numbers is exact in the context below.
@@ -188,12 +190,12 @@ def compute_totals(
         )
 
 
-def sum_by_rate(lines: Sequence[LineAmounts]) -> dict[tuple[str, Decimal | None], TypeTotal]:
-    """Return the sums by tax type and percentage, None for an amount per unit."""
-    sums: dict[tuple[str, Decimal | None], TypeTotal] = {}
+def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> dict[Key, TypeTotal]:
+    """Return the sums of the taxes that have the same key, in the order of the lines."""
+    sums: dict[Key, TypeTotal] = {}
     for line in lines:
         for tax in line.taxes:
-            key = tax.type, tax.percentage
+            key = read_key(tax)
             taxable, amount = sums.get(key, _NO_TAX)
             sums[key] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
     return sums

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 from service.documents.codes import TABLES
 from service.documents.money import (
     EXACT,
-    ZERO,
     Adjustment,
     Tax,
     Totals,
-    TypeTotal,
     compute_totals,
     count_decimals,
     round_cents,
+    sum_taxes,
 )
 from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
@@ -174,12 +173,7 @@ class _Rate(NamedTuple):
 
 def _sum_by_rate(sums: Totals) -> list[TaxRow]:
     """Return a row for each tax type and rate: types and rates in the order of the lines."""
-    totals: dict[_Rate, TypeTotal] = {}
-    for line in sums.lines:
-        for tax in line.taxes:
-            rate = _get_rate(tax)
-            taxable, amount = totals.get(rate, (ZERO, ZERO))
-            totals[rate] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
+    totals = sum_taxes(sums.lines, _get_rate)
     types = list(dict.fromkeys(rate.type for rate in totals))
     return [
         TaxRow(_describe_rate(rate), *totals[rate])

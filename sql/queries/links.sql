@@ -15,10 +15,7 @@ with stored as (
 )
 insert into audit_log (company_id, action, subject)
 select :company_id::bigint, 'share',
-       format('%s %s',
-              replace(document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id),
-                      '_', ' '),
-              coalesce(invoice_id, adjustment_note_id, consolidated_invoice_id))
+       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
   from stored;
 
 -- name: document_link_list :many
@@ -43,8 +40,5 @@ with revoked as (
 )
 insert into audit_log (company_id, action, subject)
 select :company_id::bigint, 'unshare',
-       format('%s %s',
-              replace(document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id),
-                      '_', ' '),
-              coalesce(invoice_id, adjustment_note_id, consolidated_invoice_id))
+       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
   from revoked;

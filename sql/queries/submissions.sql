@@ -37,12 +37,7 @@ with invoice as (
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   values (:company_id, 'submit',
-          format('%s %s',
-                 replace(
-                   document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id),
-                   '_',
-                   ' '),
-                 coalesce(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)),
+          document_name(:invoice_id, :adjustment_note_id, :consolidated_invoice_id),
           decode(:document_hash, 'hex'))
 )
 insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id,
@@ -531,12 +526,7 @@ with former as (
 ), audited as (
   insert into audit_log (company_id, action, subject, before_sha256)
   select :company_id::bigint, 'cancel',
-         format('%s %s',
-                replace(
-                  document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id),
-                  '_',
-                  ' '),
-                coalesce(invoice_id, adjustment_note_id, consolidated_invoice_id)),
+         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
          decode(document_hash, 'hex')
     from begun
 )
