@@ -46,6 +46,7 @@ update invoices
 with changed as (
   update invoices
      set issue_date = clock_timestamp() - code % 365 * interval '1 day',
+         attempts = case when code % 1000 = 0 or code % 10 < 7 then 1 else 0 end,
          taxes = jsonb_build_array(jsonb_build_object(
            'type', '02', 'rate', 8, 'taxable', 485.00, 'tax', 38.80)),
          status = case when code % 1000 = 0 then 'Invalid' when code % 10 < 7 then 'Valid'

@@ -62,10 +62,12 @@ class ConsolidationRequest:
     """The candidates that a request selects, and the rules that apply to them.
 
     `ids` are the invoices that it names, None if it names a month; `place` is the JSON Pointer of
-    either. `terms` is None if none of the named invoices exists.
+    either. `terms` is None if none of the named invoices exists. `submitted` is the number of
+    invoices of the month that were submitted individually and are no candidates.
     """
 
     candidates: list[asyncpg.Record]
+    submitted: int
     terms: consolidation.ConsolidationTerms | None
     now: datetime
     place: str
@@ -111,7 +113,7 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
     issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        wanted = await _read_request(request, conn, body)
+        wanted = await _read_request(request, conn, body, omits_submitted=True)
         if violations := wanted.violations(issue_date):
             raise ValidationError(violations)
         plan = await _make_plan(conn, company, wanted, lock=True)
@@ -150,7 +152,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        wanted = await _read_request(request, conn, body)
+        wanted = await _read_request(request, conn, body, body.get("omitSubmitted", False))
         plan = await _make_plan(conn, company, wanted)
     at = issue_date or wanted.now
     draft = check_draft(plan.body(), at)
@@ -161,6 +163,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
         "totals": _totals(draft.amounts),
         "invoices": plan.ids,
         "left_out": plan.left_out,
+        "submitted_count": wanted.submitted + plan.count_left_out(consolidation.SUBMITTED),
         "refusals": wanted.violations(at),
     }
     return responses.json_response({"data": data})
@@ -199,16 +202,19 @@ declare_export(operation, DOCUMENTS)
 
 
 async def _read_request(
-    request: web.Request, conn: Connection, body: dict[str, Any]
+    request: web.Request, conn: Connection, body: dict[str, Any], omits_submitted: bool
 ) -> ConsolidationRequest:
+    """Return the request of a body. With `omits_submitted`, submitted invoices are only counted."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
-    facts = await sql.consolidation_terms(conn, company_id=company)
+    facts, submitted = await sql.consolidation_terms(conn, company_id=company), 0
     if "month" in body:
         ids, place = None, "/month"
         period = _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
-        rows = await sql.consolidation_of_month(
-            conn, company_id=company, since=period.since, until=period.until
-        )
+        span = {"company_id": company, "since": period.since, "until": period.until}
+        types = list(consolidation.FAMILIES[body["type"]]) if omits_submitted else []
+        rows = await sql.consolidation_of_month(conn, **span, omitted_types=types)
+        if types:
+            submitted = await sql.consolidation_submitted_count(conn, **span, types=types)
     else:
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
@@ -216,7 +222,7 @@ async def _read_request(
     terms = period and consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"]
     )
-    return ConsolidationRequest(rows, terms, facts["now"], place, ids)
+    return ConsolidationRequest(rows, submitted, terms, facts["now"], place, ids)
 
 
 def _common_period(

@@ -54,7 +54,8 @@ async def _render_plan(
     request: web.Request, month: str, kind: str, refused: Answer | None = None, code: str = ""
 ) -> web.Response:
     """Return the page of a plan. A month or a type that is not valid has none."""
-    answer = await call(request, "POST", f"{CONSOLIDATED.api}/plan", {"type": kind, "month": month})
+    wanted = {"type": kind, "month": month, "omitSubmitted": True}
+    answer = await call(request, "POST", f"{CONSOLIDATED.api}/plan", wanted)
     if not answer.is_success and answer.status != 422:
         raise Failed(answer)
     plan: dict[str, Any] | None = answer.value["data"] if answer.is_success else None

@@ -119,6 +119,7 @@ class PeriodRule:
 
 
 ALWAYS = date.min
+SUBMITTED = "submitted"
 
 #: Invoices that cannot be consolidated. The first rule that refuses an invoice gives the reason.
 INVOICE_RULES: tuple[InvoiceRule, ...] = (
@@ -141,7 +142,7 @@ INVOICE_RULES: tuple[InvoiceRule, ...] = (
         "The invoice is already part of the consolidated invoice {consolidated_invoice_id}.",
     ),
     InvoiceRule(
-        "submitted",
+        SUBMITTED,
         ALWAYS,
         lambda invoice, terms: invoice["status"] != "Draft" or invoice["was_accepted"],
         "The invoice has already been submitted individually; its status is {status}.",
@@ -297,6 +298,10 @@ class ConsolidationPlan:
     size: int = 0
     is_full: bool = False
     _latest_runs: dict[TaxGroup, Run] = field(default_factory=dict[TaxGroup, Run])
+
+    def count_left_out(self, reason: str) -> int:
+        """Return how many invoices are left out for a reason."""
+        return sum(entry["reason"] == reason for entry in self.left_out)
 
     def take(self, invoices: Iterable[Row], sources: Iterable[Row]) -> None:
         """Add eligible invoices; `sources` are their rows of consolidation_lines.

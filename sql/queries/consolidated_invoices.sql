@@ -8,12 +8,25 @@ select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until
  where id = :company_id;
 
 -- name: consolidation_of_month :many
--- Return the candidates that were issued in a time span, ordered by code.
+-- Return the candidates that were issued in a time span, ordered by code. Those of :omitted_types
+-- that were submitted individually have no row.
 select id, code, number, type, status, issue_date, currency_code, payable_amount,
        consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and issue_date >= :since and issue_date < :until
+   and not (type = any (:omitted_types::text[])
+            and consolidated_invoice_id is null
+            and (status <> 'Draft' or was_accepted))
  order by code, id;
+
+-- name: consolidation_submitted_count :value
+-- Return how many candidates of a time span and of :types were submitted individually.
+select count(*)
+  from consolidation_candidates
+ where company_id = :company_id and issue_date >= :since and issue_date < :until
+   and type = any (:types::text[])
+   and consolidated_invoice_id is null
+   and (status <> 'Draft' or was_accepted);
 
 -- name: consolidation_of_ids :many
 -- Return the candidates with these ids, ordered by code. Missing invoices have no row.

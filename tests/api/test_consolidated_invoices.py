@@ -189,6 +189,22 @@ async def test_plan_shows_included_invoices_and_changes_nothing(
     assert await owner.fetchval("select count(*) from consolidated_invoices") == 0
 
 
+async def test_plan_counts_submitted_invoices_instead_of_listing_them(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    open_sale, named = await sale(api), await sale(api, buyer=buyer())
+    submitted = await create_invoice(api, issueDateTime=now())
+    assert (await submit(api, submitted))[0] == 200
+    await owner.execute("update invoices set issue_date = $1", datetime.fromisoformat(at()))
+    for omit, listed in ((False, {named, submitted}), (True, {named})):
+        plan = await get_plan(api, omitSubmitted=omit)
+        assert plan["invoices"] == [open_sale] and plan["submitted_count"] == 1
+        assert {each["invoice_id"] for each in plan["left_out"]} == listed
+    plan = await get_plan(api, type=FAMILIES[1], omitSubmitted=True)
+    assert plan["submitted_count"] == 0
+    assert {each["reason"] for each in plan["left_out"]} == {"type"}
+
+
 async def test_plan_reports_reasons_for_rejection(
     api: Client, start: StartService, company: Company
 ) -> None:
