@@ -12,6 +12,7 @@ from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
 from service.dashboard import sharing
+from service.dashboard.pages import render_error
 from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.reencryption import encrypt_plaintext_secrets
@@ -64,6 +65,7 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     app[app_keys.WATCHDOG] = Watchdog(config)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
+    app[app_keys.ERROR_PAGE] = render_error
     app[SIGN_IN] = make_sign_in()
     app[sharing.LIMITER] = sharing.make_limiter()
     app.add_routes([*make_routes(), *make_page_routes()])

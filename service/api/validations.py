@@ -16,7 +16,7 @@ from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.http.requests import read_body
-from service.submission.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS
+from service.submission.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Validations")
@@ -63,13 +63,12 @@ async def validate_tin(request: web.Request) -> web.Response:
     TIN_REFUSALS, UnknownTin.
     """
     body, _ = await read_body(request, "validation_tin")
-    kind, tin = body.get("registration_type"), _read_tin(body)
+    kind, tin = body.get("registration_type", ""), _read_tin(body)
     number = parties.normalize_identifier(body.get("registration_number"))
     if message := states.find_refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
-    await request.app[TIN_CHECKS].confirm(
-        request[app_keys.COMPANY], tin, kind, number, request[app_keys.KEY_ID]
-    )
+    question = TinQuestion(request[app_keys.COMPANY], tin, kind, number)
+    await request.app[TIN_CHECKS].confirm(question, request[app_keys.KEY_ID])
     return responses.json_response({"data": {"valid": True}, "message": VALID})
 
 

@@ -108,7 +108,7 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
     except web.HTTPException:
         raise
     except Exception as error:
-        return _render_error(request, error)
+        return render_error(error, request)
 
 
 async def _enter(request: web.Request, right: str) -> None:
@@ -216,17 +216,26 @@ def render(request: web.Request, template: str, status: int = 200, **values: Any
     return response
 
 
-def _render_error(request: web.Request, error: Exception) -> web.Response:
+def _describe_error(error: Exception, body: Mapping[str, Any]) -> str:
+    """Return the message of an error. `body` is its response in the API."""
+    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        return TEXTS["errors"]["no_page"]
+    return body.get("message") or TEXTS["errors"]["invalid"]
+
+
+def render_error(error: Exception, request: web.Request) -> web.Response:
     """Return the page of an error. An unexpected error is logged as for the API."""
     answer = error_response(error, request)
     body = json.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
-    headers = {name: answer.headers[name] for name in ("Retry-After",) if name in answer.headers}
+    headers = {
+        name: answer.headers[name] for name in ("Allow", "Retry-After") if name in answer.headers
+    }
     response = render(
         request,
         "error.html",
         answer.status,
         code=answer.status,
-        message=body.get("message") or TEXTS["errors"]["invalid"],
+        message=_describe_error(error, body),
         violations=body.get("errors", []),
         request_id=request[app_keys.REQUEST_ID],
     )

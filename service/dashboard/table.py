@@ -14,6 +14,7 @@ from service.dashboard import (
     settings_certificate,
     settings_keys,
     settings_people,
+    settings_portal,
     settings_webhooks,
     sharing,
     sign_in,
@@ -35,6 +36,7 @@ MODULES = (
     settings_certificate,
     settings_keys,
     settings_people,
+    settings_portal,
     spreadsheet,
 )
 

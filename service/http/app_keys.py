@@ -37,6 +37,8 @@ ACCESS_LOG = web.AppKey("access_log", AccessLog)
 SHUTDOWN = web.AppKey("closing", GracefulShutdown)
 #: (method, route, status) -> number of responses.
 REQUEST_COUNTS: web.AppKey[dict[tuple[str, str, int], int]] = web.AppKey("request_counts")
+#: Returns the page of an error, for browsers.
+ERROR_PAGE: web.AppKey[Callable[[Exception, web.Request], web.Response]] = web.AppKey("error_page")
 #: Starts a background task that a graceful shutdown waits for.
 SPAWN: web.AppKey[Callable[[Coroutine[Any, Any, None]], object]] = web.AppKey("spawn")
 

@@ -60,9 +60,15 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception as error:
         if is_client_gone(request, error):
             raise
-        response = error_response(error, request)
+        respond = request.app[app_keys.ERROR_PAGE] if _wants_page(request) else error_response
+        response = respond(error, request)
     _log(request, response.status, began)
     return response
+
+
+def _wants_page(request: web.Request) -> bool:
+    """Return whether a browser shows the response to a person."""
+    return not request.path.startswith(API) and "text/html" in request.headers.get("Accept", "")
 
 
 async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -12,6 +12,7 @@ from .certificates import read_authorities
 SEEDED_TAXPAYERS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("C25845632020", "Sandbox Intermediary Sdn. Bhd.", (("BRN", "201901012345"),)),
     ("C4821093650", "Perabot Seri Maju Sdn. Bhd.", (("BRN", "201801024680"),)),
+    ("C20880050010", "Kopi Tiga Sdn. Bhd.", (("BRN", "202001234567"),)),
     ("C5510387420", "Tiga Rasa Restoran Sdn. Bhd.", (("BRN", "202101033579"),)),
     ("C2084716530", "Kilang Kayu Bukit Hijau Sdn. Bhd.", (("BRN", "199901012345"),)),
     ("IG40125678090", "Aminah binti Yusof", (("NRIC", "880214145566"), ("PASSPORT", "A30112233"))),

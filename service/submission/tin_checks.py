@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import secrets
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +39,16 @@ NOT_FOUND = {
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class TinQuestion:
+    """The question if a TIN belongs to an identifier or, with an empty `id_value`, if it exists."""
+
+    company_id: int
+    tin: str
+    id_type: str
+    id_value: str
+
+
 class TinChecks:
     """The TIN checks of one process."""
 
@@ -45,12 +56,10 @@ class TinChecks:
         self._context = context
         self._limiter = RateLimiter(context.config.tin_checks_per_minute)
         #: Running requests by the values of their question. The result is an error, or None.
-        self._requests: dict[tuple[Any, ...], asyncio.Task[ApiError | None]] = {}
+        self._requests: dict[TinQuestion, asyncio.Task[ApiError | None]] = {}
 
-    async def confirm(
-        self, company_id: int, tin: str, id_type: str | None, id_value: str, key_id: str
-    ) -> None:
-        """Check that a TIN belongs to an identifier or, with an empty `id_value`, that it exists.
+    async def confirm(self, question: TinQuestion, key_id: str, fresh: bool = False) -> None:
+        """Return if the answer is yes. With `fresh`, the portal is asked again.
 
         Raises UnknownTin; BadRequest with the portal's message, or while the company's own TIN is
         not verified; TooManyRequests; and Unavailable if the portal does not respond in time, while
@@ -58,15 +67,14 @@ class TinChecks:
         for the limit of the API key, not those that the cache or a running request answers.
         Spec: Validations
         """
-        question = {"company_id": company_id, "tin": tin, "id_type": id_type, "id_value": id_value}
         config = self._context.config
-        async with self._context.database.reading(company_id) as conn:
-            known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
+        async with self._context.database.reading(question.company_id) as conn:
+            known = await sql.tin_check_get(conn, **asdict(question), keep=config.tin_cache)
         if not known["is_verified"]:
             raise _unverified()
-        if known["is_confirmed"]:
+        if known["is_confirmed"] and not fresh:
             return
-        if tuple(question.values()) not in self._requests and (wait := self._limiter.take(key_id)):
+        if question not in self._requests and (wait := self._limiter.take(key_id)):
             raise TooManyRequests(SLOW_DOWN, retry_after(wait))
         request = self._start(question, known["own_tin"])
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
@@ -82,26 +90,25 @@ class TinChecks:
             request.cancel()
         await asyncio.gather(*requests, return_exceptions=True)
 
-    def _start(self, question: dict[str, Any], taxpayer: str) -> asyncio.Task[ApiError | None]:
+    def _start(self, question: TinQuestion, taxpayer: str) -> asyncio.Task[ApiError | None]:
         """Return the running request for a question, or start one."""
-        key = tuple(question.values())
-        if key not in self._requests:
-            task = self._requests[key] = asyncio.create_task(self._ask(question, taxpayer))
-            task.add_done_callback(lambda _: self._requests.pop(key))
-        return self._requests[key]
+        if question not in self._requests:
+            task = self._requests[question] = asyncio.create_task(self._ask(question, taxpayer))
+            task.add_done_callback(lambda _: self._requests.pop(question))
+        return self._requests[question]
 
-    async def _ask(self, question: dict[str, Any], taxpayer: str) -> ApiError | None:
+    async def _ask(self, question: TinQuestion, taxpayer: str) -> ApiError | None:
         """Ask the portal on behalf of the company, and cache a confirmation."""
-        context, company_id = self._context, question["company_id"]
+        context = self._context
         try:
             await context.portal.validate_tin(
-                question["tin"], question["id_type"], question["id_value"], taxpayer=taxpayer
+                question.tin, question.id_type, question.id_value, taxpayer=taxpayer
             )
         except PortalError as error:
             await context.apply_throttle(error, "validate_tin")
             return self._translate(error)
-        async with context.database.company(company_id) as conn:
-            await sql.tin_check_keep(conn, **question, keep=context.config.tin_cache)
+        async with context.database.company(question.company_id) as conn:
+            await sql.tin_check_keep(conn, **asdict(question), keep=context.config.tin_cache)
         return None
 
     def _translate(self, error: PortalError) -> ApiError:

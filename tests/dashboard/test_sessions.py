@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService, make_company
@@ -440,6 +441,19 @@ async def test_a_text_that_is_no_number_is_a_violation(owner: Visitor, text: str
     await owner.get("/invoices/new")
     await owner.post("/invoices/new", {"/type": "INVOICE", "/lineItems/0/unit/price": text})
     assert owner.status == 422 and 'id="/lineItems/0/unit/price-wrong"' in owner.text
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [("/nothing", 404), ("/invoices/x", 404), ("/settings/x/y", 404), ("/invoices/1/submit", 405)],
+)
+async def test_an_unknown_page_is_an_error_page_for_people_and_json_for_programs(
+    site: URL, path: str, status: int
+) -> None:
+    async with aiohttp.ClientSession() as session:
+        for accept, kind in (("text/html", "text/html"), ("*/*", "application/json")):
+            async with session.get(site.join(URL(path)), headers={"Accept": accept}) as response:
+                assert (response.status, response.content_type) == (status, kind)
 
 
 async def test_a_body_that_is_no_form_is_a_400(owner: Visitor, site: URL) -> None:

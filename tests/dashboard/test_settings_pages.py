@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import Client, Company, StartService, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_webhooks import (
     LOCAL,
     Receiver,
@@ -38,6 +38,7 @@ FORMS = (
     f"{WEBHOOKS}/1/deliveries/1/redeliver",
     SIGNING,
     f"{SIGNING}/remove",
+    "/settings/portal",
 )
 _SECRET = re.compile(r'id="new-secret">([^<]+)<')
 
@@ -365,6 +366,27 @@ async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
             await admin.post(path, fields)
             assert admin.status == 409
             assert 'class="notice bad" role="alert">The service cannot store' in admin.text
+
+
+PORTAL = "/settings/portal"
+
+
+async def test_the_connection_to_the_portal_is_tested(
+    admin: Visitor, site: Client, sandbox: Sandbox
+) -> None:
+    await admin.get(PORTAL)
+    assert sandbox.base in admin.text and "on behalf of" in admin.text
+    for number in (1, 2):  # The answer of the first test is not used for the second.
+        await admin.post(PORTAL)
+        assert "The portal accepts the credentials" in admin.text
+        assert (await sandbox.calls())["calls"]["tin"] == number
+    async with site.put("/api/companies", json={"registration_number": "199901012345"}) as saved:
+        assert saved.status == 200
+    await admin.post(PORTAL)
+    assert "does not know the TIN C20880050010 with BRN 199901012345" in admin.text
+    await sandbox.fault("tin", "drop", times=9)
+    await admin.post(PORTAL)
+    assert 'role="alert"' in admin.text and "The portal is unavailable" in admin.text
 
 
 async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> None:
