@@ -6,7 +6,7 @@ violations, which get messages of our own.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -141,7 +141,11 @@ def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
     if rule in ("additionalProperties", "unevaluatedProperties"):
         return (
-            (f"{path}/{json_codec.escape_pointer(name)}", "unknown", _unknown(name, known))
+            (
+                f"{path}/{json_codec.escape_pointer(name)}",
+                "unknown",
+                describe_unknown("member", name, known),
+            )
             for name, known in _unknown_members(error)
         )
     wording = WORDINGS.get(rule, "is not valid")
@@ -217,16 +221,16 @@ WORDINGS: dict[str, str | Callable[[Any], str]] = {
 }
 
 
-def _unknown_members(error: ValidationError) -> Iterator[tuple[str, str | None]]:
-    """Yield each unknown member of a closed object and the most similar known name."""
+def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:
+    """Yield each unknown member of a closed object, and the known names."""
     assert isinstance(error.schema, dict)
     known, body = sorted(_properties(error.schema)), cast(dict[str, Any], error.instance)
     for name in body:
         if name not in known and not _matches_pattern(error.schema, name):
-            yield name, _most_similar(name, known)
+            yield name, known
 
 
-def _most_similar(name: str, known: list[str]) -> str | None:
+def _most_similar(name: str, known: Collection[str]) -> str | None:
     if len(name) > LONGEST_NAME:
         return None
     return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
@@ -246,6 +250,8 @@ def _matches_pattern(schema: Schema, name: str) -> bool:
     return any(re.search(pattern, name) for pattern in schema.get("patternProperties", ()))
 
 
-def _unknown(name: str, similar: str | None) -> str:
+def describe_unknown(noun: str, name: str, known: Collection[str]) -> str:
+    """Return the message for an unknown name, with the most similar of the known ones."""
+    similar = _most_similar(name, known)
     hint = f" Did you mean {similar}?" if similar else ""
-    return f"{name[:LONGEST_NAME]} is not a known member.{hint}"
+    return f"{name[:LONGEST_NAME]} is not a known {noun}.{hint}"

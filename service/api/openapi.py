@@ -44,6 +44,7 @@ from service.http.idempotency import INVALID_KEY, LONGEST_KEY, key_reused
 from service.http.middleware import SLOW_DOWN
 from service.http.server import NOT_HTTP
 from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
+from service.schema import describe_unknown
 
 VERSION = "1.0.0"
 JSON = "application/json"
@@ -88,6 +89,9 @@ UNREADABLE = (
 )
 INVALID_BODY = ValidationError(
     [violation("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
+)
+UNKNOWN_PARAMETER = ValidationError(
+    [violation("page", "unknown", describe_unknown("query parameter", "page", ()))]
 )
 #: Errors of every operation with an Idempotency-Key.
 KEYED = (BadRequest(INVALID_KEY), Conflict(STILL_RUNNING))
@@ -386,6 +390,8 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
         yield INVALID_BODY
     if operation.query:
         yield _invalid_query()
+    elif operation.surface is not PUBLIC:
+        yield UNKNOWN_PARAMETER
     if keyed:
         yield from KEYED
         yield key_reused()

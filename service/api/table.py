@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from service import json_codec, schema
 from service.api import (
@@ -22,7 +23,9 @@ from service.api import (
     webhooks,
 )
 from service.api.openapi import describe
-from service.api.operation import Operation
+from service.api.operation import PUBLIC, Operation
+from service.api.pagination import PAGE
+from service.http.requests import reject_unknown_parameters
 
 #: The modules with handlers, in the order of the description.
 HANDLERS = (
@@ -67,5 +70,20 @@ def make_routes() -> Iterator[web.RouteDef]:
             if taken and place != operation.path
             else operation.path
         )
-        assert operation.handler  # set by the decorator
-        yield web.RouteDef(operation.method, path, operation.handler, {})
+        yield web.RouteDef(operation.method, path, _make_handler(operation), {})
+
+
+def _make_handler(operation: Operation) -> Handler:
+    """Return the handler of an operation, which rejects query parameters that it does not have."""
+    assert operation.handler  # set by the decorator
+    if operation.surface is PUBLIC:
+        return operation.handler
+    # An export has no pages, so that parameters of pages change nothing.
+    known = (*operation.query, *(PAGE if operation.is_file else ()))
+    names = sorted(parameter.name for parameter in known)
+    return partial(_handle, operation.handler, names)
+
+
+async def _handle(handler: Handler, names: list[str], request: web.Request) -> web.StreamResponse:
+    reject_unknown_parameters(request, names)
+    return await handler(request)

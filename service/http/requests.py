@@ -76,8 +76,23 @@ def header(request: web.BaseRequest, name: str) -> str | None:
     return ", ".join(sent) if sent else None
 
 
+def reject_unknown_parameters(request: web.Request, names: Collection[str]) -> None:
+    """Raise ValidationError for other query parameters: a misspelt filter would have no effect."""
+    if not request.rel_url.raw_query_string:
+        return
+    sent = parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True)
+    unknown = [name for name in dict.fromkeys(name for name, _ in sent) if name not in names]
+    if unknown:
+        raise ValidationError(
+            [
+                violation(name, "unknown", schema.describe_unknown("query parameter", name, names))
+                for name in unknown[: schema.MAX_VIOLATIONS]
+            ]
+        )
+
+
 def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
-    """Return the known query parameters as {name: text}. Unknown parameters are ignored.
+    """Return the query parameters with these names as {name: text}.
 
     Raises ValidationError for a parameter that is repeated or not UTF-8: aiohttp would choose one
     value, or replace bytes.
