@@ -1,11 +1,14 @@
 """Preflight, submit, cancel and submitted documents of every kind of document."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
 from service.api.operation import ErrorResponse, Operation
 from service.api.records import Documents
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.checks.document import TOO_OLD
@@ -20,7 +23,7 @@ from service.http.requests import (
 )
 from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.document_kinds import DocumentKind
+from service.submission.document_kinds import CONSOLIDATED, DocumentKind
 from service.submission.preflight import preflight_document
 from service.submission.submit import submit as submit_to_portal
 
@@ -46,6 +49,11 @@ SUBMIT_ERRORS = (
         )
     ),
 )
+
+
+def _cancelled_errors(kind: DocumentKind) -> tuple[ApiError, ...]:
+    """Return the error for a cancelled document. A consolidated one is never sent again."""
+    return () if kind is CONSOLIDATED else (_already_cancelled(kind),)
 
 
 def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
@@ -86,7 +94,7 @@ def declare(
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
         body="submit",
-        errors=(*SUBMIT_ERRORS, *submit_errors),
+        errors=(*SUBMIT_ERRORS, *_cancelled_errors(kind), *submit_errors),
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
@@ -127,14 +135,37 @@ async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
     A submitted document is not sent again. Raises Unavailable if the dedicated session is lost:
     without it nothing can be sent.
     """
-    await read_body(request, "submit")
+    body, _ = await read_body(request, "submit")
     document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
-    guard = partial(idempotency.hold_claim, request)
+    guard = partial(_check_and_hold, request, kind, body.get("resubmit", False))
     message = await submit_to_portal(
         request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], kind, document_id, guard
     )
     return responses.success_response(message)
+
+
+async def _check_and_hold(
+    request: web.Request,
+    kind: DocumentKind,
+    resubmits: bool,
+    conn: Connection,
+    row: Mapping[str, Any],
+) -> None:
+    """Hold the request's Idempotency-Key while a locked document is submitted.
+
+    Raises Conflict for a cancelled document that has not changed since, unless the client resubmits
+    it.
+    """
+    is_cancelled = row["status"] == "Cancelled" and kind is not CONSOLIDATED
+    if is_cancelled and not row["is_changed"] and not resubmits:
+        raise _already_cancelled(kind)
+    await idempotency.hold_claim(request, conn)
+
+
+def _already_cancelled(kind: DocumentKind) -> Conflict:
+    error = states.ALREADY_CANCELLED
+    return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
 
 async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -250,7 +250,8 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
         if answer.is_success:
             return redirect(f"{kind.path}?notice=deleted")
     elif action == "submit":
-        answer = await call(request, "POST", f"{place}/submit-to-portal", {})
+        body = {"resubmit": True} if "resubmit" in form else {}
+        answer = await call(request, "POST", f"{place}/submit-to-portal", body)
     else:
         reason = str(form.get("reason", "")).strip()
         answer = await call(

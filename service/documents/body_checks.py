@@ -50,7 +50,7 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
         *codes.find_violations(body),
         *_find_period_violations(body.get("billingPeriod") or {}),
         *_find_reference_violations(body.get("references") or ()),
-        *([] if sums else money.find_violations(body)),
+        *(money.find_noise(body["lineItems"]) if sums else money.find_violations(body)),
     ]
     if violations or not sums:
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])

@@ -16,6 +16,8 @@ Key = TypeVar("Key", bound=Hashable)
 #: two such numbers is exact in the context below.
 WHOLE_DIGITS = 15
 DECIMALS = 20
+#: Decimals of a price or a quantity in a body. More are the error of a binary float in the client.
+WRITTEN_DECIMALS = 10
 EXACT = Context(prec=2 * (WHOLE_DIGITS + DECIMALS) + 10, rounding=ROUND_HALF_UP)
 
 #: Upper limit (exclusive) of the amounts of a document, which are stored as numeric(20,2).
@@ -212,6 +214,28 @@ def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     except AmountError as error:
         return _find_line_violations(items) or [_describe(error)]
     return []
+
+
+def find_noise(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield a violation for each price and quantity with more than WRITTEN_DECIMALS decimals.
+
+    Zeros at the end do not count. The message proposes the rounded number.
+    """
+    for index, item in enumerate(items):
+        for name in ("price", "count"):
+            number = item["unit"][name]
+            if type(number) is not Decimal or count_decimals(number) <= WRITTEN_DECIMALS:
+                continue
+            if count_decimals(number.normalize(EXACT)) > WRITTEN_DECIMALS:
+                yield violation(
+                    f"/lineItems/{index}/unit/{name}", "decimals", _describe_noise(number)
+                )
+
+
+def _describe_noise(number: Decimal) -> str:
+    with localcontext(EXACT):
+        meant = number.quantize(Decimal(1).scaleb(-WRITTEN_DECIMALS)).normalize()
+    return f"The number must have at most {WRITTEN_DECIMALS} decimals. Did you mean {meant:f}?"
 
 
 def _find_line_violations(items: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

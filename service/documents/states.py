@@ -71,6 +71,12 @@ PENDING_FINALIZE = {
 SUBMIT_FAILED = "Failed to submit, please try again"
 SUBMITTED = "The {noun} has been submitted to the portal."
 ALREADY_SUBMITTED = "The {noun} has already been submitted to the portal."
+#: The error for a cancelled document that has not changed since.
+ALREADY_CANCELLED = {
+    "code": "already_cancelled",
+    "message": "The {noun} has been cancelled and has not changed since. To issue it once more, "
+    'change it, or send {{"resubmit": true}}.',
+}
 NOTE_WITHOUT_VALID_INVOICE = (
     "Only invoice with status Valid can have adjustment note submitted to the portal"
 )

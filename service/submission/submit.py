@@ -49,8 +49,9 @@ LOCKED_UNTIL_KNOWN = (
     " The document is locked until the outcome is known. A repeated submit joins this submission."
 )
 
-#: Awaited with the connection of a transaction, which it rolls back by raising.
-Guard = Callable[[Connection], Awaitable[None]]
+#: Awaited with the connection of a transaction and the record that it has locked. Raises an error
+#: to roll back the transaction.
+Guard = Callable[[Connection, Mapping[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ async def submit(
 ) -> str:
     """Submit an invoice, a note or a consolidated invoice, and return the message of success.
 
-    `guard` is awaited in the transaction that stores the submission, and rolls it back by raising.
-    Raises NotFound, and BadRequest in the specified words if the submission failed or its outcome
-    is unknown. The error is `retryable` if the portal has not refused the document: a repetition
-    tries again, or joins the submission that is under way.
+    `guard` is awaited in the transaction that stores the submission. Raises its errors, NotFound,
+    and BadRequest in the specified words if the submission failed or its outcome is unknown. That
+    error is `retryable` if the portal has not refused the document: a repetition tries again, or
+    joins the submission that is under way.
     """
     status, claim = await _begin(context, company_id, kind, record_id, guard)
     if status in ("Submitted", "Valid"):
@@ -131,7 +132,7 @@ async def _begin(
             row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
-            await guard(conn)
+            await guard(conn, row)
             record = LockedRecord(company_id, kind, row)
             claim = await prepare_submission(context, conn, record, intent)
             failpoints.reach("before_freeze_commit")

@@ -84,8 +84,8 @@ select k.id
 -- Lock a note for a change. `body` is a document with the parties and the currency of the target.
 -- `adjustable` is the amount by which the target can still be reduced, less the notes that are
 -- being submitted.
-select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.invoice_id,
-       n.consolidated_invoice_id,
+select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date, n.payable_amount,
+       n.invoice_id, n.consolidated_invoice_id,
        full_code(
          note_prefix(n.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
@@ -129,7 +129,8 @@ select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.inv
 -- adjustment_notes_code_once_a_type.
 with changed as (
   update adjustment_notes n
-     set code = request."adjustmentNoteCode",
+     set is_changed = true,
+         code = request."adjustmentNoteCode",
          type = request.type,
          issue_date = :issue_date::timestamptz,
          line_items = request."lineItems",

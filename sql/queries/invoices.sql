@@ -88,8 +88,8 @@ select total, id, record
 -- Lock an invoice for a change and return what the rules need: its fields in the form of a request
 -- body, and its full number. Read other rows in a later statement, which sees what the previous
 -- holder of the lock committed.
-select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolidated_invoice_id,
-       i.payable_amount,
+select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_ready,
+       i.consolidated_invoice_id, i.payable_amount,
        full_code(
          invoice_prefix(i.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
@@ -117,7 +117,8 @@ select id, type, payable_amount + adjusted_by as final_adjusted_amount
 -- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year.
 with changed as (
   update invoices i
-     set code = request.code,
+     set is_changed = true,
+         code = request.code,
          code_year = :code_year::smallint,
          type = request.type,
          is_ready = coalesce(request."isReady", false),

@@ -18,11 +18,13 @@ returning id, fence;
 -- live document of it.
 with invoice as (
   update invoices
-     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+     set attempts = attempts + 1, is_changed = false, status = 'Submitting',
+         updated_at = clock_timestamp()
    where company_id = :company_id and id = :invoice_id
 ), note as (
   update adjustment_notes
-     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+     set attempts = attempts + 1, is_changed = false, status = 'Submitting',
+         updated_at = clock_timestamp()
    where company_id = :company_id and id = :adjustment_note_id
 ), consolidated as (
   update consolidated_invoices

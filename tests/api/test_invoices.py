@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import asyncpg
+import pytest
 from conftest import Client, Company, StartService, make_company
 from kit import (
     GENEROUS,
@@ -86,11 +87,13 @@ async def text_of(api: Client, invoice_id: int) -> str:
         return await response.text()
 
 
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
 async def create_from_text(api: Client, text: str) -> int:
     """Create an invoice from JSON text and return its id."""
-    headers = {"Content-Type": "application/json"}
     status, body = await request_json(
-        api, "POST", "/api/invoices", data=text.encode(), headers=headers
+        api, "POST", "/api/invoices", data=text.encode(), headers=JSON_TYPE
     )
     assert status == 201, body
     return body["data"]["id"]
@@ -182,6 +185,32 @@ async def test_numbers_are_returned_exactly_as_sent(api: Client) -> None:
     assert f'"numbers": [{",".join(numbers)}]' in stored
     assert '"price": 0.1,' in stored or '"price": 0.1}' in stored
     assert '"count": 19.990' in stored
+
+
+@pytest.mark.parametrize(
+    "number, meant",
+    [
+        ("3.1500000000000004", "3.15"),
+        ("0.30000000000000004", "0.3"),
+        ("1.00000000001", "1"),
+        ("0.00000000005", "0.0000000001"),
+        ("0.1234567891", None),
+        ("2.50000000000000000000", None),
+    ],
+)
+async def test_the_error_of_a_binary_float_is_rejected_with_a_proposal(
+    api: Client, number: str, meant: str | None
+) -> None:
+    for name, other in (("price", "count"), ("count", "price")):
+        body = invoice(lineItems=[line(), line(unit={"code": "KGM", name: "N", other: 2})])
+        text = json.dumps(body).replace('"N"', number)
+        async with api.post("/api/invoices", data=text.encode(), headers=JSON_TYPE) as response:
+            assert response.status == (422 if meant else 201)
+            found = (await response.json()).get("errors", [])
+        assert [(each["path"], each["rule"]) for each in found] == (
+            [(f"/lineItems/1/unit/{name}", "decimals")] if meant else []
+        )
+        assert all(f"Did you mean {meant}?" in each["message"] for each in found)
 
 
 async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: Client) -> None:

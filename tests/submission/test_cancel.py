@@ -13,6 +13,7 @@ from kit import (
     create_valid_invoice,
     get_documents,
     get_invoice,
+    line,
     note,
     request_json,
     submit,
@@ -32,6 +33,28 @@ FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
 #: Intervals so long that only the cancellation's own reads find its result during a test.
 PATIENT = {"PORTAL_SETTLE_SECONDS": "600", "PORTAL_RECHECK_SECONDS": "3600"}
+
+
+async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
+    api: Client, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_valid_invoice(api)
+    await cancel_latest(api, invoice_id)
+    path = f"/api/invoices/{invoice_id}"
+    for sent in ({}, {"resubmit": False}):
+        status, body = await request_json(api, "POST", f"{path}/submit-to-portal", json=sent)
+        assert (status, body["code"]) == (409, "already_cancelled")
+        assert "has not changed since" in body["message"]
+    assert (await sandbox.calls())["calls"]["submit"] == 1
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
+    again = {"json": {"resubmit": True}}
+    assert (await request_json(api, "POST", f"{path}/submit-to-portal", **again))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    await cancel_latest(api, invoice_id)
+    assert (await submit(api, invoice_id))[0] == 409
+    assert (await request_json(api, "PUT", path, json={"lineItems": [line()]}))[0] == 200
+    assert (await submit(api, invoice_id))[0] == 200
+    assert (await sandbox.calls())["calls"]["submit"] == 3
 
 
 async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbox) -> None:
