@@ -134,6 +134,7 @@ HEADERS: dict[str, Header] = {
         "Present if the response is that of an earlier request.",
         {"const": "true"},
     ),
+    "WWW-Authenticate": ("The header in which the key is sent.", {"type": "string"}),
     "Retry-After": ("Seconds to wait.", {"type": "integer", "minimum": 1}),
     "Content-Disposition": ("The name of the file.", {"type": "string"}),
     "X-RateLimit-Limit": ("Requests per minute.", {"type": "integer"}),
@@ -143,6 +144,8 @@ HEADERS: dict[str, Header] = {
         {"type": "integer"},
     ),
 }
+#: Headers of the errors with a status.
+STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 SECURITY = {
     "CompanyKey": ("X-API-Key", "The key of one company."),
     "IntegrationKey": ("X-Portal-Key", "The key of an integration account."),
@@ -344,10 +347,10 @@ def _responses(operation: Operation, components: dict[str, Json]) -> Json:
     for error in _errors(operation):
         by_status.setdefault(error.status, []).append(error)
     for status, errors in sorted(by_status.items()):
-        waits = ["Retry-After"] if status in (429, 503) else []
+        more = STATUS_HEADERS.get(status, ())
         described = {
             "description": f"{HTTPStatus(status).phrase}.",
-            "headers": _headers(*names, *waits),
+            "headers": _headers(*names, *more),
         }
         responses[str(status)] = {
             **described,

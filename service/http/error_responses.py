@@ -83,6 +83,9 @@ def _build_response(
     body: dict[str, Any],
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
+    if status == 401:
+        name = "X-Portal-Key" if is_integration(request.path) else "X-API-Key"
+        headers = {**(headers or {}), "WWW-Authenticate": f'ApiKey header="{name}"'}
     return responses.json_response(shape_error(request.path, status, body), status, headers)
 
 

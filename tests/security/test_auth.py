@@ -76,6 +76,16 @@ async def test_request_without_a_key_is_a_401(keyless: Client) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "path, name", [("/api/invoices", "X-API-Key"), ("/api/integrations/users", "X-Portal-Key")]
+)
+async def test_a_401_names_the_header_of_the_key(keyless: Client, path: str, name: str) -> None:
+    for headers in ({}, {name: "wrong"}):
+        async with keyless.get(path, headers=headers) as response:
+            assert response.status == 401
+            assert response.headers["WWW-Authenticate"] == f'ApiKey header="{name}"'
+
+
 #: Functions that turn a valid key into an invalid one.
 SPOILT = (
     lambda key: "secret",
@@ -541,7 +551,7 @@ async def test_request_log_line_holds_the_request_id_and_no_body(
     expected = (
         r"[0-9]{4}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2},[0-9]{3}"
         r" level=INFO logger=service.requests request_id=mine method=GET"
-        r" route=/api/invoices/{id} status=200 ms=[0-9.]+"
+        r" route=/api/invoices/{id} status=422 ms=[0-9.]+"
         rf" company={company.id} account=-"
     )
     assert re.fullmatch(expected, line)
