@@ -153,9 +153,11 @@ async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]
         return await response.json()
 
 
-async def submit(api: AnyClient, record_id: int, place: str = "/api/invoices") -> Answer:
+async def submit(
+    api: AnyClient, record_id: int, place: str = "/api/invoices", **body: Any
+) -> Answer:
     """Submit a record and return the status and the JSON of the response."""
-    async with api.post(f"{place}/{record_id}/submit-to-portal", json={}) as response:
+    async with api.post(f"{place}/{record_id}/submit-to-portal", json=body) as response:
         return response.status, await response.json()
 
 

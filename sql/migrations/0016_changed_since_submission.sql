@@ -1,5 +1,5 @@
--- A cancelled invoice or note is sent again only if it was changed, or if the client insists: a late
--- repetition of a request must not issue a second document.
+-- A cancelled invoice or note is sent again only if it was changed, or if the client insists: a
+-- late repetition of a request must not issue a second document.
 
 alter table invoices add column is_changed boolean not null default false;
 alter table adjustment_notes add column is_changed boolean not null default false;

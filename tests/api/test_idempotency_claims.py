@@ -289,6 +289,7 @@ async def test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document(
     invoice_id = await create_valid_invoice(api)
     assert (await cancel_latest(api, invoice_id))[0] == 200
     await owner.execute(TAKE_OVER)
-    assert (await post_with_key(api, f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 409
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
+    assert (await post_with_key(api, path, {"resubmit": True}))[0] == 409
     assert len(await sandbox.ledger()) == 1
     await wait_for_status(api, invoice_id, "Cancelled")

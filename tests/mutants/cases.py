@@ -456,11 +456,27 @@ KEPT = (
     Mutant(
         "submit-without-its-claim",
         "service/submission/submit.py",
-        "            await guard(conn)\n",
+        "            await guard(conn, row)\n",
         "",
         (
             "tests/api/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
         ),
+    ),
+    Mutant(
+        "late-submit-of-a-cancelled-document",
+        "service/api/submissions.py",
+        'if is_cancelled and not row["is_changed"] and not resubmits:',
+        "if False:",
+        (
+            "tests/submission/test_cancel.py::test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document",
+        ),
+    ),
+    Mutant(
+        "last-owner-removed-by-a-race",
+        "sql/queries/people.sql",
+        " order by m.user_id\n   for update;",
+        " order by m.user_id;",
+        ("tests/dashboard/test_sessions.py::test_two_owners_who_remove_each_other_leave_one",),
     ),
     Mutant(
         "cancellation-without-its-claim",
@@ -694,7 +710,7 @@ EXACT = (
         "service/api/pagination.py",
         'urlencode({"per_page": self.per_page, **self.kept})',
         'urlencode({"per_page": self.per_page})',
-        ("tests/api/test_lists.py::test_page_urls_keep_only_known_parameters",),
+        ("tests/api/test_lists.py::test_page_urls_keep_the_filters_that_have_a_value",),
     ),
     Mutant(
         "total-not-moved-with-the-status",

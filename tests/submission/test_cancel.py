@@ -41,14 +41,13 @@ async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
     invoice_id = await create_valid_invoice(api)
     await cancel_latest(api, invoice_id)
     path = f"/api/invoices/{invoice_id}"
-    for sent in ({}, {"resubmit": False}):
-        status, body = await request_json(api, "POST", f"{path}/submit-to-portal", json=sent)
+    for _ in range(2):
+        status, body = await submit(api, invoice_id, resubmit=False)
         assert (status, body["code"]) == (409, "already_cancelled")
         assert "has not changed since" in body["message"]
     assert (await sandbox.calls())["calls"]["submit"] == 1
     assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
-    again = {"json": {"resubmit": True}}
-    assert (await request_json(api, "POST", f"{path}/submit-to-portal", **again))[0] == 200
+    assert (await submit(api, invoice_id, resubmit=True))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
     await cancel_latest(api, invoice_id)
     assert (await submit(api, invoice_id))[0] == 409
@@ -150,7 +149,7 @@ async def test_cancelled_invoice_can_be_resubmitted(api: Client, sandbox: Sandbo
     await sandbox.settings(duplicate_window_seconds=7200)
     invoice_id = await create_valid_invoice(api)
     await cancel_latest(api, invoice_id)
-    assert (await submit(api, invoice_id))[0] == 200
+    assert (await submit(api, invoice_id, resubmit=True))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
     assert [document["status"] for document in await get_documents(api, invoice_id)] == [
         "Valid",
