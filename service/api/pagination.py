@@ -1,9 +1,10 @@
 """Pages of a list: the query parameters, and the pagination members of `meta`."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime, time, timedelta, tzinfo
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from service import json_codec
 from service.api.operation import QueryParameter
 from service.documents import states
 from service.errors import ValidationError, Violation, violation
-from service.http import requests
+from service.http import app_keys, requests
 
 MAX_SEARCH_TEXT = 300
 NEWEST_FIRST = "-id"
@@ -26,6 +27,26 @@ PER_PAGE = QueryParameter(
     "per_page", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}
 )
 PAGE = (NUMBER, PER_PAGE)
+
+
+#: A day. Years in which its limits have a UTC time.
+_DAY = re.compile(r"[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}", re.ASCII)
+#: An offset whose plus sign was decoded as a blank.
+_BLANK = re.compile(r"T.* [0-9]{2}:?[0-9]{2}$", re.ASCII)
+
+
+class Day(NamedTuple):
+    """A day of the business time zone, as the first or the last instant of a filter."""
+
+    date: date
+    is_last: bool
+
+    def to_instant(self, zone: tzinfo) -> datetime:
+        """Return the first instant of the day, or its last one."""
+        if not self.is_last:
+            return datetime.combine(self.date, time(), zone)
+        following = datetime.combine(self.date + timedelta(days=1), time(), zone)
+        return following - timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +131,10 @@ def read_page(
     values = {parameter.name: read_filter(query, parameter, violations) for parameter in filters}
     if violations:
         raise ValidationError(violations)
+    zone = request.app[app_keys.CONFIG].time_zone
+    for name, value in values.items():
+        if isinstance(value, Day):
+            values[name] = value.to_instant(zone)
     kept = {name: query[name] for name in (*names, "sort") if query.get(name)}
     return Page(request.path, number, per_page, sort, values, kept)
 
@@ -137,18 +162,23 @@ def refer_to(component: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{component}"}
 
 
-def _instant(name: str, description: str) -> QueryParameter:
-    """Return a filter that accepts a date and time."""
+def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
+    """Return a filter that accepts a day, or a date and time. `is_last` includes the whole day."""
 
-    def read(text: str) -> datetime:
+    def read(text: str) -> Day | datetime:
         try:
+            if _DAY.fullmatch(text):
+                return Day(date.fromisoformat(text), is_last)
             return json_codec.parse_instant(text)
         except ValueError:
+            hint = " A plus sign is written %2B in a URL." if _BLANK.search(text) else ""
             raise ValueError(
-                f"{name} must be a date and time, like 2026-01-31T09:30:00Z."
+                f"{name} must be a day, like 2026-01-31, or a date and time, "
+                f"like 2026-01-31T09:30:00Z.{hint}"
             ) from None
 
-    return QueryParameter(name, refer_to("Instant"), description, read)
+    schema = {"anyOf": [refer_to("Instant"), {"type": "string", "format": "date"}]}
+    return QueryParameter(name, schema, description, read)
 
 
 def _read_words(text: str) -> str:
@@ -195,7 +225,7 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
     return (
         one_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),
-        _instant("issued_from", "The earliest date and time of issue."),
-        _instant("issued_to", "The latest date and time of issue."),
+        _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
+        _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),
         SEARCH,
     )

@@ -127,35 +127,16 @@ async def read_next_code(request: web.Request, kind: Kind) -> int:
     return int(newest[0][kind.code]) + 1 if newest else 1
 
 
-def _read_filters(request: web.Request) -> dict[str, str]:
-    """Return the filters of a list page. Days are those of the business time zone."""
+def read_filters(request: web.Request) -> dict[str, str]:
+    """Return the filters of a list page."""
     query = {name: request.query[name].strip() for name in FILTERS if request.query.get(name)}
     return {name: text for name, text in query.items() if text}
 
 
-def _to_instants(filters: Mapping[str, str], request: web.Request) -> dict[str, str]:
-    """Return filters in which days are replaced by their first and last instants."""
-    zone, found = request.app[app_keys.CONFIG].time_zone, dict(filters)
-    for name in ("issued_from", "issued_to"):
-        try:
-            day = datetime.fromisoformat(filters.get(name, "")).replace(tzinfo=zone)
-        except ValueError:
-            continue
-        if name == "issued_to":
-            day += timedelta(days=1) - timedelta(milliseconds=1)
-        found[name] = day.isoformat()
-    return found
-
-
-def read_list_query(request: web.Request) -> dict[str, str]:
-    """Return the filters of a list page as the API takes them."""
-    return _to_instants(_read_filters(request), request)
-
-
 async def show_list(kind: Kind, request: web.Request) -> web.Response:
     """Return a page of a list, with its filters. Invalid filters are shown at their fields."""
-    filters, number = _read_filters(request), read_page_number(request)
-    query = {**_to_instants(filters, request), "page": number, "per_page": PER_PAGE}
+    filters, number = read_filters(request), read_page_number(request)
+    query = {**filters, "page": number, "per_page": PER_PAGE}
     answer = await call(request, "GET", kind.api, query=query)
     if answer.status == 422:
         return render(

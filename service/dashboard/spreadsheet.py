@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.documents import KINDS, Kind, read_list_query
+from service.dashboard.documents import KINDS, Kind, read_filters
 from service.dashboard.formats import other_party
 from service.dashboard.operations import Failed, call
 from service.dashboard.pages import Page
@@ -55,7 +55,7 @@ async def show_csv(kind: Kind, request: web.Request) -> web.Response:
 
 
 async def _read_records(kind: Kind, request: web.Request) -> AsyncIterator[dict[str, Any]]:
-    query = read_list_query(request)
+    query = read_filters(request)
     for number in range(1, MOST_ROWS // PER_PAGE + 1):
         answer = await call(
             request, "GET", kind.api, query={**query, "page": number, "per_page": PER_PAGE}

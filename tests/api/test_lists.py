@@ -191,7 +191,7 @@ async def test_all_invalid_parameters_are_reported_together(api: Client) -> None
         "sort": "name",
         "status": "draft",
         "type": "CREDIT_NOTE",
-        "issued_from": "2026-01-01",
+        "issued_from": "2026-02-30",
         "issued_to": "tomorrow",
         "query": "x" * 301,
     }
@@ -275,6 +275,34 @@ async def test_list_is_filtered_by_inclusive_issue_dates(api: Client) -> None:
     assert await list_codes(
         api, issued_from="2026-01-31T09:00:01Z", issued_to="2026-01-31T10:59:59Z"
     ) == [2]
+
+
+async def test_a_day_is_a_whole_day_of_the_business_time_zone(api: Client) -> None:
+    """The zone is UTC+8."""
+    for code, at in enumerate(
+        ("30T15:59:59.999Z", "30T16:00:00Z", "31T15:59:59.999Z", "31T16:00:00Z"), start=1
+    ):
+        await create_invoice(api, code=code, issueDateTime=f"2026-01-{at}")
+    assert await list_codes(api, issued_from="2026-01-31") == [4, 3, 2]
+    assert await list_codes(api, issued_to="2026-01-31") == [3, 2, 1]
+    assert await list_codes(api, issued_from="2026-01-31", issued_to="2026-01-31") == [3, 2]
+    assert await list_codes(api, issued_from="1000-01-01", issued_to="8999-12-31") == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "text, is_plus_lost",
+    [
+        ("2026-01-31T09:30:00+08:00", True),
+        ("2026-01-31+09", False),
+        ("0001-01-01", False),
+        ("9999-12-31", False),
+    ],
+)
+async def test_a_lost_plus_sign_is_named(api: Client, text: str, is_plus_lost: bool) -> None:
+    url = URL(f"/api/invoices?issued_to={text}", encoded=True)
+    status, body = await request_json(api, "GET", url)
+    assert status == 422
+    assert ("A plus sign is written %2B in a URL." in body["message"]) == is_plus_lost
 
 
 async def test_query_finds_code_full_code_and_buyer_name(api: Client) -> None:
