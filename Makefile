@@ -45,7 +45,7 @@ format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 types: $(DEV_STAMP) ## Check the types.
 	@$(BIN)/pyright
 
-docs: $(RUN_STAMP) ## Generate docs/configuration.md and docs/commands.md.
+docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
 	@exec $(RUNNING) run.py docs
 
 mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".

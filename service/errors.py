@@ -17,15 +17,24 @@ STILL_RUNNING = "A request with this Idempotency-Key is still running."
 class ApiError(Exception):
     """Base class of error responses.
 
-    `message` is for people, `more` holds further members of the body, `headers` are sent with it.
+    `message` is for people and `code`, of error_codes.py, for programs; a class has a default code.
+    `more` holds further members of the body, `headers` are sent with it.
     """
 
     status = 500
+    code = "internal_error"
 
-    def __init__(self, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        code: str | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.headers: Mapping[str, str] = headers or {}
+        self.code = self.code if code is None else code
         self.more = more
         #: The request may succeed later: the response is not stored for its Idempotency-Key.
         self.retryable = bool(more.get("retryable", False))
@@ -33,23 +42,33 @@ class ApiError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """The JSON body of the response."""
-        return {"message": self.message, **self.more}
+        return {"message": self.message, "code": self.code, **self.more}
 
 
 class BadRequest(ApiError):
     status = 400
+    code = "bad_request"
 
 
 class Unauthorized(ApiError):
+    """A request without a valid key. Its body has only the message. Spec: Authentication"""
+
     status = 401
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The specified body."""
+        return {"message": self.message}
 
 
 class Forbidden(ApiError):
     status = 403
+    code = "forbidden"
 
 
 class NotFound(ApiError):
     status = 404
+    code = "not_found"
 
 
 class UnknownTin(NotFound):
@@ -58,18 +77,22 @@ class UnknownTin(NotFound):
     Spec: Errors
     """
 
+    code = "tin_unknown"
+
     @property
     def body(self) -> dict[str, Any]:
-        """The portal's error body."""
-        return self.more
+        """The portal's error body, and the code."""
+        return {**self.more, "code": self.code}
 
 
 class RequestTimeout(ApiError):
     status = 408
+    code = "request_timeout"
 
 
 class Conflict(ApiError):
     status = 409
+    code = "conflict"
 
 
 class ClaimLost(Conflict):
@@ -78,33 +101,42 @@ class ClaimLost(Conflict):
     Raised inside the transaction of the effect, which is rolled back.
     """
 
+    code = "idempotency_key_running"
+
     def __init__(self) -> None:
         super().__init__(STILL_RUNNING)
 
 
 class PreconditionFailed(ApiError):
     status = 412
+    code = "precondition_failed"
 
 
 class TooLarge(ApiError):
     status = 413
+    code = "request_too_large"
 
 
 class UnsupportedMediaType(ApiError):
     status = 415
+    code = "unsupported_media_type"
 
 
 class ExpectationFailed(ApiError):
     status = 417
+    code = "expectation_failed"
 
 
 class ValidationError(ApiError):
     """A body or a query violates its schema or a rule. `errors` lists all violations."""
 
     status = 422
+    code = "validation_failed"
 
-    def __init__(self, errors: Sequence[Violation], message: str | None = None) -> None:
-        super().__init__(message or _summarize(errors), errors=errors)
+    def __init__(
+        self, errors: Sequence[Violation], message: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message or _summarize(errors), code=code, errors=errors)
 
 
 class KeyReused(ApiError):
@@ -114,20 +146,24 @@ class KeyReused(ApiError):
     """
 
     status = 422
+    code = "idempotency_key_reused"
 
 
 class TooManyRequests(ApiError):
     status = 429
+    code = "rate_limited"
 
 
 class Unavailable(ApiError):
     """PostgreSQL, the portal or capacity is unavailable for the moment. The client may retry."""
 
     status = 503
+    code = "unavailable"
 
 
 class VersionNotSupported(ApiError):
     status = 505
+    code = "http_version_not_supported"
 
 
 def violation(path: str, rule: str, message: str) -> Violation:
@@ -178,7 +214,8 @@ def _summarize(errors: Sequence[Violation]) -> str:
 #: means. A test checks that every name exists in the schema.
 CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
     "invoices_code_once_a_year": lambda: ValidationError(
-        [violation("/code", "unique", "The code has already been used this year.")]
+        [violation("/code", "unique", "The code has already been used this year.")],
+        code="code_taken",
     ),
     "consolidated_invoices_code_once_a_year": lambda: ValidationError(
         [
@@ -187,7 +224,8 @@ CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
                 "unique",
                 "The code has already been used by a consolidated invoice this year.",
             )
-        ]
+        ],
+        code="code_taken",
     ),
     "adjustment_notes_code_once_a_type": lambda: ValidationError(
         [
@@ -196,10 +234,11 @@ CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
                 "unique",
                 "The code has already been used by a note of this type.",
             )
-        ]
+        ],
+        code="code_taken",
     ),
     "integration_users_email_once": lambda: Conflict(
-        EMAIL_USED, errors=[violation("/email", "unique", EMAIL_USED)]
+        EMAIL_USED, code="email_taken", errors=[violation("/email", "unique", EMAIL_USED)]
     ),
     "companies_tin_once": lambda: Conflict(
         "This TIN is already used by another company. "

@@ -68,6 +68,10 @@ class NewNote:
     text: str
 
 
+def _refuse_note(code: str) -> Forbidden:
+    return Forbidden(states.NOTE_MESSAGES[code], code=code)
+
+
 def declare_note_creation(
     operation: partial[Operation], invoices: Documents, description: str = ""
 ) -> None:
@@ -80,7 +84,7 @@ def declare_note_creation(
         status=201,
         message=CREATED,
         body="adjustment_note_create",
-        errors=(*(Forbidden(message) for _, message in states.NOTE_REFUSALS), CODE_USED),
+        errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED),
         description=description,
     )(partial(create_adjustment_note, invoices.kind))
 
@@ -123,8 +127,8 @@ async def _insert_note(
     latest = await sql.submitted_document_latest(
         conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id}
     )
-    if message := states.find_refusal(states.NOTE_REFUSALS, latest):
-        raise Forbidden(message)
+    if code := states.find_refusal(states.NOTE_REFUSALS, latest):
+        raise _refuse_note(code)
     draft = note.draft
     if draft.body["targetInvoiceType"] != target["type"]:
         message = f"targetInvoiceType must be the type of the invoice, {target['type']}."
@@ -153,7 +157,7 @@ declare_reading(
     "Success",
     message=UPDATED,
     body="adjustment_note_update",
-    errors=(Forbidden(NOT_UPDATED), CODE_USED),
+    errors=(Forbidden(NOT_UPDATED, code="already_submitted"), CODE_USED),
     description="Sent members replace stored ones.",
 )
 async def update_adjustment_note(request: web.Request) -> web.Response:
@@ -163,7 +167,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_UPDATED)
+            raise Forbidden(NOT_UPDATED, code="already_submitted")
         draft, text = await offload(len(row["body"]), _merge, row, body)
         _reject_excess(row["adjustable"], draft)
         await sql.adjustment_note_update(
@@ -183,7 +187,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
     "Delete an adjustment note",
     "Message",
     message=DELETED,
-    errors=(Forbidden(NOT_DELETED),),
+    errors=(Forbidden(NOT_DELETED, code="already_submitted"),),
     description="Frees its code.",
 )
 async def delete_adjustment_note(request: web.Request) -> web.Response:
@@ -192,7 +196,7 @@ async def delete_adjustment_note(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_DELETED)
+            raise Forbidden(NOT_DELETED, code="already_submitted")
         await sql.adjustment_note_delete(conn, company_id=company, id=note_id)
     return responses.json_response({"message": DELETED})
 
@@ -201,7 +205,7 @@ submissions.declare(
     operation,
     DOCUMENTS,
     cancelling="cancel-latest-adjustment-note-submitted",
-    submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE),),
+    submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
 )
 printing.declare(operation, DOCUMENTS)
 declare_export(operation, DOCUMENTS)

@@ -55,7 +55,7 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     body="signing_certificate_update",
     errors=(
         ValidationError([violation("/key", "match", certificate.OTHER_KEY)]),
-        Conflict(NO_SECRET_KEY),
+        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
     ),
     description="Replaces the previous ones. The key is stored encrypted and never returned.",
 )
@@ -77,7 +77,7 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
         try:
             await signers.store(conn, vault, company, signer, form)
         except MissingSecretKey:
-            raise Conflict(NO_SECRET_KEY) from None
+            raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
         return responses.json_text_response(await _read_current(conn, company))
 
 

@@ -39,7 +39,7 @@ async def get_company(request: web.Request) -> web.Response:
     "CompanyAnswer",
     body="company_update",
     errors=(
-        Conflict(TIN_IN_USE),
+        Conflict(TIN_IN_USE, code="tin_in_use"),
         ErrorResponse(409, "TinTaken", CONSTRAINTS["companies_tin_once"]().body),
     ),
     description="Sent members replace stored ones; `setting` is replaced as a whole. "
@@ -93,7 +93,7 @@ async def _reject_used_tin(conn: Connection, company: int) -> None:
     """
     await sql.company_lock_alone(conn, company_id=company)
     if await sql.company_has_undecided(conn, company_id=company):
-        raise Conflict(TIN_IN_USE)
+        raise Conflict(TIN_IN_USE, code="tin_in_use")
 
 
 def _columns(changes: dict[str, Any]) -> dict[str, Any]:

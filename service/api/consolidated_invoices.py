@@ -178,7 +178,7 @@ declare_reading(operation, DOCUMENTS, everything="")
     "Delete a consolidated invoice",
     "Success",
     message=DELETED,
-    errors=(Forbidden(NOT_DELETED),),
+    errors=(Forbidden(NOT_DELETED, code="already_submitted"),),
     description="Frees its code and its invoices.",
 )
 async def delete_consolidated_invoice(request: web.Request) -> web.Response:
@@ -189,7 +189,7 @@ async def delete_consolidated_invoice(request: web.Request) -> web.Response:
         row = or_not_found(await sql.consolidated_invoice_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.consolidated_invoice_get, **key)
         if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_DELETED)
+            raise Forbidden(NOT_DELETED, code="already_submitted")
         await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.consolidated_invoice_delete(conn, **key)
     return responses.success_response(DELETED)

@@ -45,9 +45,11 @@ CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
 DELETED = "E-invoice request deleted."
 MAX_CHARACTER_BYTES = 4  # in UTF-8
-SEVERAL = (
+ambiguous_code = partial(
+    Conflict,
     "The invoice code matches several invoices that are pending finalization. "
-    "Update the intended invoice instead."
+    "Update the intended invoice instead.",
+    code="ambiguous_code",
 )
 
 
@@ -106,7 +108,10 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "RequestUpdated",
     message=UPDATED,
     body="einvoice_request_update",
-    errors=(Conflict(invoices.IN_CONSOLIDATED), Conflict(SEVERAL)),
+    errors=(
+        invoices.in_consolidated(),
+        ambiguous_code(),
+    ),
     description="Approving a request that names a pending-finalize invoice makes its buyer the "
     "buyer of that invoice, and finalizes the invoice.",
 )
@@ -170,7 +175,7 @@ async def _finalize(
         conn, company_id=company, invoice_code=row["invoice_code"]
     )
     if len(named) > 1:
-        raise Conflict(SEVERAL)
+        raise ambiguous_code()
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
         return None
     invoice = await sql.invoice_lock(conn, company_id=company, id=named[0]["id"])

@@ -73,12 +73,17 @@ CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice del
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
 NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
 CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
+locked = partial(Forbidden, code="already_submitted")
 SUBMITS = (
     "`submitImmediately` submits the document within the request. `isReady` submits it in the "
     "background if the company's setting AUTO_SUBMIT_INVOICE is on. A failed submission does not "
     "fail the request: `message` and `data` describe its outcome."
 )
-IN_CONSOLIDATED = "The invoice is part of a consolidated invoice; delete or cancel that first."
+in_consolidated = partial(
+    Conflict,
+    "The invoice is part of a consolidated invoice; delete or cancel that first.",
+    code="in_consolidated_invoice",
+)
 
 
 @operation(
@@ -174,7 +179,11 @@ declare_reading(
     "Stored",
     message=UPDATED,
     body="invoice_update",
-    errors=(Forbidden(NOT_UPDATED), Conflict(IN_CONSOLIDATED), CODE_USED),
+    errors=(
+        locked(NOT_UPDATED),
+        in_consolidated(),
+        CODE_USED,
+    ),
     description=f"Sent members replace stored ones. {SUBMITS}",
 )
 async def update_invoice(request: web.Request) -> web.Response:
@@ -187,7 +196,7 @@ async def update_invoice(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_UPDATED)
+            raise locked(NOT_UPDATED)
         started = await update_draft(request, conn, row, body)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
@@ -226,7 +235,10 @@ async def update_draft(
     "Delete an invoice",
     "Success",
     message=DELETED,
-    errors=(Forbidden(NOT_DELETED), Conflict(IN_CONSOLIDATED)),
+    errors=(
+        locked(NOT_DELETED),
+        in_consolidated(),
+    ),
     description="Frees its code.",
 )
 async def delete_invoice(request: web.Request) -> web.Response:
@@ -235,7 +247,7 @@ async def delete_invoice(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_DELETED)
+            raise locked(NOT_DELETED)
         _reject_consolidated(row)
         await sql.invoice_delete(conn, company_id=company, id=invoice_id)
     return responses.success_response(DELETED)
@@ -259,7 +271,7 @@ async def _lock(request: web.Request, conn: Connection, invoice_id: int) -> asyn
 
 def _reject_consolidated(row: asyncpg.Record) -> None:
     if row["consolidated_invoice_id"]:
-        raise Conflict(IN_CONSOLIDATED)
+        raise in_consolidated()
 
 
 def _get_code_year(request: web.Request, draft: Draft) -> int:

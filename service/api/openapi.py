@@ -23,10 +23,9 @@ from service.api.operation import (
 from service.api.pagination import PER_PAGE, read_number, refer_to
 from service.db.transactions import UNAVAILABLE
 from service.errors import (
-    STILL_RUNNING,
     ApiError,
     BadRequest,
-    Conflict,
+    ClaimLost,
     PreconditionFailed,
     RequestTimeout,
     TooLarge,
@@ -82,7 +81,7 @@ INTRODUCTION = re.sub(r"(?<!\n)\n(?!\n)", " ", _TEXT)
 
 #: Errors of every operation that reads a body.
 UNREADABLE = (
-    BadRequest(INVALID_JSON.format("Expecting value at line 1, column 1")),
+    BadRequest(INVALID_JSON.format("Expecting value at line 1, column 1"), code="invalid_json"),
     RequestTimeout(requests.TOO_SLOW.format(20)),
     TooLarge(requests.TOO_LARGE.format(2097152)),
     UnsupportedMediaType(requests.NOT_JSON_TYPE),
@@ -94,7 +93,7 @@ UNKNOWN_PARAMETER = ValidationError(
     [violation("page", "unknown", describe_unknown("query parameter", "page", ()))]
 )
 #: Errors of every operation with an Idempotency-Key.
-KEYED = (BadRequest(INVALID_KEY), Conflict(STILL_RUNNING))
+KEYED = (BadRequest(INVALID_KEY, code="idempotency_key_invalid"), ClaimLost())
 BROKEN = (ApiError(INTERNAL), Unavailable(UNAVAILABLE))
 KEYLESS = tuple(
     ErrorResponse(401, "Message", Unauthorized(message).body)
@@ -401,7 +400,7 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
     if TAKES_HEADER["If-Match"](operation):
         yield PreconditionFailed(requests.CHANGED)
     if any(takes(operation) for takes in TAKES_HEADER.values()):
-        yield ErrorResponse(400, "Message", {"message": NOT_HTTP})
+        yield ErrorResponse(400, "Message", BadRequest(NOT_HTTP).body)
 
 
 def _invalid_query() -> ValidationError:

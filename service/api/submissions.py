@@ -24,6 +24,7 @@ from service.http.requests import (
 from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.document_kinds import CONSOLIDATED, DocumentKind
+from service.submission.failures import refuse_cancellation, refuse_submission
 from service.submission.preflight import preflight_document
 from service.submission.submit import submit as submit_to_portal
 
@@ -38,16 +39,10 @@ def _tin_not_verified(error: BadRequest) -> ErrorResponse:
 
 
 SUBMIT_ERRORS = (
-    BadRequest(
-        states.SUBMIT_FAILED,
-        errors=[{"code": "CF321", "path": "/issueDateTime", "message": TOO_OLD}],
-        retryable=False,
+    refuse_submission(
+        "check_failed", [{"code": "CF321", "path": "/issueDateTime", "message": TOO_OLD}]
     ),
-    _tin_not_verified(
-        BadRequest(
-            states.SUBMIT_FAILED, code=_TIN_CODE, errors=[states.TIN_NOT_VERIFIED], retryable=True
-        )
-    ),
+    _tin_not_verified(refuse_submission(_TIN_CODE, [states.TIN_NOT_VERIFIED])),
 )
 
 
@@ -59,10 +54,13 @@ def _cancelled_errors(kind: DocumentKind) -> tuple[ApiError, ...]:
 def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
     return (
         *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
-        BadRequest(states.CANCEL_FAILED),
-        _tin_not_verified(BadRequest(states.CANCEL_FAILED, code=_TIN_CODE)),
-        *(Forbidden(message) for message in states.CANCEL_MESSAGES[kind.noun].values()),
-        Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun)),
+        refuse_cancellation("portal_unavailable"),
+        _tin_not_verified(refuse_cancellation(_TIN_CODE)),
+        *(
+            Forbidden(message, code=code)
+            for code, message in states.CANCEL_MESSAGES[kind.noun].items()
+        ),
+        Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting"),
     )
 
 

@@ -47,11 +47,11 @@ TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
     "Validity",
     body="validation_tin",
     errors=(
-        *(BadRequest(message) for _, message in TIN_REFUSALS),
+        *(BadRequest(message, code="validation_failed") for _, message in TIN_REFUSALS),
         BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"]),
         ErrorResponse(404, "PortalError"),
         TooManyRequests(SLOW_DOWN),
-        Unavailable(AWAY),
+        Unavailable(AWAY, code="portal_unavailable"),
     ),
     description="Asks the portal. A TIN that it does not know is a 404 with the portal's error "
     "body.",
@@ -66,7 +66,7 @@ async def validate_tin(request: web.Request) -> web.Response:
     kind, tin = body.get("registration_type", ""), _read_tin(body)
     number = parties.normalize_identifier(body.get("registration_number"))
     if message := states.find_refusal(TIN_REFUSALS, kind, number, tin):
-        raise BadRequest(message)
+        raise BadRequest(message, code="validation_failed")
     question = TinQuestion(request[app_keys.COMPANY], tin, kind, number)
     await request.app[TIN_CHECKS].confirm(question, request[app_keys.KEY_ID])
     return responses.json_response({"data": {"valid": True}, "message": VALID})
@@ -96,7 +96,7 @@ async def validate_invoice_code(request: web.Request) -> web.Response:
     "Check an adjustment note code",
     "CodeIsFree",
     body="validation_adjustment_note_code",
-    errors=(BadRequest(INVALID_NOTE_TYPE),),
+    errors=(BadRequest(INVALID_NOTE_TYPE, code="validation_failed"),),
     description="Returns whether it is free among the notes of its type.",
 )
 async def validate_adjustment_note_code(request: web.Request) -> web.Response:
@@ -107,7 +107,7 @@ async def validate_adjustment_note_code(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "validation_adjustment_note_code")
     kind = body.get("adjustment_note_type")
     if kind not in NOTE_TYPES:
-        raise BadRequest(INVALID_NOTE_TYPE)
+        raise BadRequest(INVALID_NOTE_TYPE, code="validation_failed")
     code = _to_integer(body["adjustment_note_code"])
     except_id = _to_integer(body.get("adjustment_note_id"))
     return await _report_use(

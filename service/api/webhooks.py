@@ -64,7 +64,10 @@ async def list_webhooks(request: web.Request) -> web.Response:
     status=201,
     message=CREATED,
     body="webhook_create",
-    errors=(Conflict(TOO_MANY), Conflict(NO_SECRET_KEY)),
+    errors=(
+        Conflict(TOO_MANY, code="too_many_webhooks"),
+        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
+    ),
     description="Deliveries are signed as Standard Webhooks. The secret is returned only here.",
 )
 async def create_webhook(request: web.Request) -> web.Response:
@@ -82,7 +85,7 @@ async def create_webhook(request: web.Request) -> web.Response:
             conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
         )
         if webhook_id is None:
-            raise Conflict(TOO_MANY)
+            raise Conflict(TOO_MANY, code="too_many_webhooks")
         data = {"id": webhook_id, "secret": signature.shown(secret)}
         response = responses.success_response(CREATED, 201, data=data)
         await store_response_without(request, conn, response, "secret")
@@ -136,7 +139,7 @@ async def delete_webhook(request: web.Request) -> web.Response:
     "WebhookSecret",
     message=ROTATED,
     body="webhook_action",
-    errors=(Conflict(NO_SECRET_KEY),),
+    errors=(Conflict(NO_SECRET_KEY, code="encryption_not_configured"),),
 )
 async def rotate_secret(request: web.Request) -> web.Response:
     """Replace the secret. Only this response contains the new one.
@@ -187,7 +190,7 @@ async def list_deliveries(request: web.Request) -> web.Response:
     "Success",
     message=REDELIVERED,
     body="webhook_action",
-    errors=(not_found(DELIVERY), Conflict(DISABLED)),
+    errors=(not_found(DELIVERY), Conflict(DISABLED, code="webhook_disabled")),
 )
 async def redeliver(request: web.Request) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
@@ -203,7 +206,7 @@ async def redeliver(request: web.Request) -> web.Response:
         )
         or_not_found(delivery, DELIVERY)
         if not webhook["enabled"]:  # after the 404s; raising rolls the update back
-            raise Conflict(DISABLED)
+            raise Conflict(DISABLED, code="webhook_disabled")
         response = responses.success_response(REDELIVERED)
         await store_response(request, conn, response)
     return response
@@ -216,7 +219,7 @@ def _seal(request: web.Request, secret: bytes) -> bytes:
             secret, request[app_keys.COMPANY], WEBHOOK_SECRET
         )
     except MissingSecretKey:
-        raise Conflict(NO_SECRET_KEY) from None
+        raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
 
 
 def _reject_url(request: web.Request, body: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from service.commands.command_line import CommandLine
 from service.config import ROOT, SETTINGS
+from service.error_codes import CODES
 
 CONFIGURATION = """\
 # Configuration
@@ -29,6 +30,17 @@ runs. Errors are printed in words, with exit code 1. `make docs` generates this 
 | Name | Arguments | Description |
 |---|---|---|
 """
+ERRORS = """\
+# Error codes
+
+An error body has a `code`, which does not change, and a `message` for people. A 401 has only the \
+message. A cancellation that the tax authority refuses has the authority's own code, such as \
+`OperationPeriodOver`. [API](api.md#errors) describes the bodies. `make docs` generates this page \
+from `service/error_codes.py`.
+
+| Code | Status | Meaning | What to do |
+|---|---|---|---|
+"""
 
 
 def register(line: CommandLine) -> None:
@@ -38,7 +50,9 @@ def register(line: CommandLine) -> None:
         for path, text in pages(line).items():
             path.write_text(text)
 
-    line.add("docs", write, "Generate `docs/configuration.md` and `docs/commands.md`.")
+    line.add(
+        "docs", write, "Generate `docs/configuration.md`, `docs/commands.md` and `docs/errors.md`."
+    )
 
 
 def pages(line: CommandLine) -> dict[Path, str]:
@@ -47,6 +61,7 @@ def pages(line: CommandLine) -> dict[Path, str]:
     return {
         folder / "configuration.md": CONFIGURATION + _rows(_setting_cells()),
         folder / "commands.md": COMMANDS + _rows(_command_cells(line)),
+        folder / "errors.md": ERRORS + _rows(_error_cells()),
     }
 
 
@@ -64,6 +79,10 @@ def _command_cells(line: CommandLine) -> list[tuple[str, ...]]:
         (_code(name), _code(_arguments(parser)), parser.description or "")
         for name, parser in line.by_name.items()
     ]
+
+
+def _error_cells() -> list[tuple[str, ...]]:
+    return [(_code(code), *known) for code, known in CODES.items()]
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:

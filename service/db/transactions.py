@@ -329,7 +329,7 @@ def _is_lost(conn: Connection, error: BaseException) -> bool:
 
 
 def _busy() -> Unavailable:
-    return Unavailable("The service is busy, please try again.", retry_after(2))
+    return Unavailable("The service is busy, please try again.", retry_after(2), code="busy")
 
 
 async def _roll_back(conn: Connection, error: BaseException, seconds: float) -> None:

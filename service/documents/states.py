@@ -96,13 +96,13 @@ def describe_locked(noun: str, done: str) -> str:
     return _CANCEL_FIRST.format(noun=noun, done=done)
 
 
-#: Refusals to cancel the latest submitted document, as (condition, name of the message); the first
+#: Refusals to cancel the latest submitted document, as (condition, code); the first
 #: condition that is true applies. `doc` is its row with status and submitted_at, or None; `now` is
 #: the time of the database.
 CANCEL_REFUSALS: tuple[tuple[Callable[[Any, datetime], bool], str], ...] = (
-    (lambda doc, now: doc is None, "none"),
-    (lambda doc, now: doc["status"] in FINAL, "closed"),
-    (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "late"),
+    (lambda doc, now: doc is None, "not_submitted"),
+    (lambda doc, now: doc["status"] in FINAL, "already_final"),
+    (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "cancellation_period_over"),
 )
 _LATE = (
     "The latest submitted document of the {noun} has been submitted more than 72 hours ago. "
@@ -112,38 +112,38 @@ _LATE = (
 #: "invali."; those of consolidated invoices follow the same pattern. Spec: Errors
 CANCEL_MESSAGES = {
     "invoice": {
-        "none": "The invoice does not have any submitted document.",
-        "closed": "The latest submitted document of the invoice has already been cancelled/invali.",
-        "late": _LATE.format(noun="invoice"),
+        "not_submitted": "The invoice does not have any submitted document.",
+        "already_final": "The latest submitted document of the invoice has already been "
+        "cancelled/invali.",
+        "cancellation_period_over": _LATE.format(noun="invoice"),
     },
     "adjustment note": {
-        "none": "The latest submitted document of the adjustment note not found.",
-        "closed": "The latest submitted document of the adjustment note has already been "
+        "not_submitted": "The latest submitted document of the adjustment note not found.",
+        "already_final": "The latest submitted document of the adjustment note has already been "
         "cancelled/invalid.",
-        "late": _LATE.format(noun="adjustment note"),
+        "cancellation_period_over": _LATE.format(noun="adjustment note"),
     },
     "consolidated invoice": {
-        "none": "The consolidated invoice does not have any submitted document.",
-        "closed": "The latest submitted document of the consolidated invoice has already been "
-        "cancelled/invalid.",
-        "late": _LATE.format(noun="consolidated invoice"),
+        "not_submitted": "The consolidated invoice does not have any submitted document.",
+        "already_final": "The latest submitted document of the consolidated invoice has already "
+        "been cancelled/invalid.",
+        "cancellation_period_over": _LATE.format(noun="consolidated invoice"),
     },
 }
 
-#: Refusals to create a note for an invoice, as (condition, message); the first condition that is
+#: Refusals to create a note for an invoice, as (condition, code); the first condition that is
 #: true applies. `doc` is the row of the invoice's latest submitted document, or None. A document
 #: that is being cancelled counts as not valid, so that no note is created meanwhile. Spec: Errors
 NOTE_REFUSALS: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (
-        lambda doc: doc is None,
-        "The invoice has not been submitted.",
-    ),
-    (
-        lambda doc: doc["status"] != "Valid" or bool(doc["cancelling_until"]),
-        "The invoice has been submitted but not yet being validated by the tax authority "
-        "or latest submission result status is not valid.",
-    ),
+    (lambda doc: doc is None, "not_submitted"),
+    (lambda doc: doc["status"] != "Valid" or bool(doc["cancelling_until"]), "not_valid"),
 )
+#: The messages of NOTE_REFUSALS. Spec: Errors
+NOTE_MESSAGES = {
+    "not_submitted": "The invoice has not been submitted.",
+    "not_valid": "The invoice has been submitted but not yet being validated by the tax authority "
+    "or latest submission result status is not valid.",
+}
 
 CANCEL_FAILED = "Cancellation failed, please try again."
 #: The portal's code for a refused cancellation -> message. Spec: Errors
@@ -163,5 +163,5 @@ TIN_NOT_VERIFIED = {
 
 
 def find_refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: Any) -> str | None:
-    """Return the message of the first row whose condition is true for the facts, or None."""
-    return next((message for applies, message in table if applies(*facts)), None)
+    """Return the text of the first row whose condition is true for the facts, or None."""
+    return next((text for applies, text in table if applies(*facts)), None)

@@ -12,6 +12,8 @@ from service.db.transactions import UNAVAILABLE, is_transient
 from service.errors import (
     CONSTRAINTS,
     ApiError,
+    BadRequest,
+    TooLarge,
     Unavailable,
     ValidationError,
     describe_error,
@@ -55,7 +57,7 @@ def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
     known = _map_error(error)
     if known is None:
         log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], format_traceback(error))
-        return _build_response(request, 500, {"message": INTERNAL})
+        return _build_response(request, 500, ApiError(INTERNAL).body)
     if known is not error:
         log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
     is_bad_request = isinstance(known, ValidationError) and is_integration(request.path)
@@ -66,14 +68,15 @@ def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
 def _http_error_response(error: web.HTTPException, request: web.BaseRequest) -> web.Response:
     """Return the response for an HTTP error that aiohttp raised, such as 404 and 405."""
     allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    message = HTTP_MESSAGES.get(error.status, error.reason)
-    return _build_response(request, error.status, {"message": message}, allow)
+    code, message = HTTP_ERRORS.get(error.status, (BadRequest.code, error.reason))
+    return _build_response(request, error.status, {"message": message, "code": code}, allow)
 
 
-HTTP_MESSAGES = {
-    404: "No such endpoint.",
-    405: "The method is not allowed on this path.",
-    413: "The request body exceeds the limit.",
+#: Status of an error that aiohttp raises -> its code and its message.
+HTTP_ERRORS = {
+    404: ("endpoint_not_found", "No such endpoint."),
+    405: ("method_not_allowed", "The method is not allowed on this path."),
+    413: (TooLarge.code, "The request body exceeds the limit."),
 }
 
 
@@ -95,8 +98,9 @@ def shape_error(path: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
         message = body["message"]
         if status == 401:
             return {"error": message}
-        details = {name: value for name, value in body.items() if name != "message"}
-        return {"error": HTTPStatus(status).phrase, "message": message, "details": details}
+        known = {"message": message, "code": body["code"]}
+        details = {name: value for name, value in body.items() if name not in known}
+        return {"error": HTTPStatus(status).phrase, **known, "details": details}
     if path.startswith(VALIDATIONS) and status != 401 and "message" in body:
         return {"success": False, **body}
     return body

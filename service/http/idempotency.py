@@ -207,7 +207,7 @@ def _transaction(
 def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[str, object]:
     """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
-        raise BadRequest(INVALID_KEY)
+        raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
     return {
         store.column: request[store.owner],
         "route": f"{request.method} {request.path}",
@@ -234,7 +234,7 @@ async def _claim_key(request: web.Request, claim: IdempotencyClaim) -> asyncpg.R
             _settle_later(request, claim.key, partial(_release, request, claim))
         raise
     if not is_taken and first is None:
-        raise Conflict(RELEASED)
+        raise Conflict(RELEASED, code=ClaimLost.code)
     return first
 
 
@@ -252,7 +252,7 @@ def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
     if first["body_sha256"] != claim.body_sha256:
         raise key_reused()
     if first["status"] is None:
-        raise Conflict(STILL_RUNNING)
+        raise Conflict(STILL_RUNNING, code=ClaimLost.code)
     return responses.json_text_response(
         first["answer"], first["status"], {"Idempotent-Replayed": "true"}
     )
@@ -268,7 +268,7 @@ async def _wait_for_other(request: web.Request, claim: IdempotencyClaim) -> asyn
         async with _transaction(request, claim.store) as conn:
             other = await claim.store.get(conn, **claim.key)
         if other is None:
-            raise Conflict(RELEASED)
+            raise Conflict(RELEASED, code=ClaimLost.code)
         if other["status"] is not None or time.monotonic() >= until:
             return other
         await asyncio.sleep(TAKEN_OVER_RETRY_SECONDS)

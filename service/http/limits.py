@@ -141,7 +141,9 @@ class UploadBudget:
         size = min(self._max_body_bytes if declared is None else declared, self._max_body_bytes)
         if self.taken + size > MAX_UPLOAD_BYTES:
             raise Unavailable(
-                "Too many large request bodies are in progress, please try again.", retry_after(2)
+                "Too many large request bodies are in progress, please try again.",
+                retry_after(2),
+                code="busy",
             )
         self.taken += size
         request[UPLOAD_BYTES] = size

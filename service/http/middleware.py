@@ -8,6 +8,7 @@ import random
 import re
 import time
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -126,7 +127,7 @@ async def _authenticate(request: web.Request) -> bool:
     else:
         await _authenticate_company(request)
     if contains_key(unquote(request.raw_path)):
-        raise BadRequest(KEY_IN_URL)
+        raise BadRequest(KEY_IN_URL, code="key_in_url")
     return needs_key
 
 
@@ -174,7 +175,7 @@ async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> tuple[i
     except Unauthorized:
         sender = _sender(request.remote)
         if text and (wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender)):
-            more = {"retry_after": wait} if is_integration(request.path) else {}
+            more: dict[str, Any] = {"retry_after": wait} if is_integration(request.path) else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
 

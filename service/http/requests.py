@@ -57,7 +57,7 @@ def _parse_body(raw: bytes, name: str) -> dict[str, Any]:
     try:
         value = json_codec.loads(raw)
     except json_codec.NotJson as error:
-        raise BadRequest(str(error)) from None
+        raise BadRequest(str(error), code="invalid_json") from None
     if json_codec.has_invalid_text(raw):
         _reject_invalid_text(value)
     if not isinstance(value, dict):

@@ -19,6 +19,7 @@ from service.errors import (
     ApiError,
     BadRequest,
     ExpectationFailed,
+    Unavailable,
     VersionNotSupported,
     retry_after,
 )
@@ -160,7 +161,7 @@ class _Connection(aiohttp_internals.Connection):
         if request.writer.output_size > 0:
             raise ConnectionError("The response has begun; the connection is closed.")
         response = responses.json_response(
-            {"message": INTERNAL if status >= 500 else NOT_HTTP},
+            (ApiError(INTERNAL) if status >= 500 else BadRequest(NOT_HTTP)).body,
             status,
             {"X-Request-Id": secrets.token_hex(12)},
         )
@@ -190,7 +191,7 @@ class _Connection(aiohttp_internals.Connection):
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
         self.ignore_input()
-        body = json_codec.dumps({"message": FULL}).encode()
+        body = json_codec.dumps(Unavailable(FULL, code="busy").body).encode()
         fields = {
             "Content-Type": "application/json",
             "Content-Length": len(body),

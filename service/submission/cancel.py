@@ -26,6 +26,7 @@ from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import SubmissionContext
 from service.submission.document_kinds import DocumentKind
+from service.submission.failures import refuse_cancellation
 from service.submission.types import Change
 
 log = logging.getLogger(__name__)
@@ -73,8 +74,8 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is
     unknown, and BadRequest: with the authority's `code` if it refuses, with OUTCOME_UNKNOWN while
     the outcome is unclear, with tin_not_verified while the document has the company's TIN and that
-    is not verified, or without a code if nothing was sent. All but the authority's refusal are
-    `retryable`.
+    is not verified, with portal_unavailable if nothing was sent. All but the authority's refusal
+    are `retryable`.
 
     A cancellation of another request is joined. One whose outcome is unclear is sent again, which
     does not shorten its settling time.
@@ -85,7 +86,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     task = context.spawn(_run(context, *begun))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
-        raise _unknown()
+        raise refuse_cancellation(OUTCOME_UNKNOWN)
     if refusal := task.result():
         raise refusal
 
@@ -102,9 +103,9 @@ async def _begin(
         ids = kind.ids(record_id)
         latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
         if latest and latest["status"] == "Submitting":
-            raise Conflict(STILL_SUBMITTING.format(noun=kind.noun))
-        if name := states.find_refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
-            raise Forbidden(states.CANCEL_MESSAGES[kind.noun][name])
+            raise Conflict(STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting")
+        if code := states.find_refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
+            raise Forbidden(states.CANCEL_MESSAGES[kind.noun][code], code=code)
         if await kind.is_adjusted(conn, company_id, record_id):
             raise _by_authority("ActiveReferencingDocuments")
         if _is_being_sent(latest):
@@ -122,7 +123,7 @@ async def _check_tin_verified(conn: Connection, company_id: int, document_id: in
     """Raise BadRequest if the document has the company's current TIN and that is not verified."""
     await sql.company_hold(conn, company_id=company_id)
     if await sql.cancellation_lacks_verified_tin(conn, company_id=company_id, id=document_id):
-        raise _failed(code=states.TIN_NOT_VERIFIED["code"])
+        raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 
 def _is_being_sent(latest: Mapping[str, Any]) -> bool:
@@ -146,7 +147,7 @@ async def _join(
             return
         with context.waiters.waiting(company_id, latest["submission_id"]) as moved:
             await wait_for_event(moved, min(left, RECHECK.total_seconds()))
-    raise _unknown()
+    raise refuse_cancellation(OUTCOME_UNKNOWN)
 
 
 async def resume(context: SubmissionContext, cancellation: Cancellation) -> None:
@@ -233,7 +234,7 @@ async def _write(
                 return None
             case Wait():
                 await _wait(conn, cancellation, state, result.delay)
-                return _unknown()
+                return refuse_cancellation(OUTCOME_UNKNOWN)
             case End(code):
                 ended = await sql.cancellation_end(
                     conn,
@@ -241,7 +242,7 @@ async def _write(
                     fence=cancellation.fence,
                     is_unclear=state.may_have_arrived,
                 )
-                return _by_authority(code) if ended else _unknown()
+                return _by_authority(code) if ended else refuse_cancellation(OUTCOME_UNKNOWN)
 
 
 async def _note(conn: Connection, cancellation: Cancellation, result: Note) -> None:
@@ -269,20 +270,11 @@ async def _wait(
     )
 
 
-def _unknown() -> BadRequest:
-    """Return the specified error for an unknown outcome."""
-    return _failed(code=OUTCOME_UNKNOWN)
-
-
 def _by_authority(code: str | None) -> BadRequest:
-    """Return the specified error for an authority's code, or the general, retryable error."""
+    """Return the specified error for an authority's code, or the general, retryable error.
+
+    Without a code nothing was sent.
+    """
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
-    return _failed()
-
-
-def _failed(**more: Any) -> BadRequest:
-    """Return the general error. A repetition tries again, or joins the running cancellation."""
-    error = BadRequest(states.CANCEL_FAILED, **more)
-    error.retryable = True  # not a member of the specified body
-    return error
+    return refuse_cancellation("cancellation_failed" if code else "portal_unavailable")

@@ -13,6 +13,7 @@ from service.documents import consolidation, states
 from service.documents.ubl import document
 from service.errors import BadRequest
 from service.offload import offload
+from service.submission.failures import refuse_submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
         consolidated_invoice_id=row["consolidated_invoice_id"],
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
-        raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE)
+        raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
         message = states.NOTE_TOO_HIGH.format(amount=row["adjustable"])
         raise _not_ready("Amount", "/lineItems", message)
@@ -195,4 +196,4 @@ def _check_consolidated(row: Mapping[str, Any], config: Config) -> None:
 
 def _not_ready(code: str, path: str, message: str) -> BadRequest:
     errors = [{"code": code, "path": path, "message": message}]
-    return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+    return refuse_submission("check_failed", errors)

@@ -2,9 +2,9 @@
 
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents import states
 from service.errors import BadRequest
 from service.submission.document_kinds import SendableDocument
+from service.submission.failures import refuse_submission
 
 HELD = (
     "Sending is held since {since:%Y-%m-%dT%H:%M:%SZ}: {reason} Nothing was sent. "
@@ -32,12 +32,11 @@ async def check_not_blocked(
         former=former_id,
     )
     if bars["finding"]:
-        raise _blocked("NumberAtPortal", AT_PORTAL.format(number=document.number, **bars))
+        message = AT_PORTAL.format(number=document.number, **bars)
+        raise _blocked("number_at_portal", "NumberAtPortal", message)
     if bars["since"] and on_absence == "release":
-        raise _blocked("SendingHeld", HELD.format(**bars))
+        raise _blocked("sending_held", "SendingHeld", HELD.format(**bars))
 
 
-def _blocked(code: str, message: str) -> BadRequest:
-    """Return the error. It is retryable, because the same document can be sent later."""
-    errors = [{"code": code, "path": "", "message": message}]
-    return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=True)
+def _blocked(code: str, reason: str, message: str) -> BadRequest:
+    return refuse_submission(code, [{"code": reason, "path": "", "message": message}])

@@ -25,11 +25,10 @@ from service.config import Config, ConfigError
 from service.db.connections import Connection
 from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
-from service.documents import states
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
-from service.errors import BadRequest
 from service.offload import offload
+from service.submission.failures import refuse_submission
 
 SIGNED_VERSIONS = {"1.1"}
 CHARACTERS_OF_A_LINE = 800  # minimum of a line item in a document's JSON
@@ -165,7 +164,7 @@ class Signers:
 
 def _refuse(error: dict[str, Any]) -> NoReturn:
     """Raise the BadRequest of a submission that cannot be signed."""
-    raise BadRequest(states.SUBMIT_FAILED, errors=[error], retryable=False)
+    raise refuse_submission("check_failed", [error])
 
 
 def configured(config: Config) -> certificate.Signer | None:

@@ -36,14 +36,13 @@ from service.submission.document_kinds import (
     check_ready,
     load_document,
 )
+from service.submission.failures import name_failure, refuse_submission
 from service.submission.send import send
 from service.submission.state_machine import OUTCOME_UNKNOWN
 
 RECHECK = timedelta(seconds=1)  # while waiting: a lost connection loses notifications
 #: States of a submission in which the caller gets a response.
 ANSWERED = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
-#: States of a submission in which a document that is not with the portal was refused by it.
-REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 #: Added for a caller whose submission has no known outcome yet.
 LOCKED_UNTIL_KNOWN = (
     " The document is locked until the outcome is known. A repeated submit joins this submission."
@@ -60,6 +59,7 @@ class Started:
 
     claim: Claim | None = None
     at_once: bool = False  # this process sends it now; else a worker does
+    code: str = ""  # of the failure
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -111,11 +111,8 @@ async def submit(
     failpoints.reach("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=kind.noun)
-    raise BadRequest(
-        states.SUBMIT_FAILED,
-        errors=_errors(outcome),
-        retryable=outcome["state"] not in REFUSED_BY_PORTAL,
-    )
+    errors = _errors(outcome)
+    raise refuse_submission(name_failure(outcome["state"], errors), errors)
 
 
 async def _begin(
@@ -176,7 +173,7 @@ async def start_if_requested(
         record = LockedRecord(company_id, INVOICE, row)
         return Started(await prepare_submission(context, conn, record, intent), at_once)
     except BadRequest as refusal:
-        return Started(errors=refusal.more["errors"])
+        return Started(code=refusal.code, errors=refusal.more["errors"])
 
 
 async def describe_outcome(
@@ -189,18 +186,18 @@ async def describe_outcome(
     if started is None:
         return "", {}
     if started.claim is None:
-        errors = {"status": "Draft", "errors": started.errors}
-        return " It could not be submitted, see errors.", errors
+        failed = {"status": "Draft", "code": started.code, "errors": started.errors}
+        return " It could not be submitted, see errors.", failed
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
     outcome = await _send(context, started.claim, INVOICE.ids(invoice_id))
     if outcome["status"] == "Rejected":
-        errors = {"status": "Draft", "errors": _errors(outcome)}
-        return " The portal rejected it, see errors.", errors
+        failed = {"status": "Draft", "code": "document_rejected", "errors": _errors(outcome)}
+        return " The portal rejected it, see errors.", failed
     if outcome["state"] in ("Accepted", "Finished"):
         return " It has been submitted to the portal.", {"status": outcome["status"]}
-    errors = {"status": "Submitting", "errors": _last_error(outcome)}
-    return " Its submission is under way.", errors
+    pending = {"status": "Submitting", "errors": _last_error(outcome)}
+    return " Its submission is under way.", pending
 
 
 async def prepare_submission(
@@ -234,7 +231,7 @@ def _check_tin_verified(issuer: Mapping[str, Any]) -> None:
     """Raise BadRequest while the TIN of the issuing company is not verified."""
     if issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
-        raise BadRequest(states.SUBMIT_FAILED, code=reason["code"], errors=[reason], retryable=True)
+        raise refuse_submission(reason["code"], [reason])
 
 
 async def _make_content(
@@ -249,13 +246,13 @@ async def _make_content(
     former_id = former.document_id if former else None
     await eligibility.check_not_blocked(conn, document, intent.on_absence, former_id)
     if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+        raise refuse_submission("check_failed", errors)
     if former:
         return former.content
     built = await offload(document.size, document.build, issued_at)
     content = await context.signers.content(conn, document.company_id, document.issuer, built)
     if errors := checks.size_refusals(content):
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+        raise refuse_submission("check_failed", errors)
     return Content(issued_at, content)
 
 

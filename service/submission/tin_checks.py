@@ -119,14 +119,16 @@ class TinChecks:
             return UnknownTin(error.reason, error=problem(error.body, error.correlation_id))
         if isinstance(error, Refused) and error.status == 400:
             messages = [entry["message"] for entry in error.errors if entry["message"]]
-            return BadRequest(" ".join(messages) or error.reason)
+            return BadRequest(" ".join(messages) or error.reason, code="tin_refused")
         log.warning("tin check: %s correlation_id=%s", error.reason, error.correlation_id or "-")
         return self._unavailable(retry_delay(error))
 
     def _unavailable(self, wait: timedelta | None = None) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
-        return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
+        return Unavailable(
+            AWAY, retry_after(math.ceil(wait.total_seconds())), code="portal_unavailable"
+        )
 
 
 #: The checks of the application's process.
