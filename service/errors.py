@@ -217,6 +217,14 @@ CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
         [violation("/code", "unique", "The code has already been used this year.")],
         code="code_taken",
     ),
+    "invoices_reference_once": lambda: ValidationError(
+        [violation("/reference", "unique", "Another invoice has this reference.")],
+        code="reference_taken",
+    ),
+    "adjustment_notes_reference_once": lambda: ValidationError(
+        [violation("/reference", "unique", "Another note has this reference.")],
+        code="reference_taken",
+    ),
     "consolidated_invoices_code_once_a_year": lambda: ValidationError(
         [
             violation(

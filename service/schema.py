@@ -19,7 +19,7 @@ from jsonschema.validators import extend
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from service import json_codec
+from service import json_codec, members
 from service.errors import Violation, violation
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
@@ -104,8 +104,39 @@ _Careful = extend(
 @cache
 def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
     """Return the validator that decides whether a body is valid."""
-    registry = jsonschema_rs.Registry([(f"{stem}.json", schema) for stem, schema in ALL.items()])
-    return jsonschema_rs.Draft202012Validator(ALL[name], registry=registry)
+    return _make_fast_validator(ALL, name)
+
+
+def has_only_known(name: str, body: Any) -> bool:
+    """Return whether a body is valid and has no unknown members, as nearly all bodies."""
+    return _closed_validator(name).is_valid(body)
+
+
+@cache
+def _closed_validator(name: str) -> jsonschema_rs.Draft202012Validator:
+    """Return the validator of a schema in which no object accepts unknown members."""
+    return _make_fast_validator({stem: _close(schema) for stem, schema in ALL.items()}, name)
+
+
+def _make_fast_validator(
+    schemas: dict[str, Schema], name: str
+) -> jsonschema_rs.Draft202012Validator:
+    registry = jsonschema_rs.Registry(
+        [(f"{stem}.json", schema) for stem, schema in schemas.items()]
+    )
+    return jsonschema_rs.Draft202012Validator(schemas[name], registry=registry)
+
+
+def _close(part: Any) -> Any:
+    """Return a part of a schema in which no object accepts unknown members."""
+    if isinstance(part, list):
+        return [_close(entry) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {name: _close(value) for name, value in part.items()}
+    if "properties" in part and "object" in part.get("type", ()):
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 @cache
@@ -114,24 +145,59 @@ def careful_validator(name: str) -> Validator:
     return _Careful(ALL[name], registry=REGISTRY)
 
 
+@cache
+def body_shape(name: str) -> members.Shape:
+    """Return the open objects of the bodies of a schema."""
+    return members.make_shape(ALL, name)
+
+
 def find_violations(name: str, body: Any) -> list[Violation]:
-    """Return the violations of the schema `name` in a body, at most MAX_FAULTS."""
-    if fast_validator(name).is_valid(body):
+    """Return the violations of the schema `name` in a body, at most MAX_VIOLATIONS.
+
+    A member of an open object whose name resembles a known one is a violation.
+    """
+    if has_only_known(name, body):
         return []
     found: dict[tuple[str, str], Violation] = {}
-    for error in careful_validator(name).iter_errors(body):
-        for path, rule, message in _describe(error):
-            found.setdefault((path, rule), violation(path, rule, message))
-            if len(found) == MAX_VIOLATIONS:
-                return list(found.values())
+    for path, rule, message in _find_all(name, body):
+        found.setdefault((path, rule), violation(path, rule, message))
+        if len(found) == MAX_VIOLATIONS:
+            break
     return list(found.values())
+
+
+def _find_all(name: str, body: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, rule, message) of each violation."""
+    if not fast_validator(name).is_valid(body):
+        for error in careful_validator(name).iter_errors(body):
+            yield from _describe(error)
+    for unknown in members.find_unknown(body, body_shape(name)):
+        if unknown.similar:
+            message = f"{unknown.name} is not a known member. Did you mean {unknown.similar}?"
+            yield unknown.path, "unknown", message
+
+
+def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
+    """Return a warning, {path, message}, for each member that is stored and has no effect.
+
+    `body` is valid. At most MAX_VIOLATIONS.
+    """
+    unknown = members.find_unknown(body, body_shape(name))
+    return [
+        {
+            "path": each.path,
+            "message": f"{each.name[:LONGEST_NAME]} is not a known member: "
+            "it is stored, and not sent to the portal.",
+        }
+        for each in unknown[:MAX_VIOLATIONS]
+    ]
 
 
 def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
     """Return (path, rule, message) of each violation in a schema error.
 
     The messages are ours, since those of jsonschema quote Python values. Unknown members are
-    described lazily: each is compared with the known names, and only MAX_FAULTS are needed.
+    described lazily: each is compared with the known names, and only MAX_VIOLATIONS are needed.
     """
     path = "".join(f"/{json_codec.escape_pointer(part)}" for part in error.absolute_path)
     rule, limit = str(error.validator), cast(Any, error.validator_value)

@@ -14,7 +14,7 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import printing, submissions
 from service.api.operation import Operation
-from service.api.pagination import document_filters
+from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -41,8 +41,11 @@ DOCUMENTS = Documents(
     NOTE,
     "/api/adjustment-notes",
     "AdjustmentNote",
-    document_filters(
-        tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
+    (
+        *document_filters(
+            tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
+        ),
+        *OWN_FILTERS,
     ),
     Source(
         sql.adjustment_note_page,
@@ -58,6 +61,7 @@ UPDATED, DELETED = "Adjustment note updated.", "Adjustment note deleted."
 NOT_UPDATED = states.describe_locked(NOTE.noun, "updated")
 NOT_DELETED = states.describe_locked(NOTE.noun, "deleted")
 CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
+REFERENCE_USED = CONSTRAINTS["adjustment_notes_reference_once"]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def declare_note_creation(
         status=201,
         message=CREATED,
         body="adjustment_note_create",
-        errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED),
+        errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED, REFERENCE_USED),
         description=description,
     )(partial(create_adjustment_note, invoices.kind))
 
@@ -104,7 +108,9 @@ async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> we
         if kind is CONSOLIDATED:
             _reject_misclassified(note.draft)
         note_id = await _insert_note(conn, company, {kind.column: invoice_id}, target, note)
-        response = responses.created_response(CREATED, note_id)
+        response = responses.created_response(
+            CREATED, note_id, warnings=request.get(app_keys.WARNINGS)
+        )
         await store_response(request, conn, response)
     return response
 
@@ -157,7 +163,7 @@ declare_reading(
     "Success",
     message=UPDATED,
     body="adjustment_note_update",
-    errors=(Forbidden(NOT_UPDATED, code="already_submitted"), CODE_USED),
+    errors=(Forbidden(NOT_UPDATED, code="already_submitted"), CODE_USED, REFERENCE_USED),
     description="Sent members replace stored ones.",
 )
 async def update_adjustment_note(request: web.Request) -> web.Response:
@@ -178,7 +184,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
             issue_date=draft.issue_date,
             **draft.columns,
         )
-    return responses.success_response(UPDATED)
+    return responses.success_response(UPDATED, warnings=request.get(app_keys.WARNINGS))
 
 
 @operation(

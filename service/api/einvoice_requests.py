@@ -20,7 +20,12 @@ from service.documents.body_checks import find_size_violations
 from service.errors import Conflict, ValidationError
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, or_not_found, read_body, read_path_id
+from service.http.requests import (
+    check_if_match,
+    or_not_found,
+    read_body,
+    read_path_id,
+)
 from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
@@ -36,10 +41,11 @@ LIST = Source(
 )
 SORTS = ("id", "-id")
 FILTERS = (
-    pagination.one_of(
+    pagination.some_of(
         "status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]
     ),
     pagination.SEARCH,
+    pagination.METADATA,
 )
 CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
@@ -84,7 +90,9 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         request_id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-        response = responses.created_response(CREATED, request_id)
+        response = responses.created_response(
+            CREATED, request_id, warnings=request.get(app_keys.WARNINGS)
+        )
         await store_response(request, conn, response)
     return response
 
@@ -134,14 +142,18 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
         if body.get("status") == "Approve":
             finalized = await _finalize(request, conn, row)
     if finalized is None:
-        return responses.success_response(UPDATED, data={"id": request_id})
+        return responses.success_response(
+            UPDATED, data={"id": request_id}, warnings=request.get(app_keys.WARNINGS)
+        )
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
     data = {"id": request_id, "invoice": {"id": invoice_id, **outcome}}
     return responses.success_response(
-        f"{UPDATED} The invoice has been finalized.{sentence}", data=data
+        f"{UPDATED} The invoice has been finalized.{sentence}",
+        data=data,
+        warnings=request.get(app_keys.WARNINGS),
     )
 
 

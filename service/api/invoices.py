@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import asyncpg
 from aiohttp import web
@@ -12,7 +12,7 @@ from service import json_codec, schema
 from service.api import printing, submissions
 from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
-from service.api.pagination import document_filters
+from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.batches import Batches
 from service.db.connections import Connection
@@ -43,8 +43,11 @@ DOCUMENTS = Documents(
     INVOICE,
     "/api/invoices",
     "Invoice",
-    document_filters(
-        tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
+    (
+        *document_filters(
+            tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
+        ),
+        *OWN_FILTERS,
     ),
     Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
     get=sql.invoices_get,
@@ -67,12 +70,13 @@ class NewInvoice:
         return int(self.draft.body["code"])
 
 
-#: The batches in which drafts are stored; None is the result for a code that is used.
+#: The batches in which drafts are stored; None is the result for a used code or reference.
 BATCHES: web.AppKey[Batches[int, NewInvoice, int | None]] = web.AppKey("invoice_batches")
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
 NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
 CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
+REFERENCE_USED = CONSTRAINTS["invoices_reference_once"]()
 locked = partial(Forbidden, code="already_submitted")
 SUBMITS = (
     "`submitImmediately` submits the document within the request. `isReady` submits it in the "
@@ -94,7 +98,7 @@ in_consolidated = partial(
     status=201,
     message=CREATED,
     body="invoice_create",
-    errors=(CODE_USED,),
+    errors=(CODE_USED, REFERENCE_USED),
     description=SUBMITS,
 )
 async def create_invoice(request: web.Request) -> web.Response:
@@ -113,12 +117,19 @@ async def create_invoice(request: web.Request) -> web.Response:
     else:
         with noting_commit():
             found = await request.app[BATCHES].add(company, invoice)
-        invoice_id = _require_free(found)
+        invoice_id = found or await _reject_taken(
+            partial(request.app[app_keys.DATABASE].read, sql.invoice_reference_used),
+            company,
+            invoice.draft,
+        )
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
     return responses.success_response(
-        f"{CREATED}{sentence}", 201, data={"id": invoice_id, **outcome}
+        f"{CREATED}{sentence}",
+        201,
+        data={"id": invoice_id, **outcome},
+        warnings=request.get(app_keys.WARNINGS),
     )
 
 
@@ -129,19 +140,27 @@ async def _store_with_effects(
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         (found,) = await _insert_drafts(partial(sql.invoices_insert, conn), company, [invoice])
-        invoice_id = _require_free(found)
+        invoice_id = found or await _reject_taken(
+            partial(sql.invoice_reference_used, conn), company, invoice.draft
+        )
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, invoice.draft.body
         )
-        await store_response(request, conn, responses.created_response(CREATED, invoice_id))
+        response = responses.created_response(
+            CREATED, invoice_id, warnings=request.get(app_keys.WARNINGS)
+        )
+        await store_response(request, conn, response)
     return invoice_id, started
 
 
-def _require_free(invoice_id: int | None) -> int:
-    """Return the id of a stored draft. Raises ValidationError if its code is used."""
-    if invoice_id is None:
-        raise CONSTRAINTS["invoices_code_once_a_year"]()
-    return invoice_id
+async def _reject_taken(
+    is_used: Callable[..., Awaitable[bool]], company_id: int, draft: Draft
+) -> NoReturn:
+    """Raise the ValidationError of a draft that was not stored: its reference or code is used."""
+    reference = draft.body.get("reference")
+    if reference and await is_used(company_id=company_id, reference=reference):
+        raise CONSTRAINTS["invoices_reference_once"]()
+    raise CONSTRAINTS["invoices_code_once_a_year"]()
 
 
 def make_batches(database: Database) -> Batches[int, NewInvoice, int | None]:
@@ -152,7 +171,7 @@ def make_batches(database: Database) -> Batches[int, NewInvoice, int | None]:
 async def _insert_drafts(
     insert: Callable[..., Awaitable[Any]], company_id: int, invoices: list[NewInvoice]
 ) -> list[int | None]:
-    """Insert drafts, and return the id of each, or None if its code is used."""
+    """Insert drafts, and return the id of each, or None if its code or reference is used."""
     drafts = [invoice.draft for invoice in invoices]
     columns = [draft.columns for draft in drafts]
     rows = await insert(
@@ -201,7 +220,10 @@ async def update_invoice(request: web.Request) -> web.Response:
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
-    return responses.success_response(f"{UPDATED}{sentence}", data={"id": invoice_id, **outcome})
+    data = {"id": invoice_id, **outcome}
+    return responses.success_response(
+        f"{UPDATED}{sentence}", data=data, warnings=request.get(app_keys.WARNINGS)
+    )
 
 
 async def update_draft(

@@ -297,14 +297,17 @@ def _path_parameters(operation: Operation) -> list[Json]:
 
 
 def _query_parameter(parameter: QueryParameter) -> Json:
+    name, is_array = parameter.name, parameter.schema.get("type") == "array"
+    style = {"style": "deepObject", "explode": True} if name.endswith("[]") else {}
     described = {
-        "name": parameter.name,
+        "name": name.removesuffix("[]"),
         "in": "query",
+        **({"style": "form", "explode": False} if is_array else style),
         "description": parameter.description,
         "allowEmptyValue": parameter.read is not None,
         "schema": parameter.schema,
     }
-    return {key: value for key, value in described.items() if value}
+    return {key: value for key, value in described.items() if value or key == "explode"}
 
 
 def _header_references(operation: Operation) -> list[Json]:

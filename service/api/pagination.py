@@ -14,6 +14,7 @@ from service.api.operation import QueryParameter
 from service.documents import states
 from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, requests
+from service.schema import describe_unknown
 
 MAX_SEARCH_TEXT = 300
 NEWEST_FIRST = "-id"
@@ -27,11 +28,20 @@ PER_PAGE = QueryParameter(
     "per_page", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}
 )
 PAGE = (NUMBER, PER_PAGE)
+PAGE_NAMES = {NUMBER.name, PER_PAGE.name}
+#: Name of all parameters `metadata[key]`, and the number of keys that metadata can have.
+ENTRIES, MOST_ENTRIES = "metadata[]", 50
+METADATA = QueryParameter(
+    ENTRIES,
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    "`metadata[key]=value` finds records whose metadata has the value. Several have to match.",
+)
 
 
 #: A day. Years in which its limits have a UTC time.
 _DAY = re.compile(r"[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}", re.ASCII)
 #: An offset whose plus sign was decoded as a blank.
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,10})?", re.ASCII)
 _BLANK = re.compile(r"T.* [0-9]{2}:?[0-9]{2}$", re.ASCII)
 
 
@@ -68,6 +78,12 @@ class Page:
     def offset(self) -> int:
         """The number of records before the page."""
         return (self.number - 1) * self.per_page
+
+    @property
+    def filters_text(self) -> str:
+        """The filters that are present, as JSON text for a search function."""
+        present = {name: value for name, value in self.filters.items() if value is not None}
+        return json_codec.dumps(present)
 
     @property
     def is_plain(self) -> bool:
@@ -120,23 +136,46 @@ def read_page(
     sorts: Collection[str] = (NEWEST_FIRST,),
 ) -> Page:
     """Return the Page that a request selects. Raises ValidationError with all violations."""
-    names = [parameter.name for parameter in filters]
-    query = requests.read_query(request, {"page", "per_page", "sort", *names})
+    names = [parameter.name for parameter in filters if parameter is not METADATA]
+    takes_metadata = METADATA in filters
+    query = requests.read_query(
+        request, {"page", "per_page", "sort", *names, *([ENTRIES] if takes_metadata else [])}
+    )
     violations: list[Violation] = []
     number = read_number(query, NUMBER, violations)
     per_page = read_number(query, PER_PAGE, violations)
     sort = query.get("sort", NEWEST_FIRST)
     if sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
-    values = {parameter.name: read_filter(query, parameter, violations) for parameter in filters}
+    values = {
+        parameter.name: read_filter(query, parameter, violations)
+        for parameter in filters
+        if parameter is not METADATA
+    }
+    entries = _read_metadata(query, violations) if takes_metadata else {}
     if violations:
         raise ValidationError(violations)
     zone = request.app[app_keys.CONFIG].time_zone
     for name, value in values.items():
         if isinstance(value, Day):
-            values[name] = value.to_instant(zone)
-    kept = {name: query[name] for name in (*names, "sort") if query.get(name)}
+            value = value.to_instant(zone)
+        values[name] = value.isoformat() if isinstance(value, datetime) else value
+    if entries:
+        values["metadata"] = entries
+    kept = {name: text for name, text in query.items() if name not in PAGE_NAMES and text}
     return Page(request.path, number, per_page, sort, values, kept)
+
+
+def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dict[str, str]:
+    """Return the filters by metadata as {key: text}. Appends to `violations`."""
+    entries: dict[str, str] = {}
+    for name, text in query.items():
+        if requests.name_family(name) == ENTRIES and text:
+            entries[name.removeprefix("metadata[").removesuffix("]")] = text
+    if len(entries) > MOST_ENTRIES:
+        message = f"At most {MOST_ENTRIES} keys of metadata can be searched."
+        violations.append(violation("metadata", "maxProperties", message))
+    return entries
 
 
 def sort_by(sorts: Collection[str]) -> QueryParameter:
@@ -155,6 +194,22 @@ def one_of(name: str, values: Collection[str], component: str = "") -> QueryPara
 
     schema = refer_to(component) if component else {"enum": list(values)}
     return QueryParameter(name, schema, read=read)
+
+
+def some_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
+    """Return a filter that accepts one or several values, separated by commas."""
+
+    def read(text: str) -> str:
+        if unknown := [value for value in text.split(",") if value not in values]:
+            raise ValueError(
+                f"{name} must be one or several of {', '.join(values)}, separated by commas. "
+                f"{describe_unknown('value', unknown[0], values)}"
+            )
+        return text
+
+    entry = refer_to(component) if component else {"enum": list(values)}
+    schema = {"type": "array", "items": entry, "minItems": 1}
+    return QueryParameter(name, schema, "One or several values, separated by commas.", read)
 
 
 def refer_to(component: str) -> dict[str, Any]:
@@ -179,6 +234,17 @@ def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
 
     schema = {"anyOf": [refer_to("Instant"), {"type": "string", "format": "date"}]}
     return QueryParameter(name, schema, description, read)
+
+
+def _amount(name: str, description: str) -> QueryParameter:
+    """Return a filter that accepts an amount in the currency of the document."""
+
+    def read(text: str) -> str:
+        if not _AMOUNT.fullmatch(text):
+            raise ValueError(f"{name} must be an amount, like 1250.50.")
+        return text
+
+    return QueryParameter(name, {"type": "number", "minimum": 0}, description, read)
 
 
 def _read_words(text: str) -> str:
@@ -214,18 +280,31 @@ def read_filter(
 SEARCH = QueryParameter(
     "query",
     {"type": "string", "maxLength": MAX_SEARCH_TEXT},
-    "Search text: a code, a full code, or a part of the buyer's name that begins with a word.",
+    "Search text: a code, a full code, a reference, a uuid of the portal, or a part of the buyer's "
+    "name that begins with a word.",
     _read_words,
 )
-DOCUMENT_SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
+DOCUMENT_SORTS = tuple(
+    f"{sign}{name}"
+    for name in ("id", "issue_date", "code", "updated_at", "amount")
+    for sign in ("", "-")
+)
+#: Filters of lists whose records have a reference and metadata of the client.
+OWN_FILTERS = (
+    QueryParameter("reference", {"type": "string"}, "The client's own reference.", str),
+    METADATA,
+)
 
 
 def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
     """Return the filters of a list of documents of some types."""
     return (
-        one_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
+        some_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),
         _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
         _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),
+        _limit("updated_from", "The earliest change of the record, or its day.", is_last=False),
+        _amount("amount_from", "The lowest payable amount."),
+        _amount("amount_to", "The highest payable amount."),
         SEARCH,
     )

@@ -188,7 +188,7 @@ async def _read_page(request: web.Request, page: Page, source: Source) -> list[a
             per_page=page.per_page,
             offset=page.offset,
             sort=page.sort,
-            **page.filters,
+            filters=page.filters_text,
         )
     if page.offset <= FAR_OFFSET:
         return await read(source.page, per_page=page.per_page, offset=page.offset)
@@ -205,7 +205,11 @@ async def _read_far_page(
         return await read(source.page, per_page=page.per_page, offset=page.offset)
     count = max(0, page.per_page + min(0, from_oldest))
     rows = await read(
-        source.search, per_page=count, offset=max(0, from_oldest), sort="id", **page.filters
+        source.search,
+        per_page=count,
+        offset=max(0, from_oldest),
+        sort="id",
+        filters=page.filters_text,
     )
     return rows[::-1]
 

@@ -19,6 +19,7 @@ from service.api import (
     health,
     integrations,
     invoices,
+    submitted_documents,
     validations,
     webhooks,
 )
@@ -32,6 +33,7 @@ HANDLERS = (
     invoices,
     adjustment_notes,
     consolidated_invoices,
+    submitted_documents,
     validations,
     companies,
     certificates,

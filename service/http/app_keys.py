@@ -48,3 +48,5 @@ ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 REQUEST_ID = web.RequestKey("request_id", str)
+#: Members of the request body that are stored and have no effect, as [{path, message}].
+WARNINGS: web.RequestKey[list[dict[str, str]]] = web.RequestKey("warnings")

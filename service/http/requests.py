@@ -11,6 +11,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.db.connections import Connection
+from service.documents import codes
 from service.errors import (
     BadRequest,
     NotFound,
@@ -49,11 +50,14 @@ async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], st
     raw = await read_raw(request)
     if not raw.strip(WHITE_SPACE):
         raw = b"{}"
-    return await offload(len(raw), _parse_body, raw, name), raw.decode()
+    value, warnings = await offload(len(raw), _parse_body, raw, name)
+    if warnings:
+        request[app_keys.WARNINGS] = warnings
+    return value, raw.decode()
 
 
-def _parse_body(raw: bytes, name: str) -> dict[str, Any]:
-    """Return the value of a request body. Raises BadRequest and ValidationError."""
+def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
     try:
         value = json_codec.loads(raw)
     except json_codec.NotJson as error:
@@ -62,9 +66,35 @@ def _parse_body(raw: bytes, name: str) -> dict[str, Any]:
         _reject_invalid_text(value)
     if not isinstance(value, dict):
         raise ValidationError([violation("", "type", "The request body must be an object.")])
+    if schema.has_only_known(name, value):
+        return value, []
     if violations := schema.find_violations(name, value):
-        raise ValidationError(violations)
-    return value
+        raise ValidationError(_add_unknown_codes(violations, name, value))
+    return value, schema.find_stored_only(name, value)
+
+
+#: Start of a schema's name -> the places of codes in its bodies.
+CODE_PLACES = {
+    "invoice": codes.DOCUMENT,
+    "adjustment_note": codes.DOCUMENT,
+    "einvoice_request": codes.PARTY,
+    "company": codes.COMPANY,
+}
+
+
+def _add_unknown_codes(
+    violations: list[Violation], name: str, value: dict[str, Any]
+) -> list[Violation]:
+    """Return violations of a schema with those of the code tables, so that all are found at once.
+
+    A member with a violation gets no second one.
+    """
+    places = CODE_PLACES.get(name.rpartition("_")[0])
+    known = {each["path"] for each in violations}
+    further = codes.find_violations(value, places) if places else []
+    return [*violations, *(each for each in further if each["path"] not in known)][
+        : schema.MAX_VIOLATIONS
+    ]
 
 
 def header(request: web.BaseRequest, name: str) -> str | None:
@@ -81,7 +111,11 @@ def reject_unknown_parameters(request: web.Request, names: Collection[str]) -> N
     if not request.rel_url.raw_query_string:
         return
     sent = parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True)
-    unknown = [name for name in dict.fromkeys(name for name, _ in sent) if name not in names]
+    unknown = [
+        name
+        for name in dict.fromkeys(name for name, _ in sent)
+        if name not in names and name_family(name) not in names
+    ]
     if unknown:
         raise ValidationError(
             [
@@ -91,8 +125,16 @@ def reject_unknown_parameters(request: web.Request, names: Collection[str]) -> N
         )
 
 
+def name_family(name: str) -> str:
+    """Return `family[]` for a query parameter `family[key]`, such as `metadata[order]`."""
+    family, bracket, _ = name.partition("[")
+    return f"{family}[]" if bracket and name.endswith("]") else name
+
+
 def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
     """Return the query parameters with these names as {name: text}.
+
+    A name `family[]` stands for all parameters `family[key]`.
 
     Raises ValidationError for a parameter that is repeated or not UTF-8: aiohttp would choose one
     value, or replace bytes.
@@ -105,7 +147,7 @@ def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
     for name, text in sent:
         if name in query:
             violations.append(violation(name, "unique", f"{name} must not be sent twice."))
-        elif name in names:
+        elif name in names or name_family(name) in names:
             query[name] = text
             if not json_codec.is_valid_text(text):
                 violations.append(

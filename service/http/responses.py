@@ -51,11 +51,22 @@ def attachment_headers(filename: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{safe}"'}
 
 
-def success_response(message: str, status: int = 200, **members: object) -> web.Response:
-    """Return `{"success": true, "message": …}` with further members such as `data`."""
-    return json_response({"success": True, "message": message, **members}, status)
+def success_response(
+    message: str,
+    status: int = 200,
+    warnings: list[dict[str, str]] | None = None,
+    **members: object,
+) -> web.Response:
+    """Return `{"success": true, "message": …}` with further members such as `data`.
+
+    `warnings` lists the members of the request body that have no effect, if there are any.
+    """
+    body = {"success": True, "message": message, **members}
+    return json_response({**body, "warnings": warnings} if warnings else body, status)
 
 
-def created_response(message: str, record_id: int) -> web.Response:
+def created_response(
+    message: str, record_id: int, warnings: list[dict[str, str]] | None = None
+) -> web.Response:
     """Return the 201 for a new record, with its id in `data`."""
-    return success_response(message, 201, data={"id": record_id})
+    return success_response(message, 201, warnings, data={"id": record_id})

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from service import schema
 from service.config import Config
 from service.db.connections import Connection
 from service.documents import states
@@ -19,6 +20,8 @@ from service.offload import offload
 from service.submission import checks
 from service.submission.context import SubmissionContext
 from service.submission.document_kinds import (
+    INVOICE,
+    NOTE,
     DocumentKind,
     LockedRecord,
     SendableDocument,
@@ -65,7 +68,11 @@ async def preflight_document(
         found = await checks.findings(conn, document, issued_at)
         signing_errors, ending = await context.signers.outlook(conn, company_id, document.issuer)
     errors += [*preflight.list_errors(found), *signing_errors]
-    warnings = [*preflight.list_warnings(found), *map(_certificate_warning, ending)]
+    warnings = [
+        *preflight.list_warnings(found),
+        *map(_certificate_warning, ending),
+        *_find_stored_only(document),
+    ]
     report = partial(_report, document, issued_at, found)
     return await offload(document.size, report, errors, warnings)
 
@@ -83,6 +90,17 @@ def _report(
     errors = _distinct(errors)
     report = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
     return ubl.encode(report).decode()
+
+
+#: Kind -> the schema of the bodies that change it. Consolidated invoices have no open objects.
+_BODIES = {INVOICE: "invoice_update", NOTE: "adjustment_note_update"}
+
+
+def _find_stored_only(document: SendableDocument) -> list[dict[str, Any]]:
+    if document.kind not in _BODIES:
+        return []
+    found = schema.find_stored_only(_BODIES[document.kind], document.source)
+    return [{"code": "UnknownMember", **each} for each in found]
 
 
 def _certificate_warning(message: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -18,6 +18,7 @@ from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
 from service.documents.ubl import document
+from service.documents.ubl.pointers import locate_errors
 from service.errors import describe_error
 from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
@@ -421,6 +422,7 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
     """
     if not changes:
         return
+    changes = await _locate_errors(conn, company_id, changes)
     text = json_codec.dumps([_change_values(change) for change in changes])
     moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
     if foreign := [row["id"] for row in moved if row["is_foreign"]]:
@@ -431,6 +433,23 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
                 row["number"],
                 row["uuid"],
             )
+
+
+async def _locate_errors(
+    conn: Connection, company_id: int, changes: Sequence[Change]
+) -> Sequence[Change]:
+    """Return the changes with the members of the request that the portal's errors concern."""
+    ids = [change.id for change in changes if change.errors]
+    if not ids:
+        return changes
+    rows = await sql.submitted_document_types(conn, company_id=company_id, ids=ids)
+    types = {row["id"]: row["document_type"] for row in rows}
+    return [
+        replace(change, errors=locate_errors(change.errors, types[change.id]))
+        if change.errors and change.id in types
+        else change
+        for change in changes
+    ]
 
 
 def _change_values(change: Change) -> dict[str, Any]:

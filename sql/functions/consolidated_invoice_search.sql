@@ -1,11 +1,7 @@
 -- PL/pgSQL for the same reason as invoice_search.
 create or replace function consolidated_invoice_search(
     for_company bigint,
-    of_status text,
-    of_type text,
-    issued_from timestamptz,
-    issued_to timestamptz,
-    words text,
+    filters jsonb,
     sort_order text,
     per_page bigint,
     skipped bigint,
@@ -14,19 +10,42 @@ create or replace function consolidated_invoice_search(
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
+declare
+  statuses text[] := string_to_array(filters ->> 'status', ',');
+  of_status text := case when cardinality(statuses) = 1 then statuses[1] end;
+  of_type text := filters ->> 'type';
+  issued_from timestamptz := filters ->> 'issued_from';
+  issued_to timestamptz := filters ->> 'issued_to';
+  updated_from timestamptz := filters ->> 'updated_from';
+  amount_from numeric := filters ->> 'amount_from';
+  amount_to numeric := filters ->> 'amount_to';
+  words text := filters ->> 'query';
+  is_counted boolean :=  -- The totals of these filters are maintained.
+    filters - '{status,type}'::text[] = '{}';
 begin
   return query
   with found as not materialized (
-    select k.id, k.issue_date, k.code, k.bytes
+    select k.id, k.issue_date, k.code, k.updated_at, k.payable_amount as amount,
+           k.bytes
       from consolidated_invoices k
       join companies c on c.id = k.company_id
      where k.company_id = for_company and c.id = for_company and k.deleted_at is null
-       and (of_status is null or k.status = of_status)
+       and (statuses is null
+            or k.status = of_status
+            or of_status is null and k.status = any (statuses))
        and (of_type is null or k.type = of_type)
        and (issued_from is null or k.issue_date >= issued_from)
        and (issued_to is null or k.issue_date <= issued_to)
+       and (updated_from is null or k.updated_at >= updated_from)
+       and (amount_from is null or k.payable_amount >= amount_from)
+       and (amount_to is null or k.payable_amount <= amount_to)
        and (words is null
             or k.code::text = words
+            or exists (select
+                         from submitted_documents d
+                        where d.company_id = for_company
+                          and d.consolidated_invoice_id = k.id
+                          and d.uuid = upper(words))
             or lower(full_code(
                  consolidated_prefix(k.type, c.setting),
                  (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
@@ -41,8 +60,12 @@ begin
                       case when sort_order = '-issue_date' then found.issue_date end desc,
                       case when sort_order = 'code' then found.code end,
                       case when sort_order = '-code' then found.code end desc,
-                      case when sort_order in ('issue_date', 'code') then found.id end,
-                      case when sort_order in ('-issue_date', '-code') then found.id end desc
+                      case when sort_order = 'updated_at' then found.updated_at end,
+                      case when sort_order = '-updated_at' then found.updated_at end desc,
+                      case when sort_order = 'amount' then found.amount end,
+                      case when sort_order = '-amount' then found.amount end desc,
+                      case when left(sort_order, 1) <> '-' then found.id end,
+                      case when left(sort_order, 1) = '-' then found.id end desc
              limit per_page offset skipped) ordered
   )
   select counted.total,
@@ -52,12 +75,12 @@ begin
                       from consolidated_invoice_records r
                      where r.company_id = for_company and r.id = page.id)
          end
-    from (select case when issued_from is null and issued_to is null and words is null
+    from (select case when is_counted
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company
                                and n.list = 'consolidated_invoices'
-                               and (of_status is null or n.status = of_status)
+                               and (statuses is null or n.status = any (statuses))
                                and (of_type is null or n.type = of_type))
                       else (select count(*) from found)
                  end as total) counted

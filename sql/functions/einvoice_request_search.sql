@@ -1,8 +1,7 @@
 -- PL/pgSQL for the same reason as invoice_search.
 create or replace function einvoice_request_search(
     for_company bigint,
-    of_status text,
-    words text,
+    filters jsonb,
     sort_order text,
     per_page bigint,
     skipped bigint,
@@ -12,14 +11,25 @@ create or replace function einvoice_request_search(
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
+  statuses text[] := string_to_array(filters ->> 'status', ',');
+  of_status text := case when cardinality(statuses) = 1 then statuses[1] end;
+  words text := filters ->> 'query';
+  described bigint[] :=
+    case when filters ? 'metadata'
+         then metadata_matching(for_company, 'einvoice_requests', filters -> 'metadata') end;
+  is_counted boolean :=  -- The totals of these filters are maintained.
+    filters - '{status,type}'::text[] = '{}';
   wanted_name text := search_text(words);
 begin
   return query
   with found as not materialized (
-    select e.id, e.bytes
+    select e.id, e.bytes + coalesce(octet_length(e.metadata::text), 0) as bytes
       from einvoice_requests e
      where e.company_id = for_company and e.deleted_at is null
-       and (of_status is null or e.status = of_status)
+       and (statuses is null
+            or e.status = of_status
+            or of_status is null and e.status = any (statuses))
+       and (described is null or e.id = any (described))
        and (words is null
             or lower(e.invoice_code) = lower(words)
             or wanted_name <> ''
@@ -39,12 +49,12 @@ begin
                       from einvoice_request_records r
                      where r.company_id = for_company and r.id = page.id)
          end
-    from (select case when words is null
+    from (select case when is_counted
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company
                                and n.list = 'einvoice_requests'
-                               and (of_status is null or n.status = of_status))
+                               and (statuses is null or n.status = any (statuses)))
                       else (select count(*) from found)
                  end as total) counted
     left join page on true

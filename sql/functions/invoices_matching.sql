@@ -28,6 +28,14 @@ begin
                  (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
                  i.code)) = lower(words))
     union
+    select i.id
+      from invoices i
+     where i.company_id = for_company and i.deleted_at is null and i.reference = words
+    union
+    select d.invoice_id
+      from submitted_documents d
+     where d.company_id = for_company and d.uuid = upper(words) and d.invoice_id is not null
+    union
     select w.invoice_id
       from invoice_words w
      where cardinality(name_words) = 1
@@ -47,5 +55,5 @@ begin
        and position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0);
 end $$;
 comment on function invoices_matching is
-  'Ids of the invoices with a code, a full code, or a part of the buyer''s name that begins with a '
-  'word. Deleted ones may be among them.';
+  'Ids of the invoices with a code, a full code, a reference, a uuid of the portal, or a part of '
+  'the buyer''s name that begins with a word. Deleted ones may be among them.';

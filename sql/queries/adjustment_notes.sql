@@ -3,18 +3,18 @@
 
 -- name: adjustment_note_insert :value
 -- Store a draft note to the target that is not null, and return its id. Can violate
--- adjustment_notes_code_once_a_type.
+-- adjustment_notes_code_once_a_type and adjustment_notes_reference_once.
 with stored as (
   insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type,
-         issue_date, line_items, payment, delivery, billing_period, document_references,
-         net_amount, excluding_tax, including_tax, payable_amount, taxes)
+         issue_date, line_items, payment, delivery, billing_period, document_references, reference,
+         metadata, net_amount, excluding_tax, including_tax, payable_amount, taxes)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
          "adjustmentNoteCode", type, :issue_date::timestamptz, "lineItems", payment, delivery,
-         "billingPeriod", "references", :net_amount::numeric, :excluding_tax::numeric,
-         :including_tax::numeric, :payable_amount::numeric, :taxes::jsonb
+         "billingPeriod", "references", reference, metadata, :net_amount::numeric,
+         :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric, :taxes::jsonb
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
-           "billingPeriod" json, "references" json)
+           "billingPeriod" json, "references" json, reference text, metadata json)
   returning id, invoice_id, consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -36,7 +36,7 @@ select r.id, to_json(r) as record
 -- name: adjustment_note_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (
-  select id, bytes
+  select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
     from adjustment_notes
    where company_id = :company_id and deleted_at is null
    order by id desc
@@ -58,8 +58,7 @@ select counted.total, page.id,
 -- Return a page as adjustment_note_page does, with filters and a sort order.
 select total, id, record
   from adjustment_note_search(
-       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
-       :budget);
+       :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
 -- name: adjustment_note_lock_invoice :one
 -- Lock the invoice that a note adjusts, before the note itself, so that changes of notes to one
@@ -102,7 +101,7 @@ select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date, n.payable
          'type', n.type, 'adjustmentNoteCode', n.code,
          'adjustmentNoteIssueDate', instant(n.issue_date), 'lineItems', n.line_items,
          'payment', n.payment, 'delivery', n.delivery, 'billingPeriod', n.billing_period,
-         'references', n.document_references,
+         'references', n.document_references, 'reference', n.reference, 'metadata', n.metadata,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
          'buyer', case when k.type = 'CONSOLIDATED_INVOICE'
                        then json_build_object('type', 'GENERAL_PUBLIC')
@@ -126,7 +125,7 @@ select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date, n.payable
 
 -- name: adjustment_note_update :exec
 -- Write the whole draft from a merged body to a locked row. Can violate
--- adjustment_notes_code_once_a_type.
+-- adjustment_notes_code_once_a_type and adjustment_notes_reference_once.
 with changed as (
   update adjustment_notes n
      set is_changed = true,
@@ -138,6 +137,8 @@ with changed as (
          delivery = request.delivery,
          billing_period = request."billingPeriod",
          document_references = request."references",
+         reference = request.reference,
+         metadata = request.metadata,
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
@@ -146,7 +147,7 @@ with changed as (
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
-           "billingPeriod" json, "references" json)
+           "billingPeriod" json, "references" json, reference text, metadata json)
    where n.company_id = :company_id and n.id = :id
   returning n.id, n.invoice_id, n.consolidated_invoice_id
 )

@@ -120,8 +120,7 @@ select counted.total, page.id,
 -- Return a page as consolidated_invoice_page does, with filters and a sort order.
 select total, id, record
   from consolidated_invoice_search(
-       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
-       :budget);
+       :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
 -- name: consolidated_invoice_lock :one
 -- Lock a consolidated invoice for a change. `body` is its document: the buyer, or for a self-billed

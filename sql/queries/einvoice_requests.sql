@@ -3,8 +3,9 @@
 -- name: einvoice_request_insert :value
 -- Store a pending request from a request body and return its id.
 with stored as (
-  insert into einvoice_requests (company_id, invoice_code, buyer)
-  select :company_id::bigint, body ->> 'invoiceCode', body - 'invoiceCode'
+  insert into einvoice_requests (company_id, invoice_code, buyer, metadata)
+  select :company_id::bigint, body ->> 'invoiceCode', body - '{invoiceCode,metadata}'::text[],
+         (body -> 'metadata')::json
     from (select :body::jsonb as body) request
   returning id
 ), noted as (
@@ -21,7 +22,7 @@ select to_json(r) from einvoice_request_records r where company_id = :company_id
 -- name: einvoice_request_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (
-  select id, bytes
+  select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
     from einvoice_requests
    where company_id = :company_id and deleted_at is null
    order by id desc
@@ -43,7 +44,7 @@ select counted.total, page.id,
 -- Return a page as einvoice_request_page does, with filters and a sort order.
 select total, id, record
   from einvoice_request_search(
-       :company_id, :status, :query, :sort, :per_page, :offset, :budget);
+       :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names.
@@ -58,7 +59,9 @@ select id, invoice_code, invoice_id
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
-         buyer = r.buyer || (body - 'invoiceCode' - 'status'),
+         buyer = r.buyer || (body - '{invoiceCode,status,metadata}'::text[]),
+         metadata = case when body ? 'metadata' then nullif(body -> 'metadata', 'null')::json
+                         else r.metadata end,
          status = coalesce(body ->> 'status', r.status),
          invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
                            then r.invoice_id end,

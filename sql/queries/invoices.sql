@@ -4,25 +4,26 @@
 -- name: invoices_insert :many
 -- Store drafts from the bodies of requests, a JSON array. The other arrays have one value for each.
 -- Return the id, the year and the code of each that was stored. An invoice whose code is used in
--- its year is not stored. Sets its company, so that it can be a transaction of its own.
+-- its year, or whose reference is used, is not stored. Sets its company, so that it can be a
+-- transaction of its own.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true) as owner
 ), stored as (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
-         delivery, billing_period, document_references, net_amount, excluding_tax, including_tax,
-         payable_amount, taxes)
+         delivery, billing_period, document_references, reference, metadata, net_amount,
+         excluding_tax, including_tax, payable_amount, taxes)
   select :company_id::bigint, code, code_year, type, coalesce(is_ready, false), issue_date, buyer,
          supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
-         exchange_rate, payment, delivery, billing_period, document_references, net_amount,
-         excluding_tax, including_tax, payable_amount, taxes::jsonb
+         exchange_rate, payment, delivery, billing_period, document_references, reference, metadata,
+         net_amount, excluding_tax, including_tax, payable_amount, taxes::jsonb
     from tenant
    cross join rows from (
            json_to_recordset(:bodies::json) as (
              code numeric, type text, "isReady" boolean, buyer json, supplier json,
              "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
              "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-             "references" json),
+             "references" json, reference text, metadata json),
            unnest(:code_year::smallint[]),
            unnest(:issue_date::timestamptz[]),
            unnest(:net_amount::numeric[]),
@@ -33,10 +34,10 @@ with tenant as materialized (
          ) as request (
            code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
            currency_code, exchange_rate, payment, delivery, billing_period, document_references,
-           code_year, issue_date, net_amount, excluding_tax, including_tax, payable_amount,
-           taxes)
+           reference, metadata, code_year, issue_date, net_amount, excluding_tax, including_tax,
+           payable_amount, taxes)
    order by code_year, code  -- Concurrent batches then wait for each other in one order.
-      on conflict (company_id, code_year, code) where deleted_at is null do nothing
+      on conflict do nothing
   returning id, code_year, code
 ), noted as (
   insert into events (company_id, type, data)
@@ -59,7 +60,7 @@ select r.id, to_json(r) as record
 -- JSON object. The records are null if their documents exceed :budget bytes together. An empty
 -- page is a row with the total alone.
 with page as materialized (
-  select id, bytes
+  select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
     from invoices
    where company_id = :company_id and deleted_at is null
    order by id desc
@@ -81,8 +82,7 @@ select counted.total, page.id,
 -- Return a page as invoice_page does, with filters and a sort order. A null filter does not apply.
 select total, id, record
   from invoice_search(
-       :company_id, :status, :type, :issued_from, :issued_to, :query, :sort, :per_page, :offset,
-       :budget);
+       :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
 -- name: invoice_lock :one
 -- Lock an invoice for a change and return what the rules need: its fields in the form of a request
@@ -99,7 +99,8 @@ select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_read
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment,
          'delivery', i.delivery,
-         'billingPeriod', i.billing_period, 'references', i.document_references) as body
+         'billingPeriod', i.billing_period, 'references', i.document_references,
+         'reference', i.reference, 'metadata', i.metadata) as body
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null
@@ -113,8 +114,15 @@ select id, type, payable_amount + adjusted_by as final_adjusted_amount
  where company_id = :company_id and id = :id and deleted_at is null
    for share;
 
+-- name: invoice_reference_used :value
+-- Return whether an invoice has a reference.
+select exists (select
+                 from invoices
+                where company_id = :company_id and reference = :reference and deleted_at is null);
+
 -- name: invoice_update :exec
--- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year.
+-- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year
+-- and invoices_reference_once.
 with changed as (
   update invoices i
      set is_changed = true,
@@ -133,6 +141,8 @@ with changed as (
          delivery = request.delivery,
          billing_period = request."billingPeriod",
          document_references = request."references",
+         reference = request.reference,
+         metadata = request.metadata,
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
@@ -143,7 +153,7 @@ with changed as (
            code numeric, type text, "isReady" boolean, buyer json, supplier json,
            "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
            "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-           "references" json)
+           "references" json, reference text, metadata json)
    where i.company_id = :company_id and i.id = :id
   returning i.id
 )

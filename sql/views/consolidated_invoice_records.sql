@@ -17,7 +17,15 @@ select id,
        instant(issue_date) as issue_date,
        invoice_level_allowance_charge,
        instant(created_at) as created_at,
-       instant(updated_at) as updated_at
+       instant(updated_at) as updated_at,
+       case when attempts > 0
+            then (select o.outcome
+                    from submission_outcomes o
+                   where o.company_id = consolidated_invoices.company_id
+                      and o.consolidated_invoice_id = consolidated_invoices.id
+                   order by o.id desc
+                   limit 1)
+       end as last_submission
   from consolidated_invoices
  where deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
@@ -45,3 +53,5 @@ comment on column consolidated_invoice_records.invoice_level_allowance_charge is
 comment on column consolidated_invoice_records.created_at is 'When it was created, as text.';
 comment on column consolidated_invoice_records.updated_at is
   'When the row was last changed, as text.';
+comment on column consolidated_invoice_records.last_submission is
+  'Outcome of the latest submission: status, code, message and time. Null: never submitted.';

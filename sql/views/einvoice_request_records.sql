@@ -7,7 +7,8 @@ select r.id,
        r.status,
        r.invoice_id,
        instant(r.created_at) as created_at,
-       instant(r.updated_at) as updated_at
+       instant(r.updated_at) as updated_at,
+       r.metadata
   from einvoice_requests r
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
@@ -25,3 +26,4 @@ comment on column einvoice_request_records.invoice_id is
   'Invoice that the approval made final. Null: not approved.';
 comment on column einvoice_request_records.created_at is 'When it was created, as text.';
 comment on column einvoice_request_records.updated_at is 'When the row was last changed, as text.';
+comment on column einvoice_request_records.metadata is 'Texts of the client by key. Null: none.';

@@ -25,7 +25,16 @@ select id,
        payment,
        delivery,
        billing_period,
-       document_references as "references"
+       document_references as "references",
+       reference,
+       metadata,
+       case when attempts > 0
+            then (select o.outcome
+                    from submission_outcomes o
+                   where o.company_id = invoices.company_id and o.invoice_id = invoices.id
+                   order by o.id desc
+                   limit 1)
+       end as last_submission
   from invoices
  where deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
@@ -66,3 +75,7 @@ comment on column invoice_records.billing_period is
   'Period that is billed, as the API shows it. Null: none.';
 comment on column invoice_records."references" is
   'References to other documents, as the API shows them. Null: none.';
+comment on column invoice_records.reference is 'Reference that the client chose. Null: none.';
+comment on column invoice_records.metadata is 'Texts of the client by key. Null: none.';
+comment on column invoice_records.last_submission is
+  'Outcome of the latest submission: status, code, message and time. Null: never submitted.';

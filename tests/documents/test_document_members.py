@@ -21,7 +21,7 @@ NAMES = {
     "references": "references",
 }
 MEMBERS = {
-    "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days", "bank": "Kept"},
+    "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days"},
     "delivery": {
         "name": "Guangzhou Harbour Stores",
         "registration": {"type": "BRN", "number": "91440101MA59"},
@@ -31,7 +31,7 @@ MEMBERS = {
     "billingPeriod": {"start": "2026-02-28", "end": "2026-02-28", "frequency": "Daily"},
     "references": [
         {"type": "FTA", "description": "ACFTA"},
-        {"type": "BILL", "id": "DO-1", "line": 7},
+        {"type": "BILL", "id": "DO-1"},
     ],
 }
 

@@ -1,0 +1,41 @@
+"""The submitted documents of a company, across its invoices and notes."""
+
+from aiohttp import web
+
+from service import json_codec
+from service.api import pagination
+from service.api.operation import Operation
+from service.db.statements import sql
+from service.documents import states
+from service.http import app_keys, responses
+
+operations: list[Operation] = []
+FILTERS = (
+    pagination.some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "SubmittedDocumentStatus"),
+)
+
+
+@Operation(
+    operations,
+    "Submitted documents",
+    "GET",
+    "/api/submitted-documents",
+    "List the submitted documents of the company",
+    "SubmittedDocumentList",
+    query=(*pagination.PAGE, *FILTERS),
+    description="Of all invoices, notes and consolidated invoices, newest first. "
+    "`status=Rejected,Invalid` lists the documents that the portal did not accept.",
+)
+async def list_company_documents(request: web.Request) -> web.Response:
+    """Return a page of submitted documents."""
+    page = pagination.read_page(request, FILTERS)
+    statuses = page.filters["status"]
+    row = await request.app[app_keys.DATABASE].read(
+        sql.submitted_document_list,
+        company_id=request[app_keys.COMPANY],
+        statuses=statuses.split(",") if statuses else None,
+        per_page=page.per_page,
+        offset=page.offset,
+    )
+    meta = json_codec.dumps(page.meta(row["total"]))
+    return responses.json_text_response(f'{{"meta":{meta},"data":{row["data"]}}}')

@@ -1,0 +1,112 @@
+"""The member of a request that an element of the portal's document comes from.
+
+The portal names the element that an error concerns by its path in the document. Portal: 8.4
+"""
+
+import re
+from typing import Any
+
+#: Element of a party in the document -> member of a party in a request, member of the company. The
+#: longest element that a path begins with applies.
+PARTY = {
+    "Party.PartyLegalEntity": ("/name", "/name"),
+    "Party.PartyIdentification": ("/registration/number", "/registration_number"),
+    "Party.IndustryClassificationCode": ("/msic", "/msic_code"),
+    "Party.Contact.Telephone": ("/contactNumber", "/phone"),
+    "Party.Contact.ElectronicMail": ("/email", "/email"),
+    "Party.PostalAddress": ("/address", "/address"),
+    "Party.PostalAddress.AddressLine": ("/address/line1", "/address"),
+    "Party.PostalAddress.CityName": ("/address/city", "/city"),
+    "Party.PostalAddress.PostalZone": ("/address/zipCode", "/zip_code"),
+    "Party.PostalAddress.CountrySubentityCode": ("/address/state", "/state"),
+    "Party.PostalAddress.Country": ("/address/country", "/country"),
+}
+#: Element of a line -> member of a line item.
+LINE = {
+    "ID": "/id",
+    "Item.Description": "/description",
+    "Item.CommodityClassification": "/classifications",
+    "Item.OriginCountry": "/originCountry",
+    "InvoicedQuantity": "/unit/count",
+    "InvoicedQuantity.unitCode": "/unit/code",
+    "Price": "/unit/price",
+    "ItemPriceExtension": "/unit/price",
+    "AllowanceCharge": "/discount",
+    "TaxTotal": "/taxDetails",
+    "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": "/taxExemptionReason",
+}
+#: Element of the document -> member of an invoice, member of a note.
+DOCUMENT = {
+    "ID": ("/code", "/adjustmentNoteCode"),
+    "IssueDate": ("/issueDateTime", "/adjustmentNoteIssueDate"),
+    "IssueTime": ("/issueDateTime", "/adjustmentNoteIssueDate"),
+    "InvoiceTypeCode": ("/type", "/type"),
+    "DocumentCurrencyCode": ("/currencyCode", ""),
+    "TaxCurrencyCode": ("/currencyCode", ""),
+    "TaxExchangeRate": ("/exchangeRate", ""),
+    "InvoicePeriod": ("/billingPeriod", "/billingPeriod"),
+    "PaymentMeans": ("/payment", "/payment"),
+    "PaymentMeans.PaymentMeansCode": ("/payment/mode", "/payment/mode"),
+    "PaymentMeans.PayeeFinancialAccount": ("/payment/bankAccount", "/payment/bankAccount"),
+    "PaymentTerms": ("/payment/terms", "/payment/terms"),
+    "Delivery": ("/delivery", "/delivery"),
+    "AdditionalDocumentReference": ("/references", "/references"),
+    "AllowanceCharge": ("/invoiceLevelAllowanceCharge", ""),
+    "BillingReference": ("", "/targetInvoiceType"),
+    "TaxTotal": ("/lineItems", "/lineItems"),
+    "LegalMonetaryTotal": ("/lineItems", "/lineItems"),
+}
+PARTIES = {"AccountingSupplierParty": "supplier", "AccountingCustomerParty": "buyer"}
+#: Codes of self-billed documents, and of invoices. Portal: 12
+SELF_BILLED = {"11", "12", "13", "14"}
+INVOICES = {"01", "11"}
+
+_LINE = re.compile(r"InvoiceLine(?:\[(\d+|\*)\])?(?:\.|$)")
+
+
+def locate_errors(errors: list[dict[str, Any]], document_type: str) -> list[dict[str, Any]]:
+    """Return the portal's errors with the `pointer` of each that concerns a member of a request."""
+    located = [(error, find_pointer(error.get("path") or "", document_type)) for error in errors]
+    return [{**error, "pointer": pointer} if pointer else error for error, pointer in located]
+
+
+def find_pointer(path: str, document_type: str) -> str:
+    """Return the JSON Pointer of the member that an element comes from, or an empty text.
+
+    Members of the company, for `PUT /api/companies`, are below `/company`. A path can name several
+    elements, of which the first applies.
+    """
+    element = path.partition(" AND ")[0].strip().lstrip("$#./")
+    element = re.sub(r"^Invoice(\[[^\]]*\])?\.?", "", element)
+    if line := _LINE.match(element):
+        index = line[1] if line[1] and line[1] != "*" else None
+        rest = _plain(element[line.end() :])
+        return f"/lineItems/{index}{_find(LINE, rest) or ''}" if index else "/lineItems"
+    head, _, rest = _plain(element).partition(".")
+    if head in PARTIES:
+        return _find_party(PARTIES[head], rest, document_type)
+    found = _find(DOCUMENT, _plain(element))
+    return found[document_type not in INVOICES] if found else ""
+
+
+def _plain(element: str) -> str:
+    """Return an element's path without indexes, and without the value at its end."""
+    return re.sub(r"\[[^\]]*\]", "", element).removesuffix("._")
+
+
+def _find_party(role: str, element: str, document_type: str) -> str:
+    """Return the member of a party, one of which is the company itself."""
+    own = "buyer" if document_type in SELF_BILLED else "supplier"
+    found = _find(PARTY, element)
+    if role == own:
+        return f"/company{found[1]}" if found else ""
+    if document_type not in INVOICES:
+        return ""  # the parties of a note are those of its invoice
+    return f"/{role}{found[0] if found else ''}"
+
+
+def _find(table: dict[str, Any], element: str) -> Any:
+    """Return the value of the longest key that an element begins with, or None."""
+    steps = element.split(".")
+    prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
+    return next((table[prefix] for prefix in prefixes if prefix in table), None)

@@ -1,0 +1,135 @@
+"""Unknown members of the objects that a schema leaves open: parties, addresses, lines.
+
+A name that resembles a known one is a mistake, and is rejected. Any other is stored and returned
+unchanged, but has no effect and is not sent to the portal.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from service import json_codec
+
+LONGEST_NAME = 60  # characters of a name that are compared
+MOST_LETTERS = 2  # by which a misspelt name differs
+LETTERS_PER_MISTAKE = 3  # a name of fewer letters resembles only itself
+
+Schema = Mapping[str, Any]
+
+
+class Unknown(NamedTuple):
+    """An unknown member: its JSON Pointer, its name, and the known name that it resembles."""
+
+    path: str
+    name: str
+    similar: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of an array."""
+
+    shape: "Shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of an object. `known` is None if the schema itself rejects unknown ones."""
+
+    known: frozenset[str] | None
+    shapes: tuple[tuple[str, "Shape"], ...]
+
+
+Shape = Members | Entries | None
+
+
+def make_shape(schemas: Mapping[str, Schema], stem: str) -> Shape:
+    """Return the shape of the bodies of the schema file `stem`, or None without open objects."""
+    return _make_shape(schemas, stem, schemas[stem])
+
+
+def find_unknown(value: Any, shape: Shape) -> list[Unknown]:
+    """Return the unknown members of a body's open objects."""
+    return list(_walk(value, shape, ""))
+
+
+def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
+    properties: dict[str, Shape] = {}
+    is_closed = False
+    for part_stem, part in _expand(schemas, stem, schema):
+        if "items" in part:
+            entry = _make_shape(schemas, part_stem, part["items"])
+            return Entries(entry) if entry else None
+        is_closed |= part.get("additionalProperties") is not None
+        for name, member in part.get("properties", {}).items():
+            properties[name] = _make_shape(schemas, part_stem, member)
+    shapes = tuple((name, shape) for name, shape in properties.items() if shape)
+    if not properties or (is_closed and not shapes):
+        return None
+    return Members(None if is_closed else frozenset(properties), shapes)
+
+
+def _expand(
+    schemas: Mapping[str, Schema], stem: str, schema: Schema
+) -> Iterator[tuple[str, Schema]]:
+    """Yield a schema and the schemas that it includes, each with the file that it stands in."""
+    yield stem, schema
+    for part in schema.get("allOf", ()):
+        yield from _expand(schemas, stem, part)
+    if "$ref" in schema:
+        file, _, pointer = schema["$ref"].partition("#")
+        target_stem = file.removesuffix(".json") or stem
+        target: Any = schemas[target_stem]
+        for step in pointer.split("/")[1:]:
+            target = target[step]
+        yield from _expand(schemas, target_stem, target)
+
+
+def _walk(value: Any, shape: Shape, path: str) -> Iterator[Unknown]:
+    if isinstance(shape, Entries) and isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _walk(entry, shape.shape, f"{path}/{index}")
+    if isinstance(shape, Members) and isinstance(value, dict):
+        known = value.keys() if shape.known is None else shape.known
+        for name in value:
+            if name not in known:
+                similar = find_similar(name, known)
+                yield Unknown(f"{path}/{json_codec.escape_pointer(name)}", name, similar)
+        for name, below in shape.shapes:
+            if name in value:
+                yield from _walk(value[name], below, f"{path}/{name}")
+
+
+def find_similar(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a name resembles, or None.
+
+    They differ in case, underscores or a plural only, or by at most two letters; short names by
+    fewer.
+    """
+    return _find_similar(name, frozenset(known)) if len(name) <= LONGEST_NAME else None
+
+
+@lru_cache(maxsize=1024)
+def _find_similar(name: str, known: frozenset[str]) -> str | None:
+    folded = _fold(name)
+    most = min(MOST_LETTERS, len(folded) // LETTERS_PER_MISTAKE)
+    distances = [(_count_edits(folded, _fold(each)), each) for each in sorted(known)]
+    distance, similar = min(distances, default=(most + 1, None))
+    return similar if distance <= most else None
+
+
+def _fold(name: str) -> str:
+    return re.sub(r"[_\- ]", "", name).casefold().removesuffix("s")
+
+
+def _count_edits(one: str, other: str) -> int:
+    """Return the number of letters that are inserted, deleted or replaced (Levenshtein)."""
+    row = list(range(len(other) + 1))
+    for place, letter in enumerate(one, 1):
+        left, row[0] = row[0], place
+        for index, against in enumerate(other, 1):
+            cost = min(row[index] + 1, row[index - 1] + 1, left + (letter != against))
+            left, row[index] = row[index], cost
+    return row[-1]

@@ -1,0 +1,28 @@
+create or replace view submission_outcomes with (security_invoker = true) as
+select d.id,
+       d.company_id,
+       d.invoice_id,
+       d.adjustment_note_id,
+       d.consolidated_invoice_id,
+       json_build_object(
+         'status', d.status,
+         'code', coalesce(d.errors -> 0, s.last_error) ->> 'code',
+         'message', coalesce(d.errors -> 0, s.last_error) ->> 'message',
+         'at', instant(d.updated_at)) as outcome
+  from submitted_documents d
+  left join submissions s
+         on s.company_id = d.company_id and s.id = d.submission_id and d.status = 'Submitting';
+grant select on submission_outcomes to einvoice_service, einvoice_reader;
+comment on view submission_outcomes is
+  'Submitted documents with their outcome as the records of their invoices and notes show it.';
+comment on column submission_outcomes.id is 'Identifies the submitted document.';
+comment on column submission_outcomes.company_id is 'Company that submits.';
+comment on column submission_outcomes.invoice_id is
+  'Invoice that it is a version of. Null for other kinds.';
+comment on column submission_outcomes.adjustment_note_id is
+  'Note that it is a version of. Null for other kinds.';
+comment on column submission_outcomes.consolidated_invoice_id is
+  'Consolidated invoice that it is a version of. Null for other kinds.';
+comment on column submission_outcomes.outcome is
+  'Status, the code and the message of the first error, and the time of the latest change. The '
+  'error of a submission without an outcome is the last transient one.';

@@ -1,0 +1,227 @@
+"""References and metadata of clients, and the filters, orders and outcomes of lists."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import Client, Sandbox, StartService, make_company
+from kit import (
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    line,
+    note,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from test_adjustment_notes import STRANGER
+
+Query = dict[str, Any]
+
+
+async def list_ids(api: Client, path: str = "/api/invoices", **query: Any) -> list[int]:
+    """Return the ids of a list, whose total is checked."""
+    status, body = await request_json(api, "GET", path, params=query)
+    assert status == 200, body
+    assert body["meta"]["total"] == len(body["data"])
+    return [found["id"] for found in body["data"]]
+
+
+async def refuse(api: Client, **query: Any) -> dict[str, str]:
+    """Return {parameter: message} of a rejected list."""
+    status, body = await request_json(api, "GET", "/api/invoices", params=query)
+    assert status == 422, body
+    return {each["path"]: each["message"] for each in body["errors"]}
+
+
+async def test_a_reference_is_stored_found_and_unique(api: Client) -> None:
+    first = await create_invoice(api, reference="ORDER 7")
+    await create_invoice(api)
+    assert (await get_invoice(api, first))["reference"] == "ORDER 7"
+    assert await list_ids(api, reference="ORDER 7") == [first]
+    assert await list_ids(api, query="ORDER 7") == [first]
+    assert await list_ids(api, reference="ORDER") == []
+    status, answer = await request_json(
+        api, "POST", "/api/invoices", json=invoice(reference="ORDER 7")
+    )
+    assert (status, answer["code"], answer["errors"][0]["path"]) == (
+        422,
+        "reference_taken",
+        "/reference",
+    )
+
+
+async def test_a_used_reference_is_rejected_with_a_submission_and_in_an_update(api: Client) -> None:
+    first = await create_invoice(api, reference="A")
+    body = invoice(reference="A", submitImmediately=True)
+    assert (await request_json(api, "POST", "/api/invoices", json=body))[1]["code"] == (
+        "reference_taken"
+    )
+    other = f"/api/invoices/{await create_invoice(api, reference='B')}"
+    status, answer = await request_json(api, "PUT", other, json={"reference": "A"})
+    assert (status, answer["code"]) == (422, "reference_taken")
+    assert (await request_json(api, "PUT", other, json={"reference": None}))[0] == 200
+    assert (await request_json(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
+    assert (await request_json(api, "PUT", other, json={"reference": "A"}))[0] == 200
+
+
+async def test_concurrent_invoices_with_one_reference_store_one(api: Client) -> None:
+    bodies = [invoice(reference="RACE") for _ in range(12)]
+    answers = await asyncio.gather(
+        *(request_json(api, "POST", "/api/invoices", json=body) for body in bodies)
+    )
+    assert sorted(status for status, _ in answers) == [201] + [422] * 11
+    assert {answer["code"] for status, answer in answers if status == 422} == {"reference_taken"}
+
+
+async def test_references_of_companies_are_independent(
+    api: Client, start: StartService, environment: dict[str, str]
+) -> None:
+    await create_invoice(api, reference="SAME")
+    other = await start(await make_company(environment))
+    assert await create_invoice(other, reference="SAME")
+    assert len(await list_ids(other, reference="SAME")) == 1
+
+
+async def test_a_reference_and_metadata_are_not_sent(api: Client) -> None:
+    texts = {"reference": "SECRET-REFERENCE", "metadata": {"shop": "SECRET-SHOP"}}
+    invoice_id = await create_invoice(api, **texts)
+    _, report = await request_json(api, "POST", f"/api/invoices/{invoice_id}/preflight")
+    assert report["document"] and "SECRET" not in str(report["document"])
+
+
+async def test_metadata_is_stored_replaced_and_found(api: Client) -> None:
+    first = await create_invoice(api, metadata={"shop": "A", "till": "1"})
+    second = await create_invoice(api, metadata={"shop": "A", "till": "2", "Größe [1]": "ü"})
+    assert (await get_invoice(api, first))["metadata"] == {"shop": "A", "till": "1"}
+    assert await list_ids(api, **{"metadata[shop]": "A"}) == [second, first]
+    assert await list_ids(api, **{"metadata[shop]": "A", "metadata[till]": "2"}) == [second]
+    assert await list_ids(api, **{"metadata[Größe [1]]": "ü"}) == [second]
+    assert await list_ids(api, **{"metadata[shop]": "B"}) == []
+    place = f"/api/invoices/{first}"
+    assert (await request_json(api, "PUT", place, json={"metadata": {"shop": "B"}}))[0] == 200
+    assert await list_ids(api, **{"metadata[shop]": "B"}) == [first]
+    assert await list_ids(api, **{"metadata[till]": "1"}) == []
+    assert (await request_json(api, "PUT", place, json={"metadata": None}))[0] == 200
+    assert await list_ids(api, **{"metadata[shop]": "B"}) == []
+    _, body = await request_json(
+        api, "GET", "/api/invoices", params={"metadata[shop]": "A", "per_page": 1}
+    )
+    assert "metadata%5Bshop%5D=A" in body["meta"]["first_page_url"]
+
+
+@pytest.mark.parametrize(
+    "metadata, path",
+    [
+        ({"k": 1}, "/metadata/k"),
+        ({"k": "x" * 501}, "/metadata/k"),
+        ({"k": {"deep": "x"}}, "/metadata/k"),
+        ({"k" * 41: "x"}, "/metadata"),
+        ({"": "x"}, "/metadata"),
+        ({str(key): "" for key in range(51)}, "/metadata"),
+        (["x"], "/metadata"),
+    ],
+)
+async def test_invalid_metadata_is_rejected(api: Client, metadata: Any, path: str) -> None:
+    status, answer = await request_json(
+        api, "POST", "/api/invoices", json=invoice(metadata=metadata)
+    )
+    assert (status, [each["path"] for each in answer["errors"]]) == (422, [path])
+
+
+async def test_notes_and_requests_have_metadata(api: Client) -> None:
+    place = f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note"
+    body = note(reference="N-1", metadata={"why": "broken"})
+    assert (await request_json(api, "POST", place, json=body))[0] == 201
+    notes = "/api/adjustment-notes"
+    found = await list_ids(api, notes, **{"metadata[why]": "broken"})
+    assert len(found) == 1 and await list_ids(api, notes, reference="N-1") == found
+    again = note(reference="N-1", adjustmentNoteCode=99)
+    assert (await request_json(api, "POST", place, json=again))[1]["code"] == "reference_taken"
+    request = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "metadata": {"a": "b"}}
+    assert (await request_json(api, "POST", "/api/einvoice-requests", json=request))[0] == 201
+    requests = "/api/einvoice-requests"
+    (request_id,) = await list_ids(api, requests, **{"metadata[a]": "b"})
+    _, record = await request_json(api, "GET", f"{requests}/{request_id}")
+    assert record["metadata"] == {"a": "b"} and "metadata" not in record["document_details"]
+    assert (await request_json(api, "PUT", f"{requests}/{request_id}", json={"metadata": None}))[
+        0
+    ] == 200
+    assert await list_ids(api, requests, **{"metadata[a]": "b"}) == []
+
+
+async def test_filters_take_several_statuses_amounts_and_changes(api: Client) -> None:
+    small = await create_invoice(api, lineItems=[line(unit={"price": 1, "count": 1})])
+    large = await create_invoice(api, lineItems=[line(unit={"price": 1000, "count": 1})])
+    assert await list_ids(api, status="Draft,Valid") == [large, small]
+    assert await list_ids(api, status="Valid,Invalid") == []
+    assert await list_ids(api, amount_from="500") == [large]
+    assert await list_ids(api, amount_to="500.50") == [small]
+    assert await list_ids(api, sort="amount") == [small, large]
+    assert await list_ids(api, sort="-amount") == [large, small]
+    changed = (await get_invoice(api, large))["updated_at"]
+    assert await list_ids(api, updated_from=changed) == [large]
+    assert (await request_json(api, "PUT", f"/api/invoices/{small}", json={"isReady": False}))[
+        0
+    ] == 200
+    assert await list_ids(api, sort="-updated_at") == [small, large]
+    assert await list_ids(api, sort="updated_at") == [large, small]
+
+
+async def test_invalid_filters_name_the_similar_value(api: Client) -> None:
+    wrong = await refuse(
+        api, status="Draft,valid", amount_from="1,5", updated_from="x", sort="amont"
+    )
+    assert wrong.keys() == {"status", "amount_from", "updated_from", "sort"}
+    assert "Did you mean Valid?" in wrong["status"]
+    many = {f"metadata[{key}]": "x" for key in range(51)}
+    assert (await refuse(api, **many)).keys() == {"metadata"}
+    assert (await refuse(api, metadata="x")).keys() == {"metadata"}
+
+
+async def test_a_search_finds_the_uuid_of_the_portal(api: Client) -> None:
+    invoice_id = await create_valid_invoice(api)
+    await create_invoice(api)
+    (document,) = await get_documents(api, invoice_id)
+    assert await list_ids(api, query=document["uuid"]) == [invoice_id]
+
+
+async def test_a_record_says_what_its_last_submission_came_to(api: Client) -> None:
+    invoice_id = await create_invoice(api, buyer=STRANGER)
+    assert (await get_invoice(api, invoice_id))["last_submission"] is None
+    await submit(api, invoice_id)
+    last = (await wait_for_status(api, invoice_id, "Invalid"))["last_submission"]
+    assert last["at"].endswith("+00:00")
+    assert (last["status"], last["code"]) == ("Invalid", "ERR206") and last["message"]
+    valid = await get_invoice(api, await create_valid_invoice(api))
+    assert {**valid["last_submission"], "at": ""} == {
+        "status": "Valid",
+        "code": None,
+        "message": None,
+        "at": "",
+    }
+
+
+async def test_rejected_documents_are_listed_across_invoices(
+    api: Client, sandbox: Sandbox, start: StartService, environment: dict[str, str]
+) -> None:
+    valid = await create_valid_invoice(api)
+    await sandbox.fault("submit", "foreign")
+    rejected = await create_invoice(api)
+    assert (await submit(api, rejected))[0] == 400
+    assert (await get_invoice(api, rejected))["last_submission"]["status"] == "Rejected"
+    path = "/api/submitted-documents"
+    status, body = await request_json(api, "GET", path, params={"status": "Rejected"})
+    assert (status, [found["invoice_id"] for found in body["data"]]) == (200, [rejected])
+    assert body["meta"]["total"] == 1
+    _, body = await request_json(api, "GET", path, params={"status": "Rejected,Valid"})
+    assert [found["invoice_id"] for found in body["data"]] == [rejected, valid]
+    assert (await request_json(api, "DELETE", f"/api/invoices/{rejected}"))[0] == 200
+    _, body = await request_json(api, "GET", path)
+    assert [found["invoice_id"] for found in body["data"]] == [valid]
+    assert (await request_json(api, "GET", path, params={"status": "Draft"}))[0] == 422
+    other = await start(await make_company(environment))
+    assert (await request_json(other, "GET", path))[1]["data"] == []
