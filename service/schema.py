@@ -299,6 +299,8 @@ def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:
 def _most_similar(name: str, known: Collection[str]) -> str | None:
     if len(name) > LONGEST_NAME:
         return None
+    if same := [each for each in known if each.casefold() == name.casefold()]:
+        return same[0]
     return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
 
 
