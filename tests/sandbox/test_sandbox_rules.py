@@ -376,6 +376,8 @@ async def test_a_document_with_another_issue_time_is_no_duplicate(portal: Portal
         ("02", None, "Error06"),
         ("02", ("0" * 26, "A"), "Error06"),
         ("02", ("A", "B"), "Error06"),
+        ("02", ("note", "DN"), "Error06"),
+        ("03", ("note", "DN"), "Error06"),
         ("02", ("cancelled", "C"), "DR303"),
         ("02", ("other buyer", "D"), "DR308"),
     ],
@@ -392,6 +394,8 @@ async def test_an_invalid_reference_of_a_note_fails_step_6(
         identifications(TIN="C9999999990", BRN="1"),
     )
     uuids["other buyer"] = await portal.accepted(other)
+    debit = await portal.fresh("DN", type_code="03", original=(uuids["A"], "A"))
+    uuids["note"] = await portal.accepted(debit)
     original = reference and (uuids.get(reference[0], reference[0]), reference[1])
     note = await portal.fresh("CN", type_code=type_code, original=original)
     assert await step_codes(portal, note) == ({"06": [code]} if code else {})

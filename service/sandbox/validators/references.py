@@ -44,6 +44,7 @@ RULES = (
         None,
         "is of another kind of billing",
     ),
+    Rule(lambda original, note, number: original["type"] in NOTES, None, "is not an invoice"),
     Rule(lambda original, note, number: original["number"] != number, None, "has another number"),
     Rule(
         lambda original, note, number: original["status"] != "Valid",
