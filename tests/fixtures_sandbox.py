@@ -196,7 +196,7 @@ class Portal:
         return self
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         return await self.http.request(
             method, f"{API}{path}", headers=headers, allow_redirects=False, **options
         )

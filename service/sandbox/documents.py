@@ -82,7 +82,7 @@ async def change_state(request: web.Request) -> web.Response:
 
 
 def read_change(body: bytes) -> tuple[str, str]:
-    """Return (status, reason) of the request body. Raises Refusal."""
+    """Return (status in lower case, reason) of the request body. Raises Refusal. Portal: 6"""
     try:
         change = read_json(body)
     except ValueError:
@@ -90,6 +90,8 @@ def read_change(body: bytes) -> tuple[str, str]:
     wanted, reason = (
         change.get(name) if isinstance(change, dict) else None for name in ("status", "reason")
     )
+    # The authority's field table has `Rejected` as the example of the value `rejected`.
+    wanted = wanted.lower() if isinstance(wanted, str) else wanted
     if wanted not in ("cancelled", "rejected"):
         raise bad_argument("status", "Status must be cancelled or rejected.")
     if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON:

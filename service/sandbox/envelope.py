@@ -33,13 +33,11 @@ def read_envelope(body: bytes, content_type: str) -> list[Entry]:
         raise Refusal(400, "MaximumSizeExceeded", message, "documents")
     if not documents:
         raise bad_structure("A submission has at least one document.", "documents")
-    for index, entry in enumerate(documents):
-        check_entry(entry, f"documents[{index}]")
-    return documents
+    return [read_entry(entry, f"documents[{index}]") for index, entry in enumerate(documents)]
 
 
-def check_entry(entry: Any, target: str) -> None:
-    """Check the members of one entry. Raises Refusal."""
+def read_entry(entry: Any, target: str) -> Entry:
+    """Return one entry, with its format in upper case. Raises Refusal."""
     if (
         not isinstance(entry, dict)
         or set(entry) != MEMBERS
@@ -48,10 +46,12 @@ def check_entry(entry: Any, target: str) -> None:
         raise bad_structure(
             f"A document has the members {', '.join(sorted(MEMBERS))}, all text.", target
         )
-    if entry["format"] not in FORMATS:
+    document_format = entry["format"].upper()
+    if document_format not in FORMATS:
         raise bad_structure("The format is JSON or XML.", f"{target}.format")
-    if entry["format"] == "XML":
+    if document_format == "XML":
         raise bad_structure("The format does not agree with the content type.", f"{target}.format")
+    return {**entry, "format": document_format}
 
 
 def bad_structure(message: str, target: str) -> Refusal:

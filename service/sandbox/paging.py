@@ -8,6 +8,7 @@ from multidict import CIMultiDict
 from .answers import bad_argument
 
 MAX_SIZE = 100
+MOST_PAGES = 10**6
 
 
 def read_query(request: web.Request) -> CIMultiDict[str]:
@@ -16,14 +17,14 @@ def read_query(request: web.Request) -> CIMultiDict[str]:
 
 
 def read_page(query: Mapping[str, str]) -> tuple[int, int]:
-    """Return (page size, rows to skip). Raises Refusal."""
+    """Return (page size, rows to skip). Pages 0 and 1 are the first. Raises Refusal. Portal: 5"""
     size = read_number(query, "pageSize", MAX_SIZE)
     if not 1 <= size <= MAX_SIZE:
         raise bad_argument("pageSize", f"Page size must be between 1 and {MAX_SIZE}.")
     page = read_number(query, "pageNo", 1)
-    if not 1 <= page <= 10**6:
-        raise bad_argument("pageNo", "Page number must be 1 or more.")
-    return size, (page - 1) * size
+    if page > MOST_PAGES:
+        raise bad_argument("pageNo", f"Page number must be at most {MOST_PAGES}.")
+    return size, max(0, page - 1) * size
 
 
 def read_number(query: Mapping[str, str], name: str, default: int) -> int:

@@ -186,12 +186,16 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[Entry]) -> d
 
 
 def rejection(entry: Entry) -> dict[str, Any]:
-    """Return one entry of `rejectedDocuments`. Portal: 4.2"""
+    """Return one entry of `rejectedDocuments`.
+
+    Its code is null if the document could not be read, when no finding has a code or a path.
+    Portal: 4.2
+    """
     details = [
         detail(finding.code, finding.message, finding.target, finding.path)
         for finding in entry.findings
     ]
-    code = "3" if any(finding.code for finding in entry.findings) else None
+    code = "3" if any(finding.code or finding.path for finding in entry.findings) else None
     error = detail(code, "Validation Error", entry.code_number, details=details)
     return {"invoiceCodeNumber": entry.code_number, "error": error}
 

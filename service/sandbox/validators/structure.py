@@ -4,10 +4,11 @@ Portal: 4.2, 14.2
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import groupby, islice
 from typing import Any
 
 from ..document import SIGNED_VERSIONS, Document
@@ -16,6 +17,11 @@ from .shapes import EXTENSIONS, INVOICE, NAMESPACES, Shape
 
 #: (name of the rule, path).
 Violation = tuple[str, str]
+#: Violations of one document that are reported.
+MOST_VIOLATIONS = 100
+#: Characters of an unknown name in a path, which may look like indexes of many arrays.
+MOST_NAME = 50
+INDEX = re.compile(r"\[\d+\]")
 
 
 def parses(pattern: str, layout: str) -> Callable[[Any], bool]:
@@ -75,21 +81,38 @@ SHAPE = compile_group(INVOICE)
 
 
 def check(root: Any) -> list[Finding]:
-    """Return the findings of a document.
+    """Return the findings of a document, at most MOST_VIOLATIONS in all.
 
-    Those inside the invoice form one finding, as the portal nests them.
+    Those inside the invoice form one finding, as the portal nests them. Its target is the index in
+    the array, that of another finding the name of the member.
     """
     broken = list(check_root(root)) if isinstance(root, dict) else [("ObjectExpected", "#")]
     if not broken:
-        inside = list(check_invoice(root["Invoice"][0]))
-        return [nest("#/Invoice[0]", inside)] if inside else []
-    return [Finding(None, f"{rule}: {path}", path, path) for rule, path in broken]
+        inside = list(islice(check_invoice(root["Invoice"][0]), MOST_VIOLATIONS))
+        path = "#/Invoice[0]"
+        return [Finding(None, nest(path, inside), "[0]", path)] if inside else []
+    return [
+        Finding(None, f"{rule}: {path}", path.rpartition("/")[2], path)
+        for rule, path in islice(broken, MOST_VIOLATIONS)
+    ]
 
 
-def nest(path: str, violations: list[Violation]) -> Finding:
-    """Return one finding for the violations inside an array entry."""
-    rows = "\n".join(f"  {rule}: {where}" for rule, where in violations)
-    return Finding(None, f"ArrayItemNotValid: {path}\n{{\n{rows}\n}}", path, path)
+def nest(path: str, violations: Iterable[Violation]) -> str:
+    """Return the message of an array entry: every entry on the way to a violation is a block."""
+    rows: list[str] = []
+    for inner, found in groupby(violations, lambda violation: find_entry(violation[1], len(path))):
+        if inner:
+            rows.append(nest(inner, found))
+        else:
+            rows.extend(f"{rule}: {where}" for rule, where in found)
+    inside = "".join("  " + row.replace("\n", "\n  ") + "\n" for row in rows)
+    return f"ArrayItemNotValid: {path}\n{{\n{inside}}}\n"
+
+
+def find_entry(path: str, start: int) -> str:
+    """Return the path of the next array entry after `start`, or an empty string."""
+    index = INDEX.search(path, start)
+    return path[: index.end()] if index else ""
 
 
 def check_root(root: dict[str, Any]) -> Iterator[Violation]:
@@ -134,7 +157,7 @@ def check_group(group: Any, shape: Group, path: str) -> Iterator[Violation]:
         if name in shape:
             yield from check_array(found, shape[name][0], f"{path}.{name}")
         else:
-            yield ("NoAdditionalPropertiesAllowed", f"{path}.{name}")
+            yield ("NoAdditionalPropertiesAllowed", f"{path}.{name[:MOST_NAME]}")
 
 
 def check_array(found: Any, shape: Group | str, path: str) -> Iterator[Violation]:
@@ -164,4 +187,4 @@ def check_basic(element: Any, kind: Kind, path: str) -> Iterator[Violation]:
         if name == "_" and not kind.accepts(found):
             yield (kind.rule, f"{path}._")
         elif name != "_" and not isinstance(found, str):
-            yield ("StringExpected", f"{path}.{name}")
+            yield ("StringExpected", f"{path}.{name[:MOST_NAME]}")
