@@ -7,16 +7,20 @@ from .document import read_json
 
 MAX_DOCUMENTS = 100
 MEMBERS = {"format", "document", "documentHash", "codeNumber"}
-#: Format of the documents -> content type of the body.
-FORMATS = {"JSON": "application/json", "XML": "application/xml"}
+FORMATS = ("JSON", "XML")
+XML_TYPES = ("application/xml", "text/xml")
 
 Entry = dict[str, str]
 
 
 def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     """Return the entries of `documents`. Raises Refusal."""
-    if content_type == FORMATS["XML"]:
-        raise not_implemented()
+    if content_type in XML_TYPES:
+        raise not_implemented(
+            "The sandbox reads submissions in JSON only. XML documents are accepted in a JSON "
+            "submission with the format XML.",
+            "submission",
+        )
     try:
         envelope = read_json(body)
     except ValueError:
@@ -33,7 +37,10 @@ def read_envelope(body: bytes, content_type: str) -> list[Entry]:
         raise Refusal(400, "MaximumSizeExceeded", message, "documents")
     if not documents:
         raise bad_structure("A submission has at least one document.", "documents")
-    return [read_entry(entry, f"documents[{index}]") for index, entry in enumerate(documents)]
+    entries = [read_entry(entry, f"documents[{index}]") for index, entry in enumerate(documents)]
+    if len({entry["format"] for entry in entries}) > 1:
+        raise bad_structure("All documents of a submission have one format.", "documents")
+    return entries
 
 
 def read_entry(entry: Any, target: str) -> Entry:
@@ -49,8 +56,6 @@ def read_entry(entry: Any, target: str) -> Entry:
     document_format = entry["format"].upper()
     if document_format not in FORMATS:
         raise bad_structure("The format is JSON or XML.", f"{target}.format")
-    if document_format == "XML":
-        raise bad_structure("The format does not agree with the content type.", f"{target}.format")
     return {**entry, "format": document_format}
 
 
@@ -65,6 +70,7 @@ def unreadable() -> Refusal:
     return Refusal(400, "ValidationError", None, None, [entry])
 
 
-def not_implemented() -> Refusal:
-    """Return the refusal of XML documents."""
-    return Refusal(501, "NotImplemented", "This sandbox reads JSON documents only.")
+def not_implemented(message: str, target: str) -> Refusal:
+    """Return the refusal of a request that the portal could process and the sandbox cannot."""
+    entry = detail("NotImplemented", message, target)
+    return Refusal(501, "NotImplemented", message, target, [entry])

@@ -16,12 +16,13 @@ from .answers import Mismatch, Refusal, answer, detail, not_found
 from .clock import instant
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
-from .document import VERSIONS, Document, read_json
+from .document import SIGNED_VERSIONS, VERSIONS, Document, read_json
 from .identifiers import new_uuid
 from .magic import forced_delay, raise_forced_refusal
 from .paging import read_page, read_query
 from .records import Receipt, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
+from .xml_documents import read_xml
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
@@ -89,12 +90,15 @@ def duplicate_payload(seconds: float) -> Refusal:
 def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
     """Run the immediate checks of one document.
 
-    In this order: base64, hash, JSON, type and version, structure, core fields.
+    In this order: base64, hash, JSON or XML, type and version, structure, core fields. Raises
+    Refusal if the document is too large, or has a signature in XML.
     """
     code_number, raw, document = entry["codeNumber"], b"", None
     try:
         raw = decode_document(entry)
-        root = parse_document(raw)
+        root = parse_document(raw, entry["format"])
+        if entry["format"] == "XML":
+            refuse_signature(Document(root))
         findings = check_kind(Document(root)) or structure.check(root)
         if not findings:
             document = Document(root)
@@ -127,12 +131,22 @@ def decode_document(entry: envelope.Entry) -> bytes:
     return raw
 
 
-def parse_document(raw: bytes) -> Any:
-    """Return the JSON value of the document. Raises Rejected."""
+def parse_document(raw: bytes, document_format: str) -> Any:
+    """Return the document in the structure of JSON. Raises Rejected."""
     try:
-        return read_json(raw)
+        return read_xml(raw) if document_format == "XML" else read_json(raw)
     except ValueError:
         raise Rejected("Document cannot be parsed.", "document") from None
+
+
+def refuse_signature(document: Document) -> None:
+    """Raise Refusal 501 for an XML document of a signed version."""
+    if document.version in SIGNED_VERSIONS:
+        raise envelope.not_implemented(
+            f"The sandbox cannot validate signatures in XML. Send version {document.version} "
+            "as JSON, or an XML document of version 1.0 or 1.2.",
+            document.number,
+        )
 
 
 def check_kind(document: Document) -> list[Finding]:

@@ -13,10 +13,11 @@ from typing import Any
 from .answers import encode
 from .controls import Sandbox
 from .database import Row, sql, transaction
-from .document import SIGNED_VERSIONS, Document, read_json
+from .document import SIGNED_VERSIONS, Document
 from .identifiers import new_long_id
 from .magic import forced_findings
 from .validators import Finding, codes, currency, duplicates, references, signature, taxpayer
+from .xml_documents import read_document
 
 CHUNK = 50  # documents validated before other tasks of the event loop get a turn
 
@@ -57,7 +58,7 @@ async def validate_due(sandbox: Sandbox) -> None:
 def validate(sandbox: Sandbox, row: Row) -> None:
     """Run all validation steps of a document and store the result."""
     raw = sql.body_get(sandbox.db, uuid=row["uuid"])
-    document = Document(read_json(raw), raw)
+    document = Document(read_document(raw), raw)
     signed = (SIGNATURE,) if document.version in SIGNED_VERSIONS else ()
     steps = [run_step(step, document, row, sandbox) for step in (*STEPS, *signed)]
     status = "Invalid" if any(step["status"] == "Invalid" for step in steps) else "Valid"
