@@ -12,6 +12,7 @@ from .database import Row, sql, transaction
 from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS
+from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()
@@ -31,6 +32,8 @@ FAULT_OPERATIONS = {
     "state",
     "tin",
     "tin_search",
+    "qr",
+    "notifications",
     "types",
     "*",
 }
@@ -169,15 +172,39 @@ async def clear_faults(request: web.Request) -> web.Response:
 
 @routes.post("/_sandbox/taxpayers")
 async def put_taxpayer(request: web.Request) -> web.Response:
-    """Add or replace a taxpayer {tin, name, identities: [{type, value}], blocked}."""
+    """Add or replace a taxpayer {tin, name, identities: [{type, value}], profile, blocked}.
+
+    `profile` has members of the QR code information.
+    """
     members, sandbox = await read_body(request), request.app[SANDBOX]
     tin, name = require_text(members, "tin"), members.get("name", "")
     if not well_formed_tin(tin):
         raise bad_request("tin is not a TIN.")
     identities = [read_identity(each) for each in members.get("identities", [])]
+    profile = read_profile(members.get("profile", {}))
     with transaction(sandbox.db):
         sandbox.register(tin, name or f"Taxpayer {tin}", identities, bool(members.get("blocked")))
-    return answer({"tin": tin}, 201)
+        sql.profile_put(sandbox.db, tin=tin, members=json.dumps(profile))
+    return answer({"tin": tin, "qrCode": qr_code(tin)}, 201)
+
+
+def read_profile(profile: Any) -> dict[str, str]:
+    """Return the members of a profile, all text. Raises Refusal."""
+    if not isinstance(profile, dict) or not all(
+        name in PROFILE and isinstance(text, str) for name, text in profile.items()
+    ):
+        raise bad_request(f"profile must be an object with text members of {sorted(PROFILE)}.")
+    return profile
+
+
+@routes.get("/_sandbox/taxpayers")
+async def list_taxpayers(request: web.Request) -> web.Response:
+    """Return all registered taxpayers with the contents of their QR codes."""
+    rows = sql.taxpayer_list(request.app[SANDBOX].db)
+    shown = [
+        {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])} for row in rows
+    ]
+    return answer({"taxpayers": shown})
 
 
 def read_identity(identity: Any) -> tuple[str, str]:

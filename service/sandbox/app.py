@@ -11,7 +11,18 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
-from . import admin, document_types, documents, faults, lists, page, quotas, submissions, taxpayers
+from . import (
+    admin,
+    document_types,
+    documents,
+    faults,
+    lists,
+    notifications,
+    page,
+    quotas,
+    submissions,
+    taxpayers,
+)
 from .answers import Refusal, answer, bad_argument, not_found
 from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
@@ -31,6 +42,7 @@ OPERATIONS: tuple[tuple[str, str, str, Handler], ...] = (
     ("POST", "/connect/token", "login", log_in),
     ("GET", f"{API}/taxpayer/validate/{{tin}}", "tin", taxpayers.validate_tin),
     ("GET", f"{API}/taxpayer/search/tin", "tin_search", taxpayers.search_tin),
+    ("GET", f"{API}/taxpayers/qrcodeinfo/{{text}}", "qr", taxpayers.get_qr_information),
     ("POST", f"{API}/documentsubmissions", "submit", submissions.submit),
     ("POST", f"{API}/documentsubmissions/", "submit", submissions.submit),
     ("GET", f"{API}/documentsubmissions/{{uid}}", "submission", submissions.get_submission),
@@ -39,6 +51,12 @@ OPERATIONS: tuple[tuple[str, str, str, Handler], ...] = (
     ("GET", f"{API}/documents/{{uuid}}/details", "details", documents.get_details),
     ("GET", f"{API}/documents/{{uuid}}/raw", "raw", documents.get_raw),
     ("PUT", f"{API}/documents/state/{{uuid}}/state", "state", documents.change_state),
+    (
+        "GET",
+        f"{API}/notifications/taxpayer",
+        "notifications",
+        notifications.list_notifications,
+    ),
     ("GET", f"{API}/documenttypes", "types", document_types.list_types),
     ("GET", f"{API}/documenttypes/{{id}}", "types", document_types.get_type),
     (

@@ -15,6 +15,7 @@ PER_MINUTE = {
     "login_for_another": 12,
     "tin": 60,
     "tin_search": 60,
+    "qr": 60,
     "submit": 100,
     "submission": 300,
     "state": 12,

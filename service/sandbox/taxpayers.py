@@ -1,16 +1,38 @@
-"""Requests about the taxpayer register: validate and search. Portal: 3"""
+"""Requests about the taxpayer register: validate, search, and QR code. Portal: 3"""
 
+import base64
+import json
+import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from aiohttp import web
 
-from .answers import Refusal, UnknownTaxpayer, answer, bad_argument
-from .controls import SANDBOX
-from .database import sql
+from .answers import Refusal, UnknownTaxpayer, answer, bad_argument, not_found
+from .clock import instant
+from .controls import SANDBOX, Sandbox
+from .database import Row, sql
 from .document import IDENTITY_SCHEMES, well_formed_tin
 
 #: fileType -> whether it means the TIN of an individual.
 FILE_TYPES = {"1": True, "2": False}
+#: What a QR code shows of a taxpayer without a profile.
+PROFILE = {
+    "sst": "NA",
+    "email": "",
+    "contactNumber": "",
+    "ttx": "NA",
+    "businessActivityDescriptionBM": "TIDAK BERKENAAN",
+    "businessActivityDescriptionEN": "NOT APPLICABLE",
+    "msic": "00000",
+    "addressLine0": "NA",
+    "addressLine1": "",
+    "addressLine2": "",
+    "postalZone": "",
+    "city": "",
+    "state": "14",
+    "country": "MYS",
+}
 
 
 async def validate_tin(request: web.Request) -> web.Response:
@@ -57,3 +79,38 @@ def read_identity(query: Mapping[str, str]) -> tuple[str | None, str | None]:
     if bool(kind) != bool(value):
         raise bad_argument("idValue" if kind else "idType", "idType and idValue come together.")
     return kind, value
+
+
+async def get_qr_information(request: web.Request) -> web.Response:
+    """Return the taxpayer whose QR code has the text in the path, else 404. Portal: 3.4"""
+    sandbox, text = request.app[SANDBOX], request.match_info["text"]
+    for row in sql.taxpayer_list(sandbox.db):
+        if qr_code_text(row["tin"]) == text.lower():
+            return answer(describe_taxpayer(sandbox, row))
+    raise not_found("taxpayer", text)
+
+
+def describe_taxpayer(sandbox: Sandbox, row: Row) -> dict[str, Any]:
+    """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
+    known = sql.identity_list(sandbox.db, tin=row["tin"])
+    kind, value = (known[0]["type"], known[0]["value"]) if known else ("BRN", "NA")
+    stored = json.loads(sql.profile_get(sandbox.db, tin=row["tin"]) or "{}")
+    return {
+        "tin": row["tin"],
+        "name": row["name"],
+        "idType": kind,
+        "idNumber": value,
+        **PROFILE,
+        **stored,
+        "generatedTimestamp": instant(sandbox.now()).removesuffix("Z"),
+    }
+
+
+def qr_code_text(tin: str) -> str:
+    """Return the text of a taxpayer's QR code, a GUID that depends on the TIN alone."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:sandbox:taxpayer:{tin}"))
+
+
+def qr_code(tin: str) -> str:
+    """Return the content of a taxpayer's QR code: its text in base64."""
+    return base64.b64encode(qr_code_text(tin).encode()).decode()

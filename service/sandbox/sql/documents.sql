@@ -125,3 +125,32 @@ select *, count(*) over () as total from documents
 select d.*, w.found as warnings from documents d left join warnings w using (uuid)
  where number = coalesce(:number, number) and taxpayer = coalesce(:taxpayer, taxpayer)
  order by sequence;
+
+-- name: notification_page :many
+-- Return what happened to the documents of a taxpayer, newest first: 7 validated and 15 rejection
+-- initiated for the issuer, 6 received and 8 cancelled for the receiver. With :client_id only for
+-- documents that this client sent. A null filter does not apply; the start of the time span is
+-- included and its end excluded.
+select sequence, uuid, number, document_type, issuer_name, receiver_name, type, at
+  from (select sequence, uuid, number, type as document_type, issuer_name,
+               issuer_name as receiver_name, 7 as type, validated_at as at
+          from documents
+         where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
+           and validated_at is not null
+         union all
+        select sequence, uuid, number, type, issuer_name, issuer_name, 15, reject_requested_at
+          from documents
+         where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
+           and reject_requested_at is not null
+         union all
+        select sequence, uuid, number, type, issuer_name, receiver_name, 6, validated_at
+          from documents
+         where :received and receiver_tin = :taxpayer and status in ('Valid', 'Cancelled')
+         union all
+        select sequence, uuid, number, type, issuer_name, receiver_name, 8, cancelled_at
+          from documents
+         where :received and receiver_tin = :taxpayer and cancelled_at is not null) as happened
+ where type = coalesce(:type, type)
+   and at >= coalesce(:since, at)
+   and (:until is null or at < :until)
+ order by at desc, sequence desc, type desc limit :size offset :skip;

@@ -20,6 +20,16 @@ select t.tin from taxpayers t
                                   where i.tin = t.tin and i.type = :type and i.value = :value))
  order by t.tin;
 
+-- name: taxpayer_list :many
+select tin, name, blocked from taxpayers order by tin;
+
+-- name: profile_put :exec
+insert into profiles (tin, members) values (:tin, :members)
+on conflict (tin) do update set members = excluded.members;
+
+-- name: profile_get :value
+select members from profiles where tin = :tin;
+
 -- name: identity_put :exec
 insert into identities (tin, type, value) values (:tin, :type, :value) on conflict do nothing;
 

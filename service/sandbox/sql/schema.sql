@@ -18,6 +18,11 @@ create table if not exists identities (  -- Identifiers that belong to a TIN, fo
   primary key (tin, type, value)
 );
 
+create table if not exists profiles (  -- What the QR code of a taxpayer shows of it.
+  tin     text primary key references taxpayers,  -- Taxpayer.
+  members text not null                           -- Members that differ from the default, as JSON.
+);
+
 create table if not exists clients (  -- Client credentials that may log in.
   client_id     text primary key,           -- Client id.
   client_secret text not null,              -- Client secret, in clear.
