@@ -186,20 +186,27 @@ def compute_totals(
         excluding = net - allowances + charges
         including = excluding + tax
         _check_limits(excluding, max(net, allowances, charges, including))
-        by_type = _sum_by_tax_type(lines)
+        by_type = sum_taxes(lines, _get_type)
         return Totals(
             lines, net, allowances, charges, excluding, tax, including, including, by_type
         )
 
 
 def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> dict[Key, TypeTotal]:
-    """Return the sums of the taxes that have the same key, in the order of the lines."""
+    """Return the sums of the taxes that have the same key, in the order of the lines.
+
+    Taxes of one line with the same key share its taxable amount, which counts once. Portal: 10.7
+    """
     sums: dict[Key, TypeTotal] = {}
     for line in lines:
+        counted: set[Key] = set()
         for tax in line.taxes:
             key = read_key(tax)
             taxable, amount = sums.get(key, _NO_TAX)
-            sums[key] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
+            if key not in counted:
+                taxable += tax.taxable
+                counted.add(key)
+            sums[key] = TypeTotal(taxable, amount + tax.amount)
     return sums
 
 
@@ -336,10 +343,5 @@ def _check_limits(excluding: Decimal, largest: Decimal) -> None:
         raise AmountError("/lineItems", wording)
 
 
-def _sum_by_tax_type(lines: Sequence[LineAmounts]) -> dict[str, TypeTotal]:
-    sums: dict[str, TypeTotal] = {}
-    for line in lines:
-        for tax in line.taxes:
-            taxable, amount = sums.get(tax.type, _NO_TAX)
-            sums[tax.type] = TypeTotal(taxable + tax.taxable, amount + tax.amount)
-    return sums
+def _get_type(tax: Tax) -> str:
+    return tax.type

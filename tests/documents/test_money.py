@@ -173,6 +173,21 @@ def test_every_invalid_line_is_named() -> None:
     ]
 
 
+def test_taxes_of_one_type_on_a_line_share_its_taxable_amount() -> None:
+    """The taxes are added; the taxable amount of the line counts once."""
+    line = {"unit": {"price": 100, "count": 1}}
+    rates = [{"taxType": "02", "taxRate": {"percentage": rate}} for rate in (6, 8)]
+    twice, other = {**line, "taxDetails": rates}, {**line, "taxDetails": rates[:1]}
+    assert money.compute_totals([twice]).by_tax_type == {"02": (100, 14)}
+    assert money.compute_totals([twice, other]).by_tax_type == {"02": (200, 20)}
+
+
+def test_taxes_of_one_rate_on_a_line_share_its_taxable_amount() -> None:
+    rate = {"taxType": "02", "taxRate": {"percentage": 8}}
+    sums = money.compute_totals([{"unit": {"price": 100, "count": 1}, "taxDetails": [rate, rate]}])
+    assert money.sum_taxes(sums.lines, lambda tax: tax.percentage) == {8: (100, 16)}
+
+
 def test_allowances_larger_than_the_document_are_refused() -> None:
     body = {"lineItems": [item()], "invoiceLevelAllowanceCharge": {"allowances": [{"amount": 11}]}}
     assert only_violation(body)["path"] == "/invoiceLevelAllowanceCharge/allowances"

@@ -103,6 +103,11 @@ ODD = [
     ("AllowanceCharge", CHARGED, "LegalMonetaryTotal.TaxExclusiveAmount"),
     ("TaxTotal.0.TaxAmount.0._", 0.01, "TaxTotal.TaxAmount"),
     ("TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", 1, "TaxTotal.TaxSubtotal.TaxAmount (06)"),
+    (
+        "TaxTotal.0.TaxSubtotal.0.TaxableAmount.0._",
+        1160,
+        "TaxTotal.TaxSubtotal.TaxableAmount (06)",
+    ),
     (f"{LINE}.Price.0.PriceAmount.0._", 145.01, "InvoiceLine[0].ItemPriceExtension.Amount"),
     (f"{LINE}.AllowanceCharge", CHARGED, "InvoiceLine[0].LineExtensionAmount"),
     (f"{LINE}.TaxTotal.0.TaxAmount.0._", 1, "InvoiceLine[0].TaxTotal.TaxAmount"),
@@ -127,6 +132,27 @@ async def test_amounts_are_refused_on_request(
 ) -> None:
     await portal.admin("settings", strict_totals=True)
     assert (None, target) in await findings(portal, put(await portal.fresh(), path, value))
+
+
+@pytest.mark.parametrize(
+    "amounts, taxable, is_right",
+    [
+        ((580, 580), 580, True),
+        ((580, 580), 1160, False),
+        ((280, 300), 580, True),
+        ((280, 200), 480, True),
+        ((280, 200), 580, False),
+    ],
+)
+async def test_taxes_of_one_type_on_a_line_share_its_amount(
+    portal: Portal, amounts: tuple[int, int], taxable: int, is_right: bool
+) -> None:
+    root = await portal.fresh()
+    subtotals = root["Invoice"][0]["InvoiceLine"][0]["TaxTotal"][0]["TaxSubtotal"]
+    subtotals[:] = [{**subtotals[0], "TaxableAmount": money(amount)} for amount in amounts]
+    put(root, "TaxTotal.0.TaxSubtotal.0.TaxableAmount", money(taxable))
+    details = await portal.details(await portal.accepted(root))
+    assert ("warnings" not in details) is is_right
 
 
 async def test_amounts_that_add_up_are_no_warning(portal: Portal) -> None:

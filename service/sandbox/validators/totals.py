@@ -39,6 +39,7 @@ def wrong_amounts(invoice: Any) -> Iterator[tuple[str, str]]:
         *compare_lines(invoice),
         *compare_totals(invoice),
         *compare_tax_types(invoice),
+        *compare_taxable_amounts(invoice),
     ):
         if found is not None and found != expected:
             yield target, f"{target} is {Decimal(found):f} and should be {expected:f}."
@@ -86,6 +87,36 @@ def compare_tax_types(invoice: Any) -> Iterator[Comparison]:
         lines = sum_by_type(invoice, f"InvoiceLine.{TAX}")
         for kind, found in sum_by_type(invoice, TAX).items():
             yield f"{TAX}.TaxAmount ({kind})", found, lines.get(kind, Decimal(0))
+
+
+def compare_taxable_amounts(invoice: Any) -> Iterator[Comparison]:
+    """Yield the taxable amount of each type, if document and lines give it."""
+    expected: dict[Any, Decimal] = {}
+    for line in entries(invoice, "InvoiceLine"):
+        for kind, taxable in taxable_by_type(line).items():
+            expected[kind] = expected.get(kind, Decimal(0)) + taxable
+    for subtotal in entries(invoice, TAX):
+        kind = value(subtotal, "TaxCategory.ID")
+        if kind in expected:
+            target = f"{TAX}.TaxableAmount ({kind})"
+            yield target, value(subtotal, "TaxableAmount"), expected[kind]
+
+
+def taxable_by_type(line: Any) -> dict[Any, Decimal]:
+    """Return the taxable amounts of a line by tax type.
+
+    Several taxes of one type share the net amount of the line, so that it counts once. Portal: 10.7
+    """
+    amounts: dict[Any, list[Decimal]] = {}
+    for subtotal in entries(line, TAX):
+        kind, taxable = value(subtotal, "TaxCategory.ID"), value(subtotal, "TaxableAmount")
+        amounts.setdefault(kind, []).extend([] if taxable is None else [Decimal(taxable)])
+    net = Decimal(value(line, "LineExtensionAmount"))
+    sums = {kind: sum(given, Decimal(0)) for kind, given in amounts.items() if given}
+    return {
+        kind: min(taxable, net, key=abs) if len(amounts[kind]) > 1 else taxable
+        for kind, taxable in sums.items()
+    }
 
 
 def sum_by_type(invoice: Any, path: str) -> dict[Any, Decimal]:
