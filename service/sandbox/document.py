@@ -116,6 +116,11 @@ class Party:
         )
 
     @property
+    def is_public(self) -> bool:
+        """Return whether the party is the general public, without a name. Portal: 10.13"""
+        return self.tin == GENERAL_PUBLIC and self.identity[1] == "NA"
+
+    @property
     def name(self) -> str:
         return self.text("PartyLegalEntity.RegistrationName")
 
@@ -192,7 +197,7 @@ class Document:
 
         Its address may be blank. Portal: 10.13
         """
-        return self.consolidated and party.tin == GENERAL_PUBLIC and party.identity[1] == "NA"
+        return self.consolidated and party.is_public
 
     @property
     def references(self) -> list[tuple[Any, Any]]:

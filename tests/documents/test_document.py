@@ -19,6 +19,7 @@ from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line,
 
 from service.documents.codes import TABLES
 from service.documents.ubl import document
+from service.documents.ubl.parties import build_postal_address
 
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
@@ -515,3 +516,11 @@ def write_golden_files() -> None:
 
 if __name__ == "__main__":
     write_golden_files()
+
+
+def test_an_unknown_address_has_only_its_line_and_state() -> None:
+    (sent,) = build_postal_address({"line1": "NA", "state": "10", "city": "", "country": None})
+    assert sent == {
+        "CountrySubentityCode": [{"_": "10"}],
+        "AddressLine": [{"Line": [{"_": "NA"}]}],
+    }

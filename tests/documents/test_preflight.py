@@ -106,6 +106,33 @@ def test_required_members_of_a_buyer_depend_on_its_type(
     assert [path for _, path in list_missing(source)] == paths
 
 
+@pytest.mark.parametrize(
+    "address, paths",
+    [
+        ({"line1": "NA", "state": "10"}, []),
+        ({"line1": " NA ", "state": "10", "city": " ", "country": ""}, []),
+        ({"line1": "NA"}, ["city", "state", "country"]),
+        ({"line1": "NA", "state": " "}, ["city", "state", "country"]),
+        ({"line1": "N/A", "state": "10"}, ["city", "country"]),
+        ({"line2": "NA", "state": "10"}, ["line1", "city", "country"]),
+    ],
+)
+def test_an_unknown_address_needs_only_its_state(address: dict[str, str], paths: list[str]) -> None:
+    assert [path for _, path in list_missing(buying(address=address))] == [
+        f"/buyer/address/{path}" for path in paths
+    ]
+
+
+def test_an_unknown_address_of_the_company_needs_only_its_state() -> None:
+    issuer = {**ISSUER, "address": "NA", "city": None, "country": ""}
+    assert preflight.list_errors(find_violations(EXAMPLE, issuer)) == []
+
+
+def test_an_unknown_address_has_a_valid_state() -> None:
+    source = buying(address={"line1": "NA", "state": "88"})
+    assert [each["code"] for each in preflight.list_errors(find_violations(source))] == ["CV302"]
+
+
 def test_a_local_seller_needs_a_business_activity() -> None:
     source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
     assert [path for _, path in list_missing(source)] == [
@@ -153,12 +180,31 @@ def buying(**changes: Any) -> dict[str, Any]:
     return {**EXAMPLE, "buyer": {**RESTAURANT, **changes}}
 
 
+def exempt(reason: str) -> dict[str, Any]:
+    return line(taxDetails=[{"taxType": "E"}], taxExemptionReason=reason)
+
+
 #: A source, the code and the path of its violation, and the first day of the rule.
 DATED = (
     ({**EXAMPLE, "currencyCode": "USD"}, "Required", "/exchangeRate", "2025-09-01"),
     (buying(address={**ADDRESS, "state": "17"}), "CV317", "/buyer/address/state", "2026-04-30"),
     (buying(contactNumber="12/345678"), "CF410", "/buyer/contactNumber", "2026-08-15"),
     (buying(email="none"), "CF404", "/buyer/email", "2026-08-15"),
+    (buying(email="NA"), "CF404", "/buyer/email", "2026-08-15"),
+    (buying(email="a..b@c.example"), "CF404", "/buyer/email", "2026-08-15"),
+    (buying(contactNumber="NA"), "CF410", "/buyer/contactNumber", "2026-08-15"),
+    (
+        {**EXAMPLE, "references": [{"type": "INCOTERMS", "id": "F-B"}]},
+        "Format",
+        "/references/0/id",
+        "2026-08-15",
+    ),
+    (
+        {**EXAMPLE, "lineItems": [exempt("Order P.U.(A) 219/2018")]},
+        "ExemptionReason",
+        "/lineItems/0/taxExemptionReason",
+        "2026-08-15",
+    ),
     (buying(sstRegistrationNumber="W10/1"), "Format", "/buyer/sstRegistrationNumber", "2026-08-15"),
     (
         {**EXAMPLE, "lineItems": [line(unit={"code": "pcs", "price": 1, "count": 1})]},
@@ -206,6 +252,69 @@ def test_a_rule_applies_from_its_effective_date(
 def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bool) -> None:
     errors = preflight.list_errors(find_violations(EXAMPLE, at=day(at), version="1.2"))
     assert [each["code"] for each in errors] == ["Version"] * refused
+
+
+# E-mail addresses and phone numbers
+
+GOOD_MAILS = ["a@b.example", "a.b@c.d.example", "a_b-c+d@e-f.example", "", " a@b.example "]
+BAD_MAILS = [
+    "a..b@c.example",
+    ".a@c.example",
+    "a.@c.example",
+    "a@c..example",
+    "a@.c.example",
+    "a@c.example.",
+    "a@c",
+    "a@b@c.example",
+    "@c.example",
+    "NA",
+]
+
+
+@pytest.mark.parametrize("mail", GOOD_MAILS + BAD_MAILS)
+def test_dots_in_an_e_mail_address_separate_parts(mail: str) -> None:
+    errors = preflight.list_errors(find_violations(buying(email=mail)))
+    assert [each["code"] for each in errors] == ["CF404"] * (mail in BAD_MAILS)
+    assert all(each["patch"] == [REMOVED_MAIL] for each in errors)
+
+
+REMOVED_MAIL = {"op": "remove", "path": "/buyer/email"}
+PUBLIC = {"tin": "EI00000000010", "registration": {"type": "BRN", "number": "NA"}}
+
+
+def test_a_party_of_a_consolidated_document_may_have_neither_phone_nor_e_mail() -> None:
+    items = [line(classifications=["004"])]
+    source = {**buying(**PUBLIC, contactNumber="NA", email="NA"), "lineItems": items}
+    assert preflight.list_errors(find_violations(source)) == []
+
+
+def test_a_supplier_may_have_no_phone_number() -> None:
+    source = GOLDEN["self_billed_invoice"]
+    source = {**source, "supplier": {**source["supplier"], "contactNumber": "NA"}}
+    assert preflight.list_errors(find_violations(source)) == []
+
+
+# The reason of an exemption
+
+
+@pytest.mark.parametrize(
+    "reason, errors, warnings",
+    [
+        ("Certificate 014-2026 (A), B.", [], []),
+        ("Reference No:(C01-2345-67890123).", [], ["ExemptionReason"]),
+        ("Order P.U.(A) 219/2018", [], ["ExemptionReason"]),
+        ("Certificate #14", ["Format"], []),
+        ("Certificate 14/#26", ["Format"], []),
+    ],
+)
+def test_an_exemption_reason_like_the_authoritys_example_is_a_warning(
+    reason: str, errors: list[str], warnings: list[str]
+) -> None:
+    found = find_violations({**EXAMPLE, "lineItems": [exempt(reason)]})
+    assert [each["code"] for each in preflight.list_errors(found)] == errors
+    assert [
+        each["code"] for each in preflight.list_warnings(found) if each["code"] != "ListNotLoaded"
+    ] == warnings
 
 
 # The issue time

@@ -746,4 +746,58 @@ EXACT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*EXCLUSION, *ONCE, *KEPT, *APART, *EXACT)
+CORE_RULES = "tests/sandbox/test_sandbox_rules.py::test_an_invalid_core_field_is_rejected_at_once"
+#: Preflight and the sandbox know the rules of the portal, and the sandbox reads documents safely.
+PORTAL_RULES = (
+    Mutant(
+        "document-type-of-xml-allowed",
+        "service/sandbox/xml_documents.py",
+        "    parser.StartDoctypeDeclHandler = refuse\n",
+        "",
+        ("tests/sandbox/test_sandbox_xml.py::test_unsafe_or_malformed_xml_is_rejected",),
+    ),
+    Mutant(
+        "depth-of-xml-unlimited",
+        "service/sandbox/xml_documents.py",
+        "if len(path) > MOST_DEPTH:",
+        "if len(path) > 10**6:",
+        ("tests/sandbox/test_sandbox_xml.py::test_unsafe_or_malformed_xml_is_rejected",),
+    ),
+    Mutant(
+        "note-for-a-note-accepted",
+        "service/sandbox/validators/references.py",
+        'original["type"] in NOTES, None',
+        "False, None",
+        ("tests/sandbox/test_sandbox_rules.py::test_an_invalid_reference_of_a_note_fails_step_6",),
+    ),
+    Mutant(
+        "phone-na-of-a-named-buyer-accepted",
+        "service/sandbox/validators/core_fields.py",
+        "may_be_absent = party.is_public or (",
+        "may_be_absent = True or (",
+        (CORE_RULES,),
+    ),
+    Mutant(
+        "phone-na-of-a-named-buyer-ready",
+        "service/documents/checks/party.py",
+        "return place.side == 1 and not _is_general_public(place)",
+        "return False",
+        ("tests/documents/test_preflight.py::test_a_rule_applies_from_its_effective_date",),
+    ),
+    Mutant(
+        "city-of-an-unknown-address-required",
+        "service/documents/checks/party.py",
+        '"/address/city": has_line_only',
+        '"/address/city": False',
+        ("tests/documents/test_preflight.py::test_an_unknown_address_needs_only_its_state",),
+    ),
+    Mutant(
+        "taxable-amount-of-a-type-counted-twice",
+        "service/documents/money.py",
+        "            if key not in counted:\n",
+        "            if True:\n",
+        ("tests/documents/test_money.py",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*EXCLUSION, *ONCE, *KEPT, *APART, *EXACT, *PORTAL_RULES)

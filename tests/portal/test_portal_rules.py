@@ -149,6 +149,12 @@ ROWS = (
     ),
     Row("CF403", "/buyer/email", {"buyer": buyer(email="aminah@example.com; home@example.com")}),
     Row("CF404", "/buyer/email", {"buyer": buyer(email="none")}),
+    Row("CF404", "/buyer/email", {"buyer": buyer(email="NA")}),
+    Row("CF404", "/buyer/email", {"buyer": buyer(email="aminah..salleh@example.com")}),
+    Row("CF404", "/buyer/email", {"buyer": buyer(email=".aminah@example.com")}),
+    Row("CF404", "/buyer/email", {"buyer": buyer(email="aminah.@example.com")}),
+    Row("CF404", "/buyer/email", {"buyer": buyer(email="aminah@example..com")}),
+    Row("CF404", "/company/email", store="update companies set email = 'NA'"),
     Row("CF404", "/company/email", store="update companies set email = 'a@b@c.example'"),
     Row(
         "CF407",
@@ -157,7 +163,14 @@ ROWS = (
     ),
     Row("CF410", "/buyer/contactNumber", {"buyer": buyer(contactNumber="+60/12/345/6789")}),
     Row("CF410", "/buyer/contactNumber", {"buyer": buyer(contactNumber="+60123456789 ext 12")}),
+    Row("CF410", "/buyer/contactNumber", {"buyer": buyer(contactNumber="NA")}),
     Row("CF366", "/buyer/contactNumber", {"buyer": buyer(contactNumber="99123")}),
+    Row(
+        "Format",
+        "/references/0/id",
+        {"references": [{"type": "INCOTERMS", "id": "F.B"}]},
+        refused=UNCODED,
+    ),
     Row("CF410", "/company/phone", store="update companies set phone = '+60 3/1234 5678'"),
     Row("CV302", "/buyer/address/state", store=store_json("buyer", "address,state", "88")),
     Row("CV302", "/buyer/address/country", store=store_json("buyer", "address,country", "MYA")),
@@ -240,7 +253,7 @@ ROWS = (
     Row(
         "Format",
         "/lineItems/0/taxExemptionReason",
-        {"lineItems": exempt("Certificate 014/2026")},
+        {"lineItems": exempt("Certificate #14")},
         refused=UNCODED,
     ),
     Row("Required", "/lineItems/0/taxExemptionReason", {"lineItems": exempt("")}, refused=UNCODED),
@@ -283,6 +296,12 @@ NEVER = (
     Row("DC511", "", DOLLARS, put=("TaxExchangeRate.0.TargetCurrencyCode.0._", "USD")),
     Row("Format", "", put=("ID.0._", "x" * 51), refused=UNCODED),
     Row("Format", "", put=(f"{ITEM}.Description.0._", "x" * 301), refused=UNCODED),
+    Row(
+        "Format",
+        "",
+        put=("AdditionalDocumentReference", [{"ID": element("CIFF")}]),
+        refused=UNCODED,
+    ),
 )
 
 
@@ -598,6 +617,41 @@ async def assert_preflight_agrees(
     if not codes:
         assert (await submit(api, invoice_id))[0] == 200
         await wait_for_status(api, invoice_id, "Valid")
+
+
+TWICE = [
+    {"taxType": "02", "taxRate": {"percentage": 6}},
+    {"taxType": "02", "taxRate": {"percentage": 8}},
+]
+#: Members of an invoice that the portal accepts.
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "unknown address": {"buyer": buyer(address={"line1": "NA", "state": "10"})},
+    "reason of the authority": {
+        "lineItems": exempt("Goods under the Sales Tax Act 2018. Reference No:(C01-2345/6789).")
+    },
+    "incoterms": {"references": [{"type": "INCOTERMS", "id": "CIF"}]},
+    "one tax type twice": {"lineItems": [line(taxDetails=TWICE)]},
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+async def test_an_accepted_member_is_ready_and_becomes_valid(
+    api: Client, sandbox: Sandbox, name: str
+) -> None:
+    """The totals are checked, and the sent document can be printed."""
+    await sandbox.settings(strict_totals=True)
+    invoice_id = await create_invoice(api, **ACCEPTED[name])
+    await assert_preflight_agrees(api, invoice_id)
+    async with api.get(f"/api/invoices/{invoice_id}/print") as response:
+        assert response.status == 200
+
+
+async def test_a_tax_type_twice_on_a_line_counts_its_taxable_amount_once(api: Client) -> None:
+    unit = {"price": 100, "count": 1}
+    invoice_id = await create_invoice(api, lineItems=[line(unit=unit, taxDetails=TWICE)])
+    (taxes,) = (await check(api, invoice_id))["document"]["Invoice"][0]["TaxTotal"]
+    (subtotal,) = taxes["TaxSubtotal"]
+    assert (subtotal["TaxableAmount"][0]["_"], subtotal["TaxAmount"][0]["_"]) == (100, 14)
 
 
 INVOICES = [

@@ -133,6 +133,7 @@ async def test_state_17_can_be_refused_in_consolidated_documents_too(portal: Por
 async def test_the_public_of_a_consolidated_document_has_one_tin(portal: Portal) -> None:
     for index, tin in enumerate(("EI00000000020", "EI00000000040")):
         root = await consolidated_document(portal, f"C-{index}", identifications(TIN=tin, BRN="NA"))
+        put(root, f"{CUSTOMER}.Contact.0.Telephone.0._", "+60388000000")
         assert await step_codes(portal, root) == {"05": ["ERR245"]}
 
 

@@ -136,6 +136,13 @@ async def test_a_document_from_the_future_or_too_old_is_rejected(
         (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF366"),
         (f"{CUSTOMER}.Contact.0.Telephone.0._", "1" * 21, "CF366"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "nobody", "CF404"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "a..b@c.example", "CF404"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", ".a@c.example", "CF404"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@c.example.", "CF404"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "NA", "CF404"),
+        (f"{CUSTOMER}.Contact.0.Telephone.0._", "NA", "CF410"),
+        ("AdditionalDocumentReference", [{"ID": element("CIFF")}], None),
+        ("AdditionalDocumentReference", [{"ID": element("F.B")}], None),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@b.example, c@d.example", "CF403"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", f"{'x' * 311}@b.example", "CF401"),
         (
@@ -156,6 +163,63 @@ async def test_an_invalid_core_field_is_rejected_at_once(
 ) -> None:
     found = await findings(portal, put(document("A", await portal.now(-60)), path, value))
     assert [each for each, _ in found] == [code]
+
+
+REFERENCES = [
+    {"ID": element("CIF")},
+    {"ID": element("K1-2209/7"), "DocumentType": element("CustomsImportForm")},
+]
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        ("AdditionalDocumentReference", REFERENCES),
+        (f"{SELLER}.Contact.0.Telephone.0._", "NA"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "a.b-c@d.example"),
+        (f"{CUSTOMER}.PostalAddress.0.AddressLine.0.Line.0._", "NA"),
+    ],
+)
+async def test_an_unusual_core_field_is_valid(portal: Portal, path: str, value: Any) -> None:
+    assert await step_codes(portal, put(await portal.fresh(), path, value)) == {}
+
+
+async def test_a_blank_address_with_line_na_and_a_state_is_valid(portal: Portal) -> None:
+    root = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.AddressLine.0.Line.0._", "NA")
+    for name in ("CityName", "PostalZone", "Country"):
+        put(root, f"{CUSTOMER}.PostalAddress.0.{name}", None)
+    assert await step_codes(portal, root) == {}
+    put(root, f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode", None)
+    assert [code for code, _ in await findings(portal, root)] == ["CF343"]
+
+
+async def test_the_general_public_has_neither_phone_nor_e_mail(portal: Portal) -> None:
+    root = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", PUBLIC)
+    put(root, f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._", "004")
+    put(
+        root, f"{CUSTOMER}.Contact", [{"Telephone": element("NA"), "ElectronicMail": element("NA")}]
+    )
+    assert await step_codes(portal, root) == {}
+
+
+@pytest.mark.parametrize(
+    "reason, found", [("No:(C01-2345/67)", []), ("Order, 14 - (A).", []), ("Order #14", [None] * 2)]
+)
+async def test_an_exemption_reason_has_few_special_characters(
+    portal: Portal, reason: str, found: list[None]
+) -> None:
+    root = await portal.fresh()
+    for path in ("TaxTotal", "InvoiceLine.0.TaxTotal"):
+        category = f"{path}.0.TaxSubtotal.0.TaxCategory.0"
+        put(root, f"{category}.ID.0._", "E")
+        put(root, f"{category}.TaxExemptionReason", element(reason))
+    body = await (await portal.submit(root)).json()
+    codes = [
+        each["code"]
+        for rejected in body["rejectedDocuments"]
+        for each in rejected["error"]["details"]
+    ]
+    assert codes == found
 
 
 async def test_all_violations_of_core_fields_are_returned(portal: Portal) -> None:

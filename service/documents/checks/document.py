@@ -37,6 +37,7 @@ TOO_OLD = "The issue time is more than 72 hours ago."
 REFERENCES = {"BILL": 150, "CUSTOMS_FORM": 1000, "FTA": 50, "K2": 1000, "INCOTERMS": 3}
 LONGEST_AGREEMENT = 300
 AGREEMENT = re.compile(r"[A-Za-z0-9 ()-]*")
+INCOTERMS = re.compile(r"[A-Za-z0-9]*")
 EXPORTER = re.compile(r"[\w -]{0,300}")
 IMPORT = "034"
 
@@ -335,6 +336,16 @@ REFERENCE_RULES = (
         "/id",
         lambda place: len(elements.clean_text(place.value("/id"))) > place.words["limit"],
         "The reference {kind} must have at most {limit} characters.",
+        FORMATS_STRICT,
+    ),
+    Rule(
+        FORMAT,
+        "/id",
+        lambda place: (
+            place.value("/type") == "INCOTERMS"
+            and not INCOTERMS.fullmatch(elements.clean_text(place.value("/id")))
+        ),
+        "The incoterms may contain only letters and digits.",
         FORMATS_STRICT,
     ),
     Rule(

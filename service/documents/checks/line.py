@@ -31,7 +31,10 @@ WITHOUT_RATE = {"06", EXEMPT}
 RATES = {"percentage", "perUnitAmount"}
 
 TARIFF = re.compile(r"[0-9A-Za-z.]{1,12}")
+#: Characters that the portal allows in an exemption reason, and others that the authority's own
+#: examples of a reason have. Portal: 10.7
 REASON = re.compile(r"[\w .,()-]*")
+EXAMPLE_REASON = re.compile(r"[\w .,()/:-]*")
 LONGEST_TEXT = 300
 LARGEST_SALE = Decimal(10_000)  # to the general public, in MYR. Portal: 13
 DECIMALS_OF_COUNT = 5
@@ -142,7 +145,7 @@ def _is_bad_tariff(place: Place) -> bool:
 
 def _fix_reason(place: Place) -> str:
     """Replace invalid characters by hyphens, and collapse blanks."""
-    return " ".join(re.sub(r"[^\w .,()-]+", "-", place.sent["reason"]).split())
+    return " ".join(re.sub(r"[^\w .,()/:-]+", "-", place.sent["reason"]).split())
 
 
 def _is_large_sale(place: Place) -> bool:
@@ -198,10 +201,25 @@ LINE_RULES = (
     Rule(
         FORMAT,
         "/taxExemptionReason",
-        lambda place: lines.is_exempt(place.given) and not REASON.fullmatch(place.sent["reason"]),
+        lambda place: (
+            lines.is_exempt(place.given) and not EXAMPLE_REASON.fullmatch(place.sent["reason"])
+        ),
         "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
         FORMATS_STRICT,
         fix=_fix_reason,
+    ),
+    Rule(
+        "ExemptionReason",
+        "/taxExemptionReason",
+        lambda place: (
+            lines.is_exempt(place.given)
+            and EXAMPLE_REASON.fullmatch(place.sent["reason"])
+            and not REASON.fullmatch(place.sent["reason"])
+        ),
+        "The exemption reason of line {line} has / or :, which the portal's field list does not "
+        "allow, although examples of the authority have them.",
+        FORMATS_STRICT,
+        severity=WARNING,
     ),
     Rule(
         "ERR236",

@@ -31,7 +31,8 @@ TIN = re.compile(r"IG[0-9]{1,12}|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9][0-9]*
 _TIN_PARTS = re.compile(r"(OG|SG|IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)(0*)([0-9]+)")
 PHONE = re.compile(r"\+?[0-9]+")
 SHORTEST_PHONE, LONGEST_PHONE = 8, 20
-MAIL = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+")
+#: The parts between dots are not empty. Portal: 10.3
+MAIL = re.compile(r"[^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+")
 ONE_MAIL = re.compile(r"[^\s,;]+")
 NRIC = re.compile(r"[0-9]{12}|NA")
 BUSINESS = re.compile(r"[0-9]{12}")
@@ -132,11 +133,14 @@ def _get_text(node: Mapping[str, Any], *names: str) -> str:
 def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
     """Return the members that this party may lack. Portal: 10.4, 10.14, 12.9"""
     kind, tins = party.get("type"), parties.BUYER_TINS if side else parties.SUPPLIER_TINS
+    has_line_only = parties.has_state_only(get_object(party, "address"))
     waivers = {
         "/tin": parties.get_general_tin(party, tins),
         "/registration/number": not is_issuer
         and (parties.get_own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
+        "/address/city": has_line_only,
         "/address/state": parties.is_abroad(get_object(party, "address")),
+        "/address/country": has_line_only,
         "/msic": side or kind in parties.NO_TRADE,
         "/businessActivityDescription": side or parties.get_industry(party)[1],
     }
@@ -183,9 +187,17 @@ def _is_malformed(fact: str, form: re.Pattern[str], limit: int) -> Callable[[Pla
     return is_malformed
 
 
+def _is_general_public(place: Place) -> bool:
+    """Return whether a party would be sent as the general public. Portal: 10.13"""
+    return place.sent["tin"] == parties.PUBLIC and place.sent["identity"] == parties.NOT_GIVEN
+
+
 def _has_bad_phone(place: Place) -> bool:
+    """Return whether a phone number is malformed, or NA for a buyer with a name. Portal: 10.3"""
     phone = place.sent["phone"]
-    return phone not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(phone)
+    if phone == parties.NOT_GIVEN:
+        return place.side == 1 and not _is_general_public(place)
+    return phone != "" and not PHONE.fullmatch(phone)
 
 
 def _has_bad_phone_length(place: Place) -> bool:
@@ -195,7 +207,8 @@ def _has_bad_phone_length(place: Place) -> bool:
 
 def _has_bad_mail(place: Place) -> bool:
     mail = place.sent["mail"]
-    return bool(ONE_MAIL.fullmatch(mail)) and mail != parties.NOT_GIVEN and not MAIL.fullmatch(mail)
+    may_be_absent = mail == parties.NOT_GIVEN and _is_general_public(place)
+    return bool(ONE_MAIL.fullmatch(mail)) and not may_be_absent and not MAIL.fullmatch(mail)
 
 
 def _fix_phone(place: Place) -> str | None:
@@ -305,7 +318,9 @@ PARTY_RULES = (
         "CF404",
         "/email",
         _has_bad_mail,
-        "The e-mail of the {who} is not a valid address.",
+        "The e-mail of the {who} is not a valid address: it must have a name, an @ and a domain, "
+        "without dots in a row, at the start or at the end of either. Leave it out if it is "
+        "unknown.",
         FORMATS_STRICT,
         fix=_fix_mail,
     ),

@@ -251,8 +251,18 @@ def get_scheme(party: Party) -> str:
 
 
 def build_postal_address(address: Mapping[str, Any]) -> Element:
-    """Build the address of a supplier or buyer, whose members are mandatory."""
-    return [entry(**_build_address(address, mandatory))]
+    """Build the address of a supplier or buyer, whose members are mandatory.
+
+    If only the state is known, the other members may be absent.
+    """
+    element = optional if has_state_only(address) else mandatory
+    return [entry(**_build_address(address, element))]
+
+
+def has_state_only(address: Mapping[str, Any]) -> bool:
+    """Return whether the first line of an address is NA and its state is given."""
+    line, state = (clean_text(address.get(name)) for name in ("line1", "state"))
+    return line == NOT_GIVEN and state != ""
 
 
 def _build_address(

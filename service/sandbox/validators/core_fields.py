@@ -75,7 +75,9 @@ IDENTIFICATIONS: dict[str, tuple[str, str | None]] = {
     "SST": (r"[A-Za-z0-9;-]{1,35}", None),
     "TTX": (r"[A-Za-z0-9-]{1,17}", "CF407"),
 }
-REASON = r"[\w .,()-]*"
+# `/` and `:` are not in the published list, but in the authority's own examples of a reason.
+REASON = r"[\w .,()/:-]*"
+INCOTERMS = r"[A-Za-z0-9]{0,3}"
 #: Path -> form of all its values.
 FORMS = {
     "AccountingSupplierParty.AdditionalAccountID": r"[\w -]*",
@@ -92,7 +94,7 @@ CONTACT = {
     ),
     "Contact.ElectronicMail": (
         (r"[^\s,;]+", "CF403", "E-mail is not one address without blanks"),
-        (r"[^@]+@[^@]+\.[^@]+", "CF404", "E-mail is not valid"),
+        (r"[^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+", "CF404", "E-mail is not valid"),
     ),
 }
 
@@ -181,11 +183,17 @@ def check_identifications(party: Party) -> Iterator[Finding]:
 
 
 def check_contact(party: Party) -> Iterator[Finding]:
-    """Yield the findings about telephone number and e-mail address."""
+    """Yield the findings about telephone number and e-mail address.
+
+    Both may be NA for the general public, the number also for a supplier. Portal: 10.3, 10.13
+    """
     for path, forms in CONTACT.items():
         text = party.text(path)
         broken = [rule for rule in forms if not re.fullmatch(rule[0], text)]
-        if text not in ("", "NA") and broken:
+        may_be_absent = party.is_public or (
+            party.role == "SUPPLIER" and path == "Contact.Telephone"
+        )
+        if text and not (text == "NA" and may_be_absent) and broken:
             _, code, message = broken[0]
             yield party_finding(party, code, message, path)
 
@@ -203,6 +211,19 @@ def check_address(party: Party) -> Iterator[Finding]:
         and not re.fullmatch("[0-9]{1,5}", postcode)
     ):
         yield party_finding(party, None, "Postcode is not valid", path)
+
+
+def check_incoterms(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield a finding if a reference without a type, the incoterms, has another form.
+
+    Portal: 10.2
+    """
+    path = "AdditionalDocumentReference"
+    for reference in entries(document.invoice, path):
+        found = value(reference, "ID") or ""
+        if not value(reference, "DocumentType") and not re.fullmatch(INCOTERMS, found.strip()):
+            message = "Incoterms are not at most 3 letters and digits."
+            yield Finding(None, message, "ID", f"Invoice.{path}.ID")
 
 
 def check_activity(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
@@ -241,6 +262,7 @@ def check_exemptions(document: Document, now: float, controls: Controls) -> Iter
 RULES: tuple[Rule, ...] = (
     check_times,
     check_header,
+    check_incoterms,
     check_parties,
     check_activity,
     check_lines,
