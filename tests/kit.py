@@ -153,6 +153,11 @@ async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]
         return await response.json()
 
 
+def not_found(noun: str) -> Answer:
+    """Return the answer to a request for a record that does not exist."""
+    return 404, {"message": f"{noun} not found", "code": "not_found"}
+
+
 async def submit(
     api: AnyClient, record_id: int, place: str = "/api/invoices", **body: Any
 ) -> Answer:
@@ -248,11 +253,12 @@ def place_of(path: str) -> str:
 def normalise_error(path: str, status: int, body: dict[str, Any]) -> Answer:
     """Check the shape of an error on its surface, and return it as other routes write it."""
     if path.startswith(INTEGRATIONS):
-        assert list(body) == ["error", "message", "details"], body
+        assert list(body) == ["error", "message", "code", "details"], body
         assert body["error"] == HTTPStatus(status).phrase
-        assert not (status == 422 or "message" in body["details"])
+        assert not (status == 422 or {"message", "code"} & body["details"].keys())
         broken = status == 400 and "errors" in body["details"]
-        return 422 if broken else status, {"message": body["message"], **body["details"]}
+        known = {"message": body["message"], "code": body["code"]}
+        return 422 if broken else status, {**known, **body["details"]}
     if path.startswith("/api/validation/"):
         assert next(iter(body)) == "success" and body["success"] is False, body
         return status, {name: member for name, member in body.items() if name != "success"}

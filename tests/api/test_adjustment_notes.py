@@ -16,16 +16,24 @@ from kit import (
     create_valid_invoice,
     get_invoice,
     line,
+    not_found,
     note,
     request_json,
     submit,
     wait_for_status,
 )
 
-NEVER_SUBMITTED = "The invoice has not been submitted."
+NEVER_SUBMITTED = (
+    403,
+    {"message": "The invoice has not been submitted.", "code": "not_submitted"},
+)
 NOT_VALID = (
-    "The invoice has been submitted but not yet being validated by the tax authority "
-    "or latest submission result status is not valid."
+    403,
+    {
+        "message": "The invoice has been submitted but not yet being validated by the tax "
+        "authority or latest submission result status is not valid.",
+        "code": "not_valid",
+    },
 )
 TAKEN = {
     "path": "/adjustmentNoteCode",
@@ -95,7 +103,7 @@ async def test_creating_a_note_records_an_event(
 
 
 async def test_note_on_a_never_submitted_invoice_is_rejected(api: Client) -> None:
-    assert await request_note(api, await create_invoice(api)) == (403, {"message": NEVER_SUBMITTED})
+    assert await request_note(api, await create_invoice(api)) == NEVER_SUBMITTED
 
 
 async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
@@ -104,7 +112,7 @@ async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
     invoice_id = await create_invoice(api)
     await sandbox.fault("submit", "foreign")
     assert (await submit(api, invoice_id))[0] == 400
-    assert await request_note(api, invoice_id) == (403, {"message": NEVER_SUBMITTED})
+    assert await request_note(api, invoice_id) == NEVER_SUBMITTED
 
 
 async def test_note_on_an_invoice_under_validation_is_rejected(
@@ -113,19 +121,19 @@ async def test_note_on_an_invoice_under_validation_is_rejected(
     await sandbox.settings(processing_seconds=60)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
-    assert await request_note(api, invoice_id) == (403, {"message": NOT_VALID})
+    assert await request_note(api, invoice_id) == NOT_VALID
 
 
 async def test_note_on_an_invalid_invoice_is_rejected(api: Client) -> None:
     invoice_id = await create_invoice(api, buyer=STRANGER)
     assert (await submit(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Invalid")
-    assert await request_note(api, invoice_id) == (403, {"message": NOT_VALID})
+    assert await request_note(api, invoice_id) == NOT_VALID
 
 
 async def test_note_on_a_cancelled_invoice_is_rejected(api: Client, valid: int) -> None:
     assert (await cancel_latest(api, valid))[0] == 200
-    assert await request_note(api, valid) == (403, {"message": NOT_VALID})
+    assert await request_note(api, valid) == NOT_VALID
 
 
 async def test_note_on_an_unknown_invoice_is_a_404(
@@ -134,7 +142,7 @@ async def test_note_on_an_unknown_invoice_is_a_404(
     stranger = await start(await make_company(environment))
     theirs = await create_valid_invoice(stranger)
     for invoice_id in (theirs, 999, 0, "x"):
-        assert await request_note(api, invoice_id) == (404, {"message": "Invoice not found"})
+        assert await request_note(api, invoice_id) == not_found("Invoice")
 
 
 async def test_note_with_a_wrong_target_type_is_rejected(api: Client, valid: int) -> None:
@@ -172,7 +180,7 @@ async def test_note_with_a_used_code_is_rejected(api: Client, valid: int) -> Non
     assert (await request_note(api, valid, adjustmentNoteCode=5))[0] == 201
     assert await request_note(api, valid, adjustmentNoteCode=5) == (
         422,
-        {"message": TAKEN["message"], "errors": [TAKEN]},
+        {"message": TAKEN["message"], "code": "code_taken", "errors": [TAKEN]},
     )
 
 

@@ -206,28 +206,32 @@ async def on_every_surface(
     return api
 
 
-async def reject(api: Client, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
-    """Return (status, member names) of a rejection, in the shape of the company API."""
+#: The status, the code and the further members of an error.
+Rejection = tuple[int, str, set[str]]
+
+
+async def reject(api: Client, method: str, path: str, **request: Any) -> Rejection:
+    """Return (status, code, further members) of a rejection, in the shape of the company API."""
     status, body = normalise_error(
         path, *await request_json(api, method, fill_path(path), **request)
     )
-    return status, set(body)
+    return status, body["code"], set(body) - {"message", "code"}
 
 
 async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: Client) -> None:
     operations = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
     assert [(each.method, each.path) for each in operations if not each.body] == []
     for each in operations:
-        for inputs, status, members in (
-            (NOT_JSON, 400, {"message"}),
-            (NOT_A_BODY, 422, {"message", "errors"}),
+        for inputs, expected in (
+            (NOT_JSON, (400, "invalid_json", set())),
+            (NOT_A_BODY, (422, "validation_failed", {"errors"})),
         ):
             asked = [
                 reject(everywhere, each.method, each.path, data=data, headers=JSON_TYPE)
                 for data in inputs.values()
             ]
             for name, given in zip(inputs, await asyncio.gather(*asked), strict=False):
-                assert given == (status, members), (each.method, each.path, name)
+                assert given == expected, (each.method, each.path, name)
 
 
 async def test_every_route_rejects_other_content_types(everywhere: Client) -> None:
@@ -243,7 +247,7 @@ async def test_every_route_rejects_other_content_types(everywhere: Client) -> No
             given = await reject(
                 everywhere, method, path, data=b"{}", headers={"Content-Type": kind}
             )
-            assert given == (415, {"message"}), (method, path, kind)
+            assert given == (415, "unsupported_media_type", set()), (method, path, kind)
 
 
 async def test_content_type_is_case_insensitive_and_may_have_a_charset(
@@ -270,7 +274,7 @@ async def test_every_route_rejects_a_compressed_body(everywhere: Client) -> None
         ):
             headers = {**JSON_TYPE, "Content-Encoding": encoding}
             given = await reject(everywhere, method, path, data=data, headers=headers)
-            assert given == (415, {"message"}), (method, path, encoding)
+            assert given == (415, "unsupported_media_type", set()), (method, path, encoding)
 
 
 async def test_every_route_rejects_a_body_over_the_size_limit(
@@ -280,7 +284,7 @@ async def test_every_route_rejects_a_body_over_the_size_limit(
     for method, path in list_routes(api, "POST", "PUT"):
         for data in (b" " * 4097, _pieces(5)):
             given = await reject(api, method, path, data=data, headers=JSON_TYPE)
-            assert given == (413, {"message"}), (method, path)
+            assert given == (413, "request_too_large", set()), (method, path)
 
 
 async def _pieces(count: int) -> AsyncIterator[bytes]:

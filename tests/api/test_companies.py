@@ -84,7 +84,8 @@ async def update(api: Client, **changes: Any) -> dict[str, Any]:
 async def get_violations(api: Client, **changes: Any) -> list[tuple[str, str]]:
     """Return the paths and rules of a rejected update."""
     status, body = await put(api, **changes)
-    assert (status, set(body)) == (422, {"message", "errors"}), body
+    assert (status, set(body)) == (422, {"message", "code", "errors"}), body
+    assert body["code"] == "validation_failed"
     return [(violation["path"], violation["rule"]) for violation in body["errors"]]
 
 
@@ -361,7 +362,8 @@ async def test_tin_change_is_rejected_while_a_document_is_under_validation(
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
     status, body = await put(api, tin_code="C20880050990")
-    assert (status, set(body)) == (409, {"message"}) and "TIN" in body["message"]
+    assert (status, set(body)) == (409, {"message", "code"}) and "TIN" in body["message"]
+    assert body["code"] == "tin_in_use"
     assert (await update(api, tin_code="C20880050010", phone="+60387654321"))[
         "phone"
     ] == "+60387654321"

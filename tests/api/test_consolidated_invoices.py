@@ -13,7 +13,17 @@ import asyncpg
 import pytest
 import simplejson
 from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import buyer, cancel_latest, create_invoice, get_invoice, line, note, now, submit
+from kit import (
+    buyer,
+    cancel_latest,
+    create_invoice,
+    get_invoice,
+    line,
+    not_found,
+    note,
+    now,
+    submit,
+)
 
 from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
@@ -284,9 +294,7 @@ async def test_deleting_releases_the_invoices_and_the_code(
     )
     assert await get_consolidated_id(api, invoice) is None
     async with api.get(f"{PLACE}/{consolidated_id}") as response:
-        assert response.status == 404 and await response.json() == {
-            "message": "Consolidated invoice not found"
-        }
+        assert (response.status, await response.json()) == not_found("Consolidated invoice")
     again = await create_consolidated(api, code=5)
     assert await get_consolidated_id(api, invoice) == again
     types = [
@@ -310,7 +318,10 @@ async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: Client
         "A submitted consolidated invoice cannot be deleted, please cancel first and try again. "
         "A submitted document can only be cancelled within 72 hours after submission"
     )
-    assert await delete(api, consolidated_id) == (403, {"message": refusal})
+    assert await delete(api, consolidated_id) == (
+        403,
+        {"message": refusal, "code": "already_submitted"},
+    )
 
 
 async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
@@ -353,9 +364,7 @@ async def test_records_of_another_company_are_neither_found_nor_included(
     other = await start(await make_company(environment), CONSOLIDATION_DAYS="40")
     for path in ("", "/export", "/submitted-documents"):
         async with other.get(f"{PLACE}/{consolidated_id}{path}") as response:
-            assert response.status == 404 and await response.json() == {
-                "message": "Consolidated invoice not found"
-            }
+            assert (response.status, await response.json()) == not_found("Consolidated invoice")
     assert (await delete(other, consolidated_id))[0] == 404
     status, body = await create(other, invoiceIds=[free])
     assert status == 422 and body["errors"][0]["rule"] == "unknown"
@@ -427,9 +436,9 @@ async def test_note_needs_a_valid_consolidated_invoice(api: Client) -> None:
     await sale(api)
     assert await create_note(api, await create_consolidated(api)) == (
         403,
-        {"message": "The invoice has not been submitted."},
+        {"message": "The invoice has not been submitted.", "code": "not_submitted"},
     )
-    assert await create_note(api, 404) == (404, {"message": "Consolidated invoice not found"})
+    assert await create_note(api, 404) == not_found("Consolidated invoice")
 
 
 async def test_note_with_other_classifications_is_not_submitted(

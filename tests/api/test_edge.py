@@ -70,13 +70,20 @@ def status_of(head: bytes) -> int:
     return int(head.split()[1])
 
 
+def code_of(body: bytes) -> str:
+    """Return the code of an error body, which has only a message beside it."""
+    found = json.loads(body)
+    assert list(found) == ["message", "code"], found
+    return found["code"]
+
+
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
 async def test_malformed_http_is_rejected_without_quoting_it(
     port: int, company: Company, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     head, body = await answer_to(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
-    assert set(json.loads(body)) == {"message"}
+    assert code_of(body) == "bad_request"
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
 
@@ -114,6 +121,8 @@ STRANGE = {
     ),
     "chunks in HTTP 1.0": (400, "POST /api/invoices HTTP/1.0", "Transfer-Encoding: chunked\r\n"),
 }
+#: Status of a response to unsupported HTTP -> its code.
+UNSUPPORTED = {400: "bad_request", 417: "expectation_failed", 505: "http_version_not_supported"}
 
 
 @pytest.mark.parametrize("name", STRANGE)
@@ -122,14 +131,15 @@ async def test_unsupported_http_is_rejected_in_the_surface_format(
 ) -> None:
     status, line, more = STRANGE[name]
     for place, members in (
-        ("/api/invoices", {"message"}),
-        (f"{INTEGRATIONS}users", {"error", "message", "details"}),
+        ("/api/invoices", {"message", "code"}),
+        (f"{INTEGRATIONS}users", {"error", "message", "code", "details"}),
     ):
         sent = f"{line}\r\nHost: x\r\nX-API-Key: {company.key}\r\n{more}\r\n".replace(
             "/api/invoices", place
         )
         head, body = await answer_to(port, sent.replace("/nothing", place).encode())
         assert status_of(head) == status and set(json.loads(body)) == members
+        assert json.loads(body)["code"] == UNSUPPORTED[status]
         assert b"x-request-id:" in head.lower()
 
 
@@ -150,7 +160,7 @@ async def test_too_large_content_length_is_rejected_before_the_body(
     port: int, company: Company
 ) -> None:
     head, body = await answer_to(port, post(company.key, "Content-Length: 99999999999\r\n"))
-    assert status_of(head) == 413 and set(json.loads(body)) == {"message"}
+    assert status_of(head) == 413 and code_of(body) == "request_too_large"
 
 
 async def test_slow_body_is_a_408_and_slow_head_is_closed(
@@ -159,7 +169,7 @@ async def test_slow_body_is_a_408_and_slow_head_is_closed(
     times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
     async with run_service(environment, **times) as port:
         head, body = await answer_to(port, post(company.key, "Content-Length: 10\r\n") + b"{")
-        assert status_of(head) == 408 and set(json.loads(body)) == {"message"}
+        assert status_of(head) == 408 and code_of(body) == "request_timeout"
         whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
         assert await answer_to(port, b"") == await answer_to(port, whole[:-2]) == (b"", b"")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -219,11 +229,7 @@ async def test_connection_limit_closes_an_idle_connection(
             busy.append(await _in_a_body(port, company.key))  # closes the idle connection
             assert await idle.read() == b""
             head, body = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert (
-                status_of(head) == 503
-                and set(json.loads(body)) == {"message"}
-                and b"Retry-After" in head
-            )
+            assert status_of(head) == 503 and code_of(body) == "busy" and b"Retry-After" in head
             for reader, writer in busy:
                 writer.write(b"{}")
                 assert status_of(await reader.readuntil(b"\r\n\r\n")) == 422
@@ -248,7 +254,8 @@ async def test_internal_error_is_logged_without_request_content(
         "/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)
     ) as response:
         assert response.status == 500 and await response.json() == {
-            "message": "Internal server error"
+            "message": "Internal server error",
+            "code": "internal_error",
         }
     assert "CheckViolationError 23514 surprise" in caplog.text
     assert "SGD" not in caplog.text and "Coffee" not in caplog.text

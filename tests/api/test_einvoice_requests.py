@@ -13,6 +13,7 @@ from kit import (
     get_documents,
     get_invoice,
     line,
+    not_found,
     now,
     request_json,
     wait_for_status,
@@ -163,7 +164,8 @@ async def test_invalid_body_is_rejected_at_creation_and_update(
         await request_json(api, "POST", "/api/einvoice-requests", json=request_body(**changes)),
         await put(api, request_id, **changes),
     ):
-        assert (status, set(body)) == (422, {"message", "errors"})
+        assert (status, set(body)) == (422, {"message", "code", "errors"})
+        assert body["code"] == "validation_failed"
         found = [(violation["path"], violation["rule"]) for violation in body["errors"]]
         assert found == [(path, rule)]
 
@@ -233,7 +235,7 @@ async def test_deleted_request_is_a_404_and_its_row_is_kept(
     request_id = await create_request(api)
     answer = await request_json(api, "DELETE", f"/api/einvoice-requests/{request_id}")
     assert answer == (200, {"success": True, "message": "E-invoice request deleted."})
-    gone = (404, {"message": "E-invoice request not found"})
+    gone = not_found("E-invoice request")
     for method in ("GET", "DELETE"):
         assert await request_json(api, method, f"/api/einvoice-requests/{request_id}") == gone
     assert await put(api, request_id, status="Approve") == gone
@@ -253,7 +255,7 @@ async def test_unknown_request_is_a_404(
             answer = await request_json(
                 api, method, f"/api/einvoice-requests/{request_id}", json=body
             )
-            assert answer == (404, {"message": "E-invoice request not found"})
+            assert answer == not_found("E-invoice request")
     assert (await get_request(stranger, theirs))["status"] == "Pending"
 
 
@@ -420,7 +422,7 @@ async def test_approval_with_an_ambiguous_code_is_a_conflict(api: Client) -> Non
     ]
     request_id = await create_request(api)
     status, body = await put(api, request_id, status="Approve")
-    assert (status, set(body)) == (409, {"message"})
+    assert (status, set(body), body["code"]) == (409, {"message", "code"}, "ambiguous_code")
     assert (await get_request(api, request_id))["status"] == "Pending"
     assert {(await get_invoice(api, invoice))["type"] for invoice in invoices} == {
         "PENDING_FINALIZE_INVOICE"
@@ -447,7 +449,8 @@ async def test_approval_of_a_consolidated_sale_is_a_conflict(
     )
     request_id = await create_request(api)
     status, body = await put(api, request_id, status="Approve")
-    assert (status, set(body)) == (409, {"message"}) and "consolidated" in body["message"]
+    assert (status, set(body)) == (409, {"message", "code"}) and "consolidated" in body["message"]
+    assert body["code"] == "in_consolidated_invoice"
     assert (await get_request(api, request_id))["status"] == "Pending"
     assert (await get_invoice(api, invoice))["buyer"] is None
 

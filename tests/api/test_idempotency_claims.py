@@ -134,7 +134,10 @@ async def test_request_whose_claim_was_taken_over_is_a_409(
     status, answer, _ = await post_with_key(api, "/api/einvoice-requests", body)
     assert (status, answer) == (
         409,
-        {"message": "A request with this Idempotency-Key is still running."},
+        {
+            "message": "A request with this Idempotency-Key is still running.",
+            "code": "idempotency_key_running",
+        },
     )
     assert await owner.fetchval("select count(*) from einvoice_requests") == 0
 

@@ -23,7 +23,7 @@ from conftest import (
 )
 from fixtures_service import RunCommand
 from fixtures_shared import RunningServer, SharedService
-from kit import Account, make_account
+from kit import Account, make_account, not_found
 
 from service.app import create_app
 from service.commands.integrations import insert_organization
@@ -150,13 +150,19 @@ async def ask(client: Client, method: str, path: str, **options: Any) -> tuple[i
         return response.status, await response.json()
 
 
+#: The statuses and codes of frequent errors.
+INVALID = (400, "validation_failed")
+EMAIL_TAKEN = (409, "email_taken")
+NO_ENDPOINT = (404, "endpoint_not_found")
+
+
 async def request_refused(
-    client: Client, method: str, path: str, status: int, **options: Any
+    client: Client, method: str, path: str, expected: tuple[int, str], **options: Any
 ) -> dict[str, Any]:
-    """Return the details of an error response in the specified format."""
+    """Return the details of an error of the expected (status, code) in the specified format."""
     found, body = await ask(client, method, path, **options)
-    assert found == status, body
-    assert list(body) == ["error", "message", "details"], body
+    assert list(body) == ["error", "message", "code", "details"], body
+    assert (found, body["code"]) == expected, body
     assert body["error"] and body["message"] and isinstance(body["details"], dict)
     return body["details"]
 
@@ -223,12 +229,12 @@ async def test_update_changes_only_sent_members_and_returns_the_record(
 async def test_invalid_user_is_a_400_with_the_member(
     portal: Client, changes: dict[str, Any], path: str
 ) -> None:
-    details = await request_refused(portal, "POST", USERS, 400, json=user(**changes))
+    details = await request_refused(portal, "POST", USERS, INVALID, json=user(**changes))
     assert path in [violation["path"] for violation in details["errors"]]
 
 
 async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> None:
-    details = await request_refused(portal, "POST", USERS, 400, json={})
+    details = await request_refused(portal, "POST", USERS, INVALID, json={})
     paths = sorted(violation["path"] for violation in details["errors"])
     assert paths == ["/email", "/name", "/role"]
     assert {violation["rule"] for violation in details["errors"]} == {"required"}
@@ -239,24 +245,36 @@ async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> N
 )
 async def test_malformed_json_is_a_400(portal: Client, sent: bytes) -> None:
     await request_refused(
-        portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"}
+        portal,
+        "POST",
+        USERS,
+        (400, "invalid_json"),
+        data=sent,
+        headers={"Content-Type": "application/json"},
     )
 
 
 async def test_body_that_is_not_an_object_is_a_400(portal: Client) -> None:
-    details = await request_refused(portal, "POST", USERS, 400, json=[])
+    details = await request_refused(portal, "POST", USERS, INVALID, json=[])
     assert details["errors"][0]["rule"] == "type"
 
 
 async def test_other_content_type_is_a_415(portal: Client) -> None:
     await request_refused(
-        portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"}
+        portal,
+        "POST",
+        USERS,
+        (415, "unsupported_media_type"),
+        data=b"{}",
+        headers={"Content-Type": "text/plain"},
     )
 
 
 async def test_body_over_the_size_limit_is_a_413(open_portal: OpenPortal, account: Account) -> None:
     portal = await open_portal(account, MAX_BODY_BYTES="1024")
-    await request_refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
+    await request_refused(
+        portal, "POST", USERS, (413, "request_too_large"), json=user(name="x" * 2000)
+    )
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
@@ -269,7 +287,7 @@ async def test_invalid_query_parameter_is_a_400_with_its_name(portal: Client, pa
         f"query={'x' * 301}",
         "query=%00",
     ):
-        details = await request_refused(portal, "GET", f"{path}?{query}", 400)
+        details = await request_refused(portal, "GET", f"{path}?{query}", INVALID)
         paths = [violation["path"] for violation in details["errors"]]
         assert paths == [query.split("=")[0]]
 
@@ -278,11 +296,11 @@ async def test_used_email_is_a_409_regardless_of_case(portal: Client) -> None:
     await create_user(portal)
     other = await create_user(portal, email="siti@example.com")
     details = await request_refused(
-        portal, "POST", USERS, 409, json=user(email="Nurul@Example.com")
+        portal, "POST", USERS, EMAIL_TAKEN, json=user(email="Nurul@Example.com")
     )
     assert details["errors"][0]["path"] == "/email"
     await request_refused(
-        portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"}
+        portal, "PUT", f"{USERS}/{other}", EMAIL_TAKEN, json={"email": "NURUL@example.com"}
     )
 
 
@@ -475,7 +493,7 @@ async def test_unknown_or_duplicate_member_is_a_400_without_changes(
     members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
     body = {"name": "Changed", "members": members}
     details = await request_refused(
-        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body
+        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", INVALID, json=body
     )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("/members/1/userId", "exists"),
@@ -503,7 +521,7 @@ async def test_invalid_organization_is_a_400_with_the_member(
     portal: Client, organize: Organize, account: Account, body: dict[str, Any], path: str
 ) -> None:
     details = await request_refused(
-        portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body
+        portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", INVALID, json=body
     )
     assert [violation["path"] for violation in details["errors"]] == [path]
 
@@ -588,7 +606,12 @@ async def test_idempotency_key_with_another_body_is_a_422(portal: Client) -> Non
     await post(portal, "a", **user())
     headers = {"Idempotency-Key": "a"}
     details = await request_refused(
-        portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers
+        portal,
+        "POST",
+        USERS,
+        (422, "idempotency_key_reused"),
+        json=user(email="siti@example.com"),
+        headers=headers,
     )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("Idempotency-Key", "reused")
@@ -598,7 +621,14 @@ async def test_idempotency_key_with_another_body_is_a_422(portal: Client) -> Non
 
 @pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
 async def test_malformed_idempotency_key_is_a_400(portal: Client, key: str) -> None:
-    await request_refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
+    await request_refused(
+        portal,
+        "POST",
+        USERS,
+        (400, "idempotency_key_invalid"),
+        json=user(),
+        headers={"Idempotency-Key": key},
+    )
 
 
 async def test_concurrent_repetitions_create_one_user(
@@ -623,7 +653,12 @@ async def test_repetition_during_the_first_request_is_a_409(
         await until(lambda: owner.fetchval("select true from integration_idempotency_keys"))
         assert (
             await request_refused(
-                portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"}
+                portal,
+                "POST",
+                USERS,
+                (409, "idempotency_key_running"),
+                json=user(),
+                headers={"Idempotency-Key": "a"},
             )
             == {}
         )
@@ -754,7 +789,12 @@ async def test_update_with_a_stale_etag_is_a_412_without_changes(
         before = await ask(portal, "GET", path)
         assert (
             await request_refused(
-                portal, "PUT", path, 412, json=another, headers={"If-Match": etag}
+                portal,
+                "PUT",
+                path,
+                (412, "precondition_failed"),
+                json=another,
+                headers={"If-Match": etag},
             )
             == {}
         )
@@ -776,7 +816,12 @@ async def test_concurrent_updates_with_one_etag_apply_once(portal: Client, recor
 async def test_conditional_update_of_an_unknown_record_is_a_404(portal: Client) -> None:
     for path in (f"{USERS}/{NO_USER}", f"{ORGANIZATIONS}/{NO_ORGANIZATION}"):
         await request_refused(
-            portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"}
+            portal,
+            "PUT",
+            path,
+            (404, "not_found"),
+            json={"name": "Siti"},
+            headers={"If-Match": "*"},
         )
 
 
@@ -806,7 +851,7 @@ async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
     }
     nouns = {USERS: "User", ORGANIZATIONS: "Organization"}
     for path, texts in ids.items():
-        expected = {"error": "Not Found", "message": f"{nouns[path]} not found", "details": {}}
+        expected = {"error": "Not Found", **not_found(nouns[path])[1], "details": {}}
         bodies = set()
         for text in texts:
             for method, rest in [("GET", ""), ("PUT", "")] + (
@@ -821,8 +866,8 @@ async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
 async def test_unknown_paths_and_methods_have_the_surface_format(
     portal: Client,
 ) -> None:
-    await request_refused(portal, "GET", "/api/integrations/nothing", 404)
-    await request_refused(portal, "GET", "/api/integrations", 404)
+    await request_refused(portal, "GET", "/api/integrations/nothing", NO_ENDPOINT)
+    await request_refused(portal, "GET", "/api/integrations", NO_ENDPOINT)
     async with portal.delete(USERS) as response:
         assert response.status == 405 and response.headers["Allow"] == "GET,HEAD,POST"
     assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (
@@ -835,7 +880,7 @@ async def test_internal_error_is_a_500_without_details(
     portal: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table integration_users rename to elsewhere")
-    assert await request_refused(portal, "POST", USERS, 500, json=user()) == {}
+    assert await request_refused(portal, "POST", USERS, (500, "internal_error"), json=user()) == {}
 
 
 @pytest.mark.parametrize(
@@ -918,8 +963,8 @@ async def test_quota_is_shared_by_processes_and_shown_on_every_response(
             assert response.status == 429 and response.headers["X-RateLimit-Remaining"] == "0"
             assert response.headers["Retry-After"] == str(body["details"]["retry_after"])
         assert 1 <= body["details"]["retry_after"] <= 60
-        assert list(body) == ["error", "message", "details"]
-        assert body["error"] == "Too Many Requests"
+        assert list(body) == ["error", "message", "code", "details"]
+        assert (body["error"], body["code"]) == ("Too Many Requests", "rate_limited")
 
 
 async def test_concurrent_requests_do_not_exceed_the_quota(

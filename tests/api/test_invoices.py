@@ -22,6 +22,7 @@ from kit import (
     invoice,
     line,
     list_routes,
+    not_found,
     note,
     open_integrations,
     place_of,
@@ -29,7 +30,8 @@ from kit import (
     submit,
 )
 
-MISSING = {"message": "Invoice not found"}
+from service import json_codec
+
 TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
 CANCEL_FIRST = (
     "A submitted invoice cannot be {}, please cancel first and try again. "
@@ -371,7 +373,10 @@ async def test_instant_that_does_not_exist_is_rejected(api: Client) -> None:
 async def test_used_code_is_rejected_in_the_same_year(api: Client) -> None:
     await create_invoice(api, code=5)
     status, body = await request_json(api, "POST", "/api/invoices", json=invoice(code=5))
-    assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
+    assert (status, body) == (
+        422,
+        {"message": TAKEN["message"], "code": "code_taken", "errors": [TAKEN]},
+    )
 
 
 async def test_code_is_unique_across_invoice_types(api: Client) -> None:
@@ -431,7 +436,7 @@ async def test_deleting_releases_the_code_and_keeps_the_row(
 ) -> None:
     invoice_id = await create_invoice(api, code=5)
     assert await delete(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
-    assert (await request_json(api, "GET", f"/api/invoices/{invoice_id}")) == (404, MISSING)
+    assert await request_json(api, "GET", f"/api/invoices/{invoice_id}") == not_found("Invoice")
     assert await create_invoice(api, code=5)
     assert await owner.fetchval("select count(*) from invoices") == 2
 
@@ -591,9 +596,12 @@ async def test_submitted_invoice_cannot_be_updated_or_deleted(api: Client) -> No
     invoice_id = await create_valid_invoice(api)
     assert await update(api, invoice_id, isReady=True) == (
         403,
-        {"message": CANCEL_FIRST.format("updated")},
+        {"message": CANCEL_FIRST.format("updated"), "code": "already_submitted"},
     )
-    assert await delete(api, invoice_id) == (403, {"message": CANCEL_FIRST.format("deleted")})
+    assert await delete(api, invoice_id) == (
+        403,
+        {"message": CANCEL_FIRST.format("deleted"), "code": "already_submitted"},
+    )
     assert (await get_invoice(api, invoice_id))["is_submitted_to_portal"] is True
 
 
@@ -637,7 +645,7 @@ async def test_every_route_answers_invalid_ids_with_the_same_404(
             continue
         expected = (
             404,
-            b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode(),
+            b"" if method == "HEAD" else json_codec.dumps(not_found(PLACES[place])[1]).encode(),
         )
         for record_id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
@@ -672,9 +680,8 @@ async def test_every_integration_route_answers_invalid_ids_with_one_404(
         if "{id}" not in path or not path.startswith(INTEGRATIONS):
             continue
         place = place_of(path)
-        message = (
-            f'{{"error":"Not Found","message":"{nouns[place]} not found","details":{{}}}}'.encode()
-        )
+        body = {"error": "Not Found", **not_found(nouns[place])[1], "details": {}}
+        message = json_codec.dumps(body).encode()
         others = {
             user,
             organization,
@@ -710,7 +717,10 @@ async def test_document_of_another_record_gets_the_same_404(
         )
         for document in (*no_ids(own), foreign, other, elsewhere):
             given = await raw(api, "GET", f"{place}/{made[place]}/submitted-documents/{document}")
-            assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
+            assert given == (
+                404,
+                b'{"message":"Submitted document not found","code":"not_found"}',
+            ), (place, document)
 
 
 async def submitted_document(api: Client, place: str, record_id: int) -> Any:
@@ -744,7 +754,7 @@ async def test_delivery_of_another_webhook_gets_the_same_404(
         given = await raw(
             api, "POST", f"/api/webhooks/{webhook}/deliveries/{delivery}/redeliver", {}
         )
-        assert given == (404, b'{"message":"Delivery not found"}'), delivery
+        assert given == (404, b'{"message":"Delivery not found","code":"not_found"}'), delivery
 
 
 async def raw(api: Client, method: str, path: str, body: Any = None) -> tuple[int, bytes]:

@@ -196,7 +196,8 @@ async def test_all_invalid_parameters_are_reported_together(api: Client) -> None
         "query": "x" * 301,
     }
     status, body = await request_json(api, "GET", "/api/invoices", params=wrong)
-    assert status == 422 and set(body) == {"message", "errors"}
+    assert status == 422 and set(body) == {"message", "code", "errors"}
+    assert body["code"] == "validation_failed"
     assert sorted(error["path"] for error in body["errors"]) == sorted(wrong)
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
 

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Sandbox, until
-from kit import create_valid_invoice, get_invoice, line, note
+from kit import create_valid_invoice, get_invoice, line, not_found, note
 
 ONE = [
     line(
@@ -103,7 +103,9 @@ async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
     expected = {
-        "message": "Only invoice with status Valid can have adjustment note submitted to the portal"
+        "message": "Only invoice with status Valid can have adjustment note submitted to the "
+        "portal",
+        "code": "invoice_not_valid",
     }
     assert await send(api, note_id) == (400, expected)
 
@@ -153,7 +155,7 @@ async def test_a_note_is_cancelled_only_once_and_within_72_hours(
     invoice = await create_valid_invoice(api, lineItems=FOUR)
     note_id = await create_note(api, invoice)
     none = "The latest submitted document of the adjustment note not found."
-    assert await cancel(api, note_id) == (403, {"message": none})
+    assert await cancel(api, note_id) == (403, {"message": none, "code": "not_submitted"})
     await send(api, note_id)
     await until(lambda: get_note(api, note_id), lambda found: found["status"] == "Valid")
     await owner.execute(
@@ -163,13 +165,16 @@ async def test_a_note_is_cancelled_only_once_and_within_72_hours(
         "The latest submitted document of the adjustment note has been submitted more than "
         "72 hours ago. Submitted documents can only be cancelled within 72 hours."
     )
-    assert await cancel(api, note_id) == (403, {"message": late})
+    assert await cancel(api, note_id) == (
+        403,
+        {"message": late, "code": "cancellation_period_over"},
+    )
     await owner.execute("update submitted_documents set submitted_at = clock_timestamp()")
     assert (await cancel(api, note_id))[0] == 200
     closed = (
         "The latest submitted document of the adjustment note has already been cancelled/invalid."
     )
-    assert await cancel(api, note_id) == (403, {"message": closed})
+    assert await cancel(api, note_id) == (403, {"message": closed, "code": "already_final"})
 
 
 async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Client) -> None:
@@ -181,12 +186,14 @@ async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Client) -> N
     async with api.delete(f"/api/adjustment-notes/{note_id}") as response:
         assert response.status == 403
         assert await response.json() == {
-            "message": f"A submitted adjustment note cannot be deleted, {tail}"
+            "message": f"A submitted adjustment note cannot be deleted, {tail}",
+            "code": "already_submitted",
         }
     async with api.put(f"/api/adjustment-notes/{note_id}", json={}) as response:
         assert response.status == 403
         assert await response.json() == {
-            "message": f"A submitted adjustment note cannot be updated, {tail}"
+            "message": f"A submitted adjustment note cannot be updated, {tail}",
+            "code": "already_submitted",
         }
 
 
@@ -208,9 +215,7 @@ async def test_a_draft_note_is_updated_and_deleted(api: Client) -> None:
             "message": "Adjustment note deleted."
         }
     async with api.get(f"/api/adjustment-notes/{note_id}") as response:
-        assert response.status == 404 and await response.json() == {
-            "message": "Adjustment note not found"
-        }
+        assert (response.status, await response.json()) == not_found("Adjustment note")
 
 
 async def test_the_record_and_the_export_have_the_specified_members(api: Client) -> None:

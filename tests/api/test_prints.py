@@ -547,7 +547,8 @@ async def test_a_document_that_is_not_valid_has_no_qr_code(api: Client, sandbox:
         (f"/api/adjustment-notes/{note}", "adjustment note"),
     ):
         for kind in ("svg", "png"):
-            body = {"message": f"The {noun} is not Valid, so it has no validation link."}
+            message = f"The {noun} is not Valid, so it has no validation link."
+            body = {"message": message, "code": "not_found"}
             assert await request_json(api, "GET", f"{path}/qr.{kind}") == (404, body), path
 
 

@@ -6,7 +6,16 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import GENEROUS, create_invoice, create_valid_invoice, get_invoice, invoice, note, submit
+from kit import (
+    GENEROUS,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    invoice,
+    not_found,
+    note,
+    submit,
+)
 
 
 async def post(
@@ -241,7 +250,7 @@ async def test_an_idempotency_key_with_an_invalid_id_in_the_path_is_a_404(
 ) -> None:
     for key in ("one", "one"):
         status, body, _ = await post(api, key, f"/api/invoices/{invoice_id}/submit-to-portal")
-        assert (status, body) == (404, {"message": "Invoice not found"})
+        assert (status, body) == not_found("Invoice")
 
 
 async def test_a_matching_if_none_match_is_a_304(api: Client) -> None:

@@ -41,6 +41,9 @@ from test_specification import (
 )
 from test_validations import TIN, UNKNOWN
 
+from service.documents import states
+from service.error_codes import CODES
+
 HOURS_72 = 72 * 3600
 #: Creates a record in a state, and returns its id.
 Arrangement = Callable[[Context], Awaitable[int]]
@@ -606,7 +609,7 @@ class Refusal(NamedTuple):
     message: str
     given: Arrangement = any_id
     sends: dict[str, Any] | None = None
-    code: str | None = None
+    code: str | None = None  # if the specification has one
 
 
 CANCEL_FIRST = (
@@ -695,6 +698,13 @@ ERRORS = (
 )
 
 
+def statuses_of(code: str) -> list[int]:
+    """Return the statuses of a code: one of the service's table, or an authority's."""
+    if code in states.CANCEL_CODES:
+        return [400]
+    return [int(status) for status in CODES[code].status.split(", ")]
+
+
 def names(refusal: Refusal) -> str:
     """Return the row of the specification and the arrangement of a refusal."""
     return f"{refusal.operation} | {refusal.status} | {refusal.message} | {refusal.given.__name__}"
@@ -706,13 +716,10 @@ def names(refusal: Refusal) -> str:
 async def test_a_refusal_has_its_status_and_message(context: Context, refusal: Refusal) -> None:
     invoice_id = await refusal.given(context)
     status, body = await operate(context, refusal.operation, invoice_id, refusal.sends)
-    assert (status, body["message"], body.get("code")) == (
-        refusal.status,
-        refusal.message,
-        refusal.code,
-    )
+    assert (status, body["message"]) == (refusal.status, refusal.message)
+    assert status in statuses_of(body["code"]) and refusal.code in (None, body["code"])
     if refusal.operation.startswith("validate"):
-        assert body == {"success": False, "message": refusal.message}
+        assert body["success"] is False
     elif refusal.operation == "submit invoice":
         assert body["errors"] and all(
             {"code", "path", "message"} <= set(each) for each in body["errors"]
@@ -721,7 +728,7 @@ async def test_a_refusal_has_its_status_and_message(context: Context, refusal: R
 
 async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: Context) -> None:
     status, body = await operate(context, "validate TIN", 1, UNKNOWN)
-    assert (status, list(body)) == (404, ["error"])
+    assert (status, body["code"]) == (404, "tin_unknown")
     kinds = {"type": "string", "title": "string", "status": "number", "traceId": "string"}
     assert {
         name for name, kind in kinds.items() if not is_a(body["error"].get(name), kind)
@@ -750,7 +757,8 @@ async def test_a_429_of_the_integration_surface_has_retry_after_seconds(context:
     # A minute may end between two requests.
     refusals = [body for status, body in answers if status == 429]
     assert refusals and {status for status, _ in answers} <= {200, 429}
-    assert set(refusals[0]) == {"error", "message", "details"}
+    assert {"error", "message", "details"} <= set(refusals[0])
+    assert refusals[0]["code"] == "rate_limited"
     assert is_a(refusals[0]["details"]["retry_after"], "number")
 
 

@@ -20,6 +20,12 @@ async def check_tin(api: Client, **body: Any) -> tuple[int, Any]:
     return await request_json(api, "POST", "/api/validation/tin", json=body)
 
 
+def assert_refusal(body: dict[str, Any], code: str, *more: str) -> None:
+    """Check the members of an error body of the validation endpoints, and its code."""
+    assert set(body) == {"success", "message", "code", *more}
+    assert (body["success"], body["code"]) == (False, code)
+
+
 async def count_portal_checks(sandbox: Sandbox) -> int:
     """Return the number of TIN checks at the sandbox."""
     return (await sandbox.calls())["calls"].get("tin", 0)
@@ -80,7 +86,10 @@ async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Client) ->
 async def test_an_incomplete_tin_check_is_a_400_without_a_portal_request(
     api: Client, sandbox: Sandbox, body: dict[str, Any], message: str
 ) -> None:
-    assert await check_tin(api, **body) == (400, {"success": False, "message": message})
+    assert await check_tin(api, **body) == (
+        400,
+        {"success": False, "message": message, "code": "validation_failed"},
+    )
     assert await count_portal_checks(sandbox) == 0
 
 
@@ -98,22 +107,23 @@ async def test_an_invalid_body_is_a_422_in_the_format_of_the_surface(
     api: Client, body: dict[str, Any], path: str, rule: str
 ) -> None:
     status, refusal = await check_tin(api, **body)
-    assert (status, set(refusal), refusal["success"]) == (
-        422,
-        {"success", "message", "errors"},
-        False,
-    )
+    assert_refusal(refusal, "validation_failed", "errors")
+    assert status == 422
     assert [(fault["path"], fault["rule"]) for fault in refusal["errors"]] == [(path, rule)]
 
 
 async def test_all_errors_but_a_401_have_the_format_of_the_surface(
     api: Client,
 ) -> None:
-    for data, kind, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
+    for data, kind, status, code in (
+        (b"{", "application/json", 400, "invalid_json"),
+        (b"{}", "text/plain", 415, "unsupported_media_type"),
+    ):
         given, body = await request_json(
             api, "POST", "/api/validation/tin", data=data, headers={"Content-Type": kind}
         )
-        assert (given, set(body), body["success"]) == (status, {"success", "message"}, False)
+        assert given == status
+        assert_refusal(body, code)
     refused = await request_json(
         api, "POST", "/api/validation/tin", json=TIN, headers={"X-API-Key": "wrong"}
     )
@@ -131,7 +141,8 @@ async def test_an_unknown_tin_is_a_404_with_the_portals_error_body(api: Client) 
                 "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
                 "title": "Not Found",
                 "status": 404,
-            }
+            },
+            "code": "tin_unknown",
         },
     )
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-00", trace)
@@ -142,14 +153,17 @@ async def test_missing_members_of_the_portals_error_body_are_added(
 ) -> None:
     await sandbox.fault("tin", "forget")  # a 404 without the usual members
     status, body = await check_tin(api, **UNKNOWN)
-    assert status == 404 and set(body) == {"error"}
+    assert (status, set(body), body["code"]) == (404, {"error", "code"}, "tin_unknown")
     assert set(body["error"]) == {"type", "title", "status", "traceId"}
     assert body["error"]["status"] == 404 and all(body["error"].values())
 
 
 async def test_a_malformed_tin_is_a_400_with_the_portals_message(api: Client) -> None:
     status, body = await check_tin(api, **{**TIN, "tin": "X1"})
-    assert (status, body) == (400, {"success": False, "message": "tin is not valid."})
+    assert (status, body) == (
+        400,
+        {"success": False, "message": "tin is not valid.", "code": "tin_refused"},
+    )
 
 
 async def test_a_tin_without_identifier_is_valid_once_confirmed_with_one(
@@ -172,12 +186,14 @@ async def test_a_failed_portal_request_is_a_503(
     async with api.post("/api/validation/tin", json=TIN) as response:
         assert response.status == 503 and int(response.headers["Retry-After"]) >= 1
         body = await response.json()
-    assert set(body) == {"success", "message"} and body["success"] is False
+    assert_refusal(body, "portal_unavailable")
 
 
 async def test_a_refused_login_is_a_503(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("tin", "unauthorized", times=5)
-    assert (await check_tin(api, **TIN))[0] == 503
+    status, body = await check_tin(api, **TIN)
+    assert_refusal(body, "portal_unavailable")
+    assert status == 503
 
 
 async def test_an_unreachable_portal_is_a_503(start: StartService, company: Company) -> None:
@@ -206,7 +222,7 @@ async def test_a_portal_quota_error_is_a_429_with_retry_after(
         async with api.post("/api/validation/tin", json=TIN) as response:
             assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 30
             body = await response.json()
-        assert set(body) == {"success", "message"} and body["success"] is False
+        assert_refusal(body, "rate_limited")
     assert await count_portal_checks(sandbox) == 1
 
 
@@ -295,6 +311,7 @@ async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
         assert await response.json() == {
             "success": False,
             "message": "Too many TIN checks, please slow down.",
+            "code": "rate_limited",
         }
     assert await count_portal_checks(sandbox) == 3
     other = await make_company(environment, tin_code="C4821093650")
@@ -448,7 +465,11 @@ async def test_a_note_code_is_free_until_used_by_a_note_of_its_type(api: Client)
     "kind", [{}, {"adjustment_note_type": "INVOICE"}, {"adjustment_note_type": ""}]
 )
 async def test_an_unknown_note_type_is_a_400(api: Client, kind: dict[str, Any]) -> None:
-    refusal = {"success": False, "message": "Invalid adjustment note type"}
+    refusal = {
+        "success": False,
+        "message": "Invalid adjustment note type",
+        "code": "validation_failed",
+    }
     assert await check_note_code(api, adjustment_note_code=3, **kind) == (400, refusal)
 
 
@@ -463,8 +484,5 @@ async def test_an_unknown_note_type_is_a_400(api: Client, kind: dict[str, Any]) 
 )
 async def test_an_invalid_note_code_check_is_a_422(api: Client, body: dict[str, Any]) -> None:
     status, refusal = await check_note_code(api, **body)
-    assert (status, set(refusal), refusal["success"]) == (
-        422,
-        {"success", "message", "errors"},
-        False,
-    )
+    assert_refusal(refusal, "validation_failed", "errors")
+    assert status == 422

@@ -27,7 +27,7 @@ from fixtures_webhooks import (
     wait_for_delivery,
 )
 from harness.processes import Service
-from kit import GENEROUS, create_invoice
+from kit import GENEROUS, create_invoice, not_found
 from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
@@ -347,7 +347,7 @@ async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) 
             {"success": True, "message": "Webhook deleted."},
         )
     async with api.get(f"/api/webhooks/{invoice_id}/deliveries") as response:
-        assert (response.status, await response.json()) == (404, {"message": "Webhook not found"})
+        assert (response.status, await response.json()) == not_found("Webhook")
     assert (await get_json(api, "/api/webhooks"))["meta"]["total"] == 0
 
 
@@ -421,13 +421,10 @@ async def test_endpoints_of_another_company_are_not_found(
         ("POST", f"{place}/deliveries/{found['id']}/redeliver"),
     ):
         async with other.request(method, path) as response:
-            assert (response.status, await response.json()) == (
-                404,
-                {"message": "Webhook not found"},
-            ), (method, path)
+            assert (response.status, await response.json()) == not_found("Webhook"), (method, path)
     own, _ = await create_endpoint(other, receiver.url)
     status, answer = await post(other, f"/api/webhooks/{own}/deliveries/{found['id']}/redeliver")
-    assert (status, answer) == (404, {"message": "Delivery not found"})
+    assert (status, answer) == not_found("Delivery")
     await create_invoice(other)
     await receiver.gets(2)
     assert len(await list_deliveries(api, invoice_id)) == 1

@@ -45,7 +45,8 @@ REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
 # The integration surface has one answer for every authentication error.
 ELSEWHERE = (401, {"error": "Unauthorized: Valid API key required"})
-INTERNAL = (500, {"message": "Internal server error"})
+INTERNAL = (500, {"message": "Internal server error", "code": "internal_error"})
+SLOW_DOWN = {"message": "Too many requests, please slow down.", "code": "rate_limited"}
 
 
 async def with_key(api: Client | aiohttp.ClientSession, key: str) -> tuple[int, Any]:
@@ -330,7 +331,7 @@ async def test_unknown_path_is_a_404(api: Client, keyless: Client) -> None:
         for client in (api, keyless):
             assert await request_json(client, "GET", path) == (
                 404,
-                {"message": "No such endpoint."},
+                {"message": "No such endpoint.", "code": "endpoint_not_found"},
             ), path
 
 
@@ -345,7 +346,10 @@ async def test_unsupported_method_is_a_405_with_an_allow_header(
     ):
         async with api.request(method, path) as response:
             assert response.status == 405, (method, path)
-            assert await response.json() == {"message": "The method is not allowed on this path."}
+            assert await response.json() == {
+                "message": "The method is not allowed on this path.",
+                "code": "method_not_allowed",
+            }
             assert set(response.headers["Allow"].split(",")) == allowed
 
 
@@ -435,7 +439,7 @@ async def test_key_over_its_rate_limit_gets_a_429_with_retry_after(
         assert (await with_key(api, company.key))[0] == 200
     async with api.get("/api/invoices") as response:
         assert response.status == 429
-        assert await response.json() == {"message": "Too many requests, please slow down."}
+        assert await response.json() == SLOW_DOWN
         assert int(response.headers["Retry-After"]) == 30
 
 
@@ -471,10 +475,7 @@ async def test_invalid_keys_are_rate_limited_per_address(
     wrong = new_key(live=True).text
     assert [(await with_key(api, key))[0] for key in [wrong, "no"] * 10] == [401] * 20
     async with api.get("/api/invoices", headers={"X-API-Key": wrong}) as response:
-        assert (response.status, await response.json()) == (
-            429,
-            {"message": "Too many requests, please slow down."},
-        )
+        assert (response.status, await response.json()) == (429, SLOW_DOWN)
         assert 1 <= int(response.headers["Retry-After"]) <= 3
     status, body = await request_json(
         api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong}
@@ -504,7 +505,7 @@ async def test_key_in_the_url_is_rejected_on_every_path(
     ):
         assert await request_json(api, "GET", URL(path, encoded=True)) == (
             400,
-            {"message": KEY_IN_URL},
+            {"message": KEY_IN_URL, "code": "key_in_url"},
         ), path
     status, body = await request_json(api, "GET", f"{INTEGRATIONS}users?key={integration}")
     assert (status, body["message"]) == (400, KEY_IN_URL)
@@ -527,7 +528,7 @@ async def test_key_in_the_url_does_not_replace_the_header(
     for path in ("/api/openapi.json", "/api/nothing"):  # public paths
         assert await request_json(keyless, "GET", f"{path}?key={company.key}") == (
             400,
-            {"message": KEY_IN_URL},
+            {"message": KEY_IN_URL, "code": "key_in_url"},
         )
 
 

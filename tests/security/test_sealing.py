@@ -40,7 +40,10 @@ ROTATING = {**NEW, "SECRET_KEY_PREVIOUS": OLD["SECRET_KEY"]}
 SIGNED = {**LOCAL, "PORTAL_DOCUMENT_VERSION": "1.1"}
 NO_SECRET_KEY = (
     409,
-    {"message": "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."},
+    {
+        "message": "The service cannot store secrets: SECRET_KEY is not set. Ask the operator.",
+        "code": "encryption_not_configured",
+    },
 )
 
 

@@ -71,13 +71,19 @@ async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbo
 
 
 async def test_cancelling_a_never_submitted_invoice_is_rejected(api: Client) -> None:
-    assert await cancel_latest(api, await create_invoice(api)) == (403, {"message": NONE})
+    assert await cancel_latest(api, await create_invoice(api)) == (
+        403,
+        {"message": NONE, "code": "not_submitted"},
+    )
 
 
 async def test_cancelling_a_cancelled_document_is_rejected(api: Client) -> None:
     invoice_id = await create_valid_invoice(api)
     await cancel_latest(api, invoice_id)
-    assert await cancel_latest(api, invoice_id) == (403, {"message": CLOSED})
+    assert await cancel_latest(api, invoice_id) == (
+        403,
+        {"message": CLOSED, "code": "already_final"},
+    )
 
 
 @pytest.mark.parametrize("seconds, status", [(HOURS_72 - 5, 200), (HOURS_72 + 1, 403)])
@@ -100,7 +106,10 @@ async def test_late_cancellation_has_the_specified_message(
     await owner.execute(
         "update submitted_documents set submitted_at = clock_timestamp() - interval '73 hours'"
     )
-    assert await cancel_latest(api, invoice_id) == (403, {"message": LATE})
+    assert await cancel_latest(api, invoice_id) == (
+        403,
+        {"message": LATE, "code": "cancellation_period_over"},
+    )
 
 
 async def test_portal_rejection_of_a_late_cancellation_is_passed_on(
@@ -163,7 +172,10 @@ async def test_failed_cancellation_request_leaves_the_document_valid(
     """Nothing was sent, so no settling time applies."""
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "throttle", retry_after=1)
-    assert await cancel_latest(api, invoice_id) == (400, {"message": FAILED})
+    assert await cancel_latest(api, invoice_id) == (
+        400,
+        {"message": FAILED, "code": "portal_unavailable"},
+    )
     (document,) = await get_documents(api, invoice_id)
     assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
     await until(lambda: cancel_latest(api, invoice_id), lambda answer: answer[0] == 200)

@@ -17,6 +17,7 @@ from kit import (
     get_invoice,
     invoice,
     line,
+    not_found,
     now,
     submit,
     wait_for_status,
@@ -251,9 +252,7 @@ async def test_submitted_documents_of_another_invoice_are_not_found(api: Client)
     ) as response:
         assert await response.json() == document
     async with api.get(f"/api/invoices/{other}/submitted-documents/{document['id']}") as response:
-        assert response.status == 404 and await response.json() == {
-            "message": "Submitted document not found"
-        }
+        assert (response.status, await response.json()) == not_found("Submitted document")
 
 
 async def test_a_submit_continues_after_the_client_disconnects(
