@@ -26,7 +26,7 @@ from service.db.transactions import (
     database_bounds,
 )
 from service.documents import codes
-from service.errors import TooManyRequests, Unavailable
+from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog
 from service.http.api_keys import INTEGRATION, KeyRing
@@ -84,11 +84,11 @@ def _set_limits(app: web.Application, config: Config) -> None:
         1, TooManyRequests, "An export of this company is already running."
     )
     app[app_keys.EXPORTS] = limits.ConcurrencyLimiter(
-        limits.MAX_EXPORTS, Unavailable, "Too many exports are running, please try again."
+        limits.MAX_EXPORTS, Busy, "Too many exports are running, please try again."
     )
     app[app_keys.COMPANY_PARTS] = limits.ConcurrencyLimiter(
         limits.MAX_PARTS,
-        Unavailable,
+        Busy,
         "Other large pages of the company are being sent, please try again.",
         limits.PART_SECONDS,
     )

@@ -161,6 +161,12 @@ class Unavailable(ApiError):
     code = "unavailable"
 
 
+class Busy(Unavailable):
+    """The service has too many requests in progress."""
+
+    code = "busy"
+
+
 class VersionNotSupported(ApiError):
     status = 505
     code = "http_version_not_supported"

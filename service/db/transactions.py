@@ -17,7 +17,7 @@ from service.config import SILENCE_SECONDS, Config
 from service.db.connections import Connection, connect
 from service.db.pool import Pool
 from service.db.statements import Statement, sql
-from service.errors import Unavailable, describe_error, retry_after
+from service.errors import Busy, Unavailable, describe_error, retry_after
 
 SERVICE_ROLE = "einvoice_service"
 MAX_WAITING = 1000  # Requests that may wait for a connection; more would wait in vain.
@@ -328,8 +328,8 @@ def _is_lost(conn: Connection, error: BaseException) -> bool:
     return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS)
 
 
-def _busy() -> Unavailable:
-    return Unavailable("The service is busy, please try again.", retry_after(2), code="busy")
+def _busy() -> Busy:
+    return Busy("The service is busy, please try again.", retry_after(2))
 
 
 async def _roll_back(conn: Connection, error: BaseException, seconds: float) -> None:

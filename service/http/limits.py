@@ -18,7 +18,7 @@ from aiohttp import web
 
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.errors import ApiError, Unavailable, retry_after
+from service.errors import ApiError, Busy, retry_after
 
 MAX_BUCKETS = 100_000  # of one RateLimiter
 RETRY_SECONDS = 5  # for a client that a ConcurrencyLimiter has rejected
@@ -140,10 +140,8 @@ class UploadBudget:
         # A body over the maximum is rejected before it is read.
         size = min(self._max_body_bytes if declared is None else declared, self._max_body_bytes)
         if self.taken + size > MAX_UPLOAD_BYTES:
-            raise Unavailable(
-                "Too many large request bodies are in progress, please try again.",
-                retry_after(2),
-                code="busy",
+            raise Busy(
+                "Too many large request bodies are in progress, please try again.", retry_after(2)
             )
         self.taken += size
         request[UPLOAD_BYTES] = size

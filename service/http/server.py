@@ -18,8 +18,8 @@ from service.config import Config
 from service.errors import (
     ApiError,
     BadRequest,
+    Busy,
     ExpectationFailed,
-    Unavailable,
     VersionNotSupported,
     retry_after,
 )
@@ -191,7 +191,7 @@ class _Connection(aiohttp_internals.Connection):
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
         self.ignore_input()
-        body = json_codec.dumps(Unavailable(FULL, code="busy").body).encode()
+        body = json_codec.dumps(Busy(FULL).body).encode()
         fields = {
             "Content-Type": "application/json",
             "Content-Length": len(body),

@@ -19,14 +19,21 @@ from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
-from service.portal.errors import NotSent, PortalError, Refused, Throttled, Unclear
+from service.portal.errors import (
+    LoginRefused,
+    NotSent,
+    PortalError,
+    Refused,
+    Throttled,
+    Unclear,
+)
 from service.portal.responses import UNKNOWN
 from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import SubmissionContext
 from service.submission.document_kinds import DocumentKind
-from service.submission.failures import refuse_cancellation
+from service.submission.failures import FAILURES, refuse_cancellation
 from service.submission.types import Change
 
 log = logging.getLogger(__name__)
@@ -74,8 +81,8 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is
     unknown, and BadRequest: with the authority's `code` if it refuses, with OUTCOME_UNKNOWN while
     the outcome is unclear, with tin_not_verified while the document has the company's TIN and that
-    is not verified, with portal_unavailable if nothing was sent. All but the authority's refusal
-    are `retryable`.
+    is not verified, with portal_unavailable or portal_credentials_refused if nothing was sent, and
+    else with cancellation_failed. All but the authority's refusal are `retryable`.
 
     A cancellation of another request is joined. One whose outcome is unclear is sent again, which
     does not shorten its settling time.
@@ -217,7 +224,10 @@ def _classify(error: PortalError) -> rules.NotSent | rules.Refused | rules.Uncle
     """Return the kind of a failed request. A refusal without a code may come from a gateway."""
     if isinstance(error, Refused) and error.code:
         return rules.Refused(error.code)
-    return rules.Unclear() if isinstance(error, Refused | Unclear) else rules.NotSent()
+    if isinstance(error, Refused | Unclear):
+        return rules.Unclear()
+    is_login = isinstance(error, LoginRefused)
+    return rules.NotSent("portal_credentials_refused") if is_login else rules.NotSent()
 
 
 async def _write(
@@ -271,10 +281,7 @@ async def _wait(
 
 
 def _by_authority(code: str | None) -> BadRequest:
-    """Return the specified error for an authority's code, or the general, retryable error.
-
-    Without a code nothing was sent.
-    """
+    """Return the specified error for an authority's code, or the general, retryable error."""
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
-    return refuse_cancellation("cancellation_failed" if code else "portal_unavailable")
+    return refuse_cancellation(code if code in FAILURES else "cancellation_failed")

@@ -63,7 +63,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The request was not processed: it was not sent, or it was throttled."""
+    """The request was not processed: it was not sent, or it was throttled.
+
+    `code` is the code of the response.
+    """
+
+    code: str = "portal_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Store that the document is not cancelled, if the claim still holds."""
+    """Store that the document is not cancelled, if the claim still holds.
+
+    `code` is the portal's or that of NotSent.
+    """
 
     code: str | None = None
 
@@ -143,9 +151,9 @@ async def resolve(
         match await requests.cancel():
             case Done():
                 return state, Note()
-            case NotSent() if state.sent_by is None:
-                return state, End()
-            case NotSent():
+            case NotSent(code) if state.sent_by is None:
+                return state, End(code)
+            case NotSent(code):
                 pass  # an earlier request may be processed
             case Refused(code):
                 pass  # possibly because an earlier request was processed

@@ -8,7 +8,7 @@ from service.errors import BadRequest, retry_after
 
 
 class Failure(NamedTuple):
-    """Whether a repetition may succeed, and the seconds of Retry-After if waiting helps."""
+    """A kind of failure. `wait` has the seconds of Retry-After if waiting helps."""
 
     is_retryable: bool
     wait: int | None = None

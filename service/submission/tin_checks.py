@@ -21,7 +21,7 @@ from service.errors import (
     retry_after,
 )
 from service.http.limits import RateLimiter
-from service.portal.errors import PortalError, Refused, Throttled
+from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.runner import retry_delay
 
@@ -121,14 +121,16 @@ class TinChecks:
             messages = [entry["message"] for entry in error.errors if entry["message"]]
             return BadRequest(" ".join(messages) or error.reason, code="tin_refused")
         log.warning("tin check: %s correlation_id=%s", error.reason, error.correlation_id or "-")
-        return self._unavailable(retry_delay(error))
+        is_login = isinstance(error, LoginRefused)
+        code = "portal_credentials_refused" if is_login else "portal_unavailable"
+        return self._unavailable(code, retry_delay(error))
 
-    def _unavailable(self, wait: timedelta | None = None) -> Unavailable:
+    def _unavailable(
+        self, code: str = "portal_unavailable", wait: timedelta | None = None
+    ) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
-        return Unavailable(
-            AWAY, retry_after(math.ceil(wait.total_seconds())), code="portal_unavailable"
-        )
+        return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())), code=code)
 
 
 #: The checks of the application's process.

@@ -192,7 +192,7 @@ async def test_a_failed_portal_request_is_a_503(
 async def test_a_refused_login_is_a_503(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("tin", "unauthorized", times=5)
     status, body = await check_tin(api, **TIN)
-    assert_refusal(body, "portal_unavailable")
+    assert_refusal(body, "portal_credentials_refused")
     assert status == 503
 
 
