@@ -71,7 +71,7 @@ def status_of(head: bytes) -> int:
 
 
 def code_of(body: bytes) -> str:
-    """Return the code of an error body, which has only a message beside it."""
+    """Return the code of an error body, whose only other member is the message."""
     found = json.loads(body)
     assert list(found) == ["message", "code"], found
     return found["code"]

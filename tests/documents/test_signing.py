@@ -20,6 +20,7 @@ from kit import (
     create_valid_invoice,
     get_documents,
     invoice,
+    not_found,
     note,
     request_json,
     submit,
@@ -353,7 +354,7 @@ async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
 async def test_a_certificate_is_stored_shown_and_removed(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    missing = (404, {"message": "Signing certificate not found"})
+    missing = not_found("Signing certificate")
     assert (
         await request_json(api, "GET", CERTIFICATE)
         == missing
@@ -472,7 +473,7 @@ async def test_without_a_secret_key_no_signing_key_is_stored(
     message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
     assert await request_json(api, "PUT", CERTIFICATE, json=issued().pair) == (
         409,
-        {"message": message},
+        {"message": message, "code": "encryption_not_configured"},
     )
 
 
