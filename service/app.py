@@ -17,7 +17,6 @@ from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
-from service.db.statements import sql
 from service.db.transactions import (
     BACKGROUND_CONNECTIONS,
     Database,
@@ -25,11 +24,11 @@ from service.db.transactions import (
     connected_pool,
     database_bounds,
 )
-from service.documents import codes
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog
 from service.http.api_keys import INTEGRATION, KeyRing
+from service.http.code_lists import CodeLists
 from service.http.idempotency import UNSETTLED
 from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
@@ -45,6 +44,7 @@ from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 
+CODE_LISTS = web.AppKey("code_lists", CodeLists)
 #: Parts of the submission context that are made before it.
 SIGNERS = web.AppKey("signers", Signers)
 WAITERS = web.AppKey("waiters", SubmissionWaiters)
@@ -121,21 +121,18 @@ async def _watchdog(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _code_lists(app: web.Application) -> AsyncIterator[None]:
-    """Load the code lists of the operator. A running process keeps those of its start."""
-    async with app[app_keys.DATABASE].across() as conn:
-        rows = await sql.code_list_all(conn)
-    for name in {row["code_list"] for row in rows}:
-        listed = [row for row in rows if row["code_list"] == name]
-        since = {row["code"]: row["valid_from"] for row in listed}
-        codes.load_table(name, {row["code"]: row["description"] for row in listed}, since)
-    yield
+    """Load the code lists of the operator, and again after each import."""
+    lists = app[CODE_LISTS] = CodeLists(app[app_keys.DATABASE])
+    await lists.work()
+    async with lists.running():
+        yield
 
 
 async def _session(app: web.Application) -> AsyncIterator[None]:
-    """Open the dedicated session, and pass its notifications to waiters and key caches."""
+    """Open the dedicated session, and pass its notifications to waiters, loops and key caches."""
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     waiters, due = SubmissionWaiters(), asyncio.Event()
-    rings = (KeyRing(database), KeyRing(database, INTEGRATION))
+    rings, lists = (KeyRing(database), KeyRing(database, INTEGRATION)), app[CODE_LISTS]
 
     def wake(name: str) -> None:
         waiters.wake(name)
@@ -149,11 +146,12 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
         "submission_moved": wake,
         "submission_due": lambda _: due.set(),
         "api_key_changed": forget_key,
+        "code_lists_changed": lambda _: lists.woken.set(),
     }
     session = DedicatedSession(
         config.database_url, listeners, config.database_silence, database_bounds(config)
     )
-    session.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
+    session.on_reconnect += [*(ring.forget_all for ring in rings), due.set, lists.woken.set]
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
     app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due

@@ -29,7 +29,7 @@ NOTE_TYPES = schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]
 #: is true rejects a TIN check. Spec: Errors
 TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
     (
-        lambda kind, number, tin: kind not in codes.TABLES["registration_types"],
+        lambda kind, number, tin: kind not in codes.get_names("registration_types"),
         "Invalid registration type",
     ),
     (

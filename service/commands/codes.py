@@ -2,17 +2,25 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from service import json_codec
-from service.commands.bootstrap import run, with_database
+from service.commands.bootstrap import run, with_database, with_portal
 from service.commands.command_line import CommandLine, print_json
 from service.commands.companies import CommandError
 from service.config import Config, read_config
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.documents import codes
+from service.documents.checks.rule import PORTAL_ZONE
+from service.documents.codes import CodeTable, Validity
+from service.http.code_lists import make_tables
 
 #: The start of a file name, in lower case and letters only -> the list in the file
 LISTS = {
@@ -28,7 +36,14 @@ LISTS = {
     "currenc": "currencies",
     "einvoicetypes": "document_types",
 }
-assert set(LISTS.values()) <= set(codes.TABLES) | {"units", "msic"}
+#: Lists that the sandbox has from the protocol.
+UNSHARED = {"document_types"}
+SANDBOX_TIMEOUT = aiohttp.ClientTimeout(total=10)
+NOT_SHARED = (
+    "The portal sandbox did not accept the code lists at {address} ({error}). "
+    "Import them again while it runs."
+)
+assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 
 def register(line: CommandLine) -> None:
@@ -47,16 +62,61 @@ def _import_codes(options: argparse.Namespace) -> None:
 
 
 async def import_codes(config: Config, files: Sequence[str | Path]) -> dict[str, int]:
-    """Load code lists and return {list: number of codes}. Processes use them at their next start.
+    """Load code lists and return {list: number of codes}. Running processes use them at once.
 
     A file is a JSON array of objects with a code and a name or description, as the authority
-    publishes it. Raises CommandError.
+    publishes it, and optionally with the days `valid_from` and `valid_to`. Raises CommandError.
     """
     lists = {_list_of(path): _read(path) for path in map(Path, files)}
-    async with with_database(config) as (config, database), database.across() as conn:
-        for name, entries in lists.items():
-            await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
+    async with with_database(config) as (config, database):
+        async with database.across() as conn, conn.transaction():
+            for name, entries in lists.items():
+                await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
+        if error := await share_with_sandbox(config, database):
+            print(error, file=sys.stderr)
     return {name: len(entries) for name, entries in lists.items()}
+
+
+async def share_with_sandbox(config: Config, database: Database) -> str:
+    """Send the imported lists to the sandbox, if the portal is one.
+
+    Return the message for the operator if it does not accept them, else an empty text.
+    """
+    if config.has_live_portal:
+        return ""
+    async with database.across() as conn:
+        tables = make_tables(await sql.code_list_codes(conn))
+    address = f"{with_portal(config).portal_api_base}/_sandbox/code-lists"
+    try:
+        async with aiohttp.ClientSession(timeout=SANDBOX_TIMEOUT) as session:
+            for table in tables:
+                if table.name not in UNSHARED:
+                    async with session.put(address, json=_to_sandbox(table)) as response:
+                        response.raise_for_status()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return NOT_SHARED.format(address=address, error=str(error) or type(error).__name__)
+    return ""
+
+
+def _to_sandbox(table: CodeTable) -> dict[str, Any]:
+    """Return the body that gives a list to the sandbox."""
+    return {
+        "list": table.name,
+        "codes": [
+            {"code": code, **_limits(table.get_validity(code), PORTAL_ZONE)} for code in table.codes
+        ],
+    }
+
+
+def _limits(validity: Validity, zone: tzinfo) -> dict[str, str]:
+    """Return the first instant of a validity, and the first one after it, if there are any."""
+    limits: dict[str, str] = {}
+    if validity.first > date.min:
+        limits["from"] = datetime.combine(validity.first, time(), zone).isoformat()
+    if validity.last < date.max:
+        after = validity.last + timedelta(days=1)
+        limits["to"] = datetime.combine(after, time(), zone).isoformat()
+    return limits
 
 
 def _list_of(path: Path) -> str:
@@ -75,7 +135,7 @@ def _read(path: Path) -> list[dict[str, str]]:
         if not isinstance(rows, list):
             raise TypeError("not an array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
-    except (OSError, json_codec.NotJson, AttributeError, TypeError, StopIteration) as error:
+    except (OSError, json_codec.NotJson, AttributeError, TypeError, ValueError) as error:
         raise CommandError(
             f"{path} is not a JSON array of codes ({type(error).__name__}: {error})."
         ) from None
@@ -83,13 +143,24 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _entry(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return {code, description} from the member names of the published files."""
-    code = next(row[name] for name in ("code", "id") if name in row)
-    if not isinstance(code, str):
+    """Return {code, description} and days from the member names of the published files."""
+    code = row.get("code", row.get("id"))
+    if not isinstance(code, str) or not code or not json_codec.is_valid_text(code):
         raise TypeError("a code is not a string")
     texts = [
         value
         for name, value in row.items()
         if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))
     ]
-    return {"code": code, "description": str(texts[0]) if texts else ""}
+    return {"code": code, "description": str(texts[0]) if texts else "", **_read_days(row)}
+
+
+def _read_days(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the days of validity that a row has. Raises ValueError."""
+    days: dict[str, str] = {}
+    for name in ("valid_from", "valid_to"):
+        if row.get(name) is not None:
+            days[name] = date.fromisoformat(row[name]).isoformat()
+    if len(days) == 2 and days["valid_from"] > days["valid_to"]:
+        raise ValueError("valid_from is after valid_to")
+    return days

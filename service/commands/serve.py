@@ -24,6 +24,7 @@ from service.commands.bootstrap import (
     with_portal,
     with_postgres,
 )
+from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
 from service.config import ROOT, Config, read_config
 from service.dashboard import people
@@ -101,6 +102,7 @@ async def serve(config: Config, background: bool = True) -> None:
         if not config.portal_api_base:
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
+            await _share_code_lists(config)
             greeting = await _demo_company(demo)
         else:
             greeting = ""
@@ -260,6 +262,13 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
         if process.stdin:
             process.stdin.close()
         await process.wait()
+
+
+async def _share_code_lists(config: Config) -> None:
+    """Give the sandbox the lists that were imported while it did not run."""
+    async with connected_pool(config.database_url, 1, config.database_silence) as pool:
+        if error := await share_with_sandbox(config, Database(pool)):
+            print(error, file=sys.stderr)
 
 
 async def _wait_for(url: str, seconds: float) -> None:

@@ -95,7 +95,7 @@ def render_form(
         unplaced={path: text for path, text in form.wrong.items() if path not in shown},
         lines=count,
         sums=_compute_totals(form.body),
-        tables=codes.TABLES,
+        tables=codes.get_all_names(),
         **values,
     )
 

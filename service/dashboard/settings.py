@@ -100,7 +100,7 @@ def _render_profile(
         values=values,
         readiness=readiness,
         wrong=wrong,
-        tables=codes.TABLES,
+        tables=codes.get_all_names(),
     )
 
 

@@ -137,7 +137,7 @@ async def _render_receipt(
         fields=form.fields,
         wrong=form.wrong,
         is_sent=is_sent,
-        tables=codes.TABLES,
+        tables=codes.get_all_names(),
     )
 
 

@@ -1,37 +1,88 @@
 """The portal's code tables: check codes, and suggest the nearest known code for an unknown one.
 
 The small tables ship as `tables/<name>.json` with their start date (`since`). The two long ones,
-units and MSIC, are published by third parties and change often: until `load` imports them, only
-the format of their codes is checked. Portal: 12
+units and MSIC, are published by third parties and change often: until `replace_tables` adds them,
+only the form of their codes is checked. Portal: 12
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from service.errors import violation
 
-#: table -> {code: description}; `load` replaces or adds a table.
-TABLES: dict[str, dict[str, str]] = {
-    path.stem: json.loads(path.read_text("utf-8"))["codes"]
+
+class Validity(NamedTuple):
+    """The first and the last day on which a code is valid. Portal: 14.5"""
+
+    first: date = date.min
+    last: date = date.max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeTable:
+    """A version of a code table, which never changes.
+
+    `codes` are {code: description}, `day` is that of the list. `validity` has the codes that are
+    not always valid, `imported_at` is None for a table that ships with the service.
+    """
+
+    name: str
+    codes: Mapping[str, str]
+    day: date
+    imported_at: datetime | None = None
+    validity: Mapping[str, Validity] = field(default_factory=dict[str, Validity])
+
+    def get_validity(self, code: str) -> Validity:
+        """Return the days on which a code is valid, as far as they are known."""
+        return self.validity.get(code, Validity())
+
+
+#: Name -> table. Without the tables of FORMS, unless they have been imported.
+Tables = Mapping[str, CodeTable]
+
+
+def _read_built_in(path: Path) -> CodeTable:
+    content = json.loads(path.read_text("utf-8"))
+    return CodeTable(path.stem, content["codes"], date.fromisoformat(content["since"]))
+
+
+#: The tables that ship with the service.
+BUILT_IN: Tables = {
+    path.stem: _read_built_in(path)
     for path in sorted(Path(__file__).with_name("tables").glob("*.json"))
 }
 
-#: table -> (pattern, description) of its codes, used until the table is loaded.
+#: table -> (pattern, description) of its codes, used until the table is imported.
 FORMS: dict[str, tuple[re.Pattern[str], str]] = {
     "units": (re.compile("[A-Z0-9]{1,3}"), "1 to 3 of A-Z and 0-9"),
     "msic": (re.compile("[0-9]{5}"), "5 digits"),
 }
 
-#: table -> {code: first day of validity}, for codes that were added by a newer list. Portal: 14.5
-SINCE: dict[str, dict[str, date]] = {}
+#: Name -> meaning of its codes, for every table.
+DESCRIPTIONS = {
+    "classifications": "Classifications of line items.",
+    "countries": "Countries, by ISO 3166-1 alpha-3.",
+    "currencies": "Currencies, by ISO 4217.",
+    "document_types": "Types of documents at the portal.",
+    "msic": "Industries of suppliers, by the Malaysia Standard Industrial Classification.",
+    "party_types": "Types of buyers and suppliers.",
+    "payment_modes": "Modes of payment.",
+    "registration_types": "Types of registration numbers.",
+    "states": "States and federal territories of Malaysia.",
+    "tax_types": "Types of taxes.",
+    "units": "Units of measure, by UN/ECE Recommendations 20 and 21.",
+}
 
 #: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.
 ALIASES = {
@@ -106,34 +157,78 @@ MAX_VIOLATIONS = 50
 MAX_QUOTED = 60
 
 
-def load_table(
-    table: str, codes: Mapping[str, str], since: Mapping[str, date] | None = None
-) -> None:
-    """Replace a table by `codes`, {code: description}. Raises KeyError for an unknown table.
+class _Current:
+    """The tables that new requests use."""
 
-    `since` is {code: first day of validity}. Codes with the earliest day have always been valid,
-    as far as is known: that is the day of the first published list.
+    tables: Tables = BUILT_IN
+
+
+#: The tables of a request, or of other work that must see one version.
+_pinned: ContextVar[Tables | None] = ContextVar("code_tables", default=None)
+
+
+def replace_tables(imported: Iterable[CodeTable]) -> None:
+    """Use imported tables besides the built-in ones, of which they replace those of their names.
+
+    They replace all that were imported before, at once: work that has pinned its tables keeps them.
+    Raises KeyError for an unknown table.
     """
-    if table not in TABLES and table not in FORMS:
-        raise KeyError(table)
-    TABLES[table] = dict(codes)
-    days = since or {}
-    first = min(days.values(), default=date.min)
-    SINCE[table] = {code: day for code, day in days.items() if day > first}
+    tables = {table.name: table for table in imported}
+    if unknown := tables.keys() - DESCRIPTIONS.keys():
+        raise KeyError(*sorted(unknown))
+    _Current.tables = {**BUILT_IN, **tables}
     _find_nearest.cache_clear()
+
+
+def pin_tables() -> None:
+    """Keep the present tables for the rest of the task, and in the tasks that it starts."""
+    _pinned.set(_Current.tables)
+
+
+@contextmanager
+def one_version() -> Generator[None, None, None]:
+    """Keep one version of the tables during the block: the pinned one, or the present one."""
+    token = _pinned.set(get_tables())
+    try:
+        yield
+    finally:
+        _pinned.reset(token)
+
+
+def get_tables() -> Tables:
+    """Return the tables: those of the present request, or the latest."""
+    return _pinned.get() or _Current.tables
+
+
+def get_names(table: str) -> Mapping[str, str]:
+    """Return {code: description} of a table, {} if it has not been imported."""
+    found = get_tables().get(table)
+    return found.codes if found else {}
+
+
+def get_all_names() -> dict[str, Mapping[str, str]]:
+    """Return {table: {code: description}} of the tables whose codes are known."""
+    return {name: table.codes for name, table in get_tables().items()}
+
+
+def is_loaded(table: str) -> bool:
+    """Return whether the codes of a table are known, and not only their form."""
+    return table in get_tables()
 
 
 def is_known(table: str, code: str) -> bool:
     """Return whether the table has exactly this code; case and leading zeros are significant."""
-    if table in TABLES:
-        return code in TABLES[table]
+    found = get_tables().get(table)
+    if found:
+        return code in found.codes
     pattern, _ = FORMS[table]
     return pattern.fullmatch(code) is not None
 
 
-def get_start_day(table: str, code: str) -> date | None:
-    """Return the first day of validity of a known code, or None if it has always been valid."""
-    return SINCE.get(table, {}).get(code)
+def get_validity(table: str, code: str) -> Validity:
+    """Return the days on which a code is valid, as far as they are known."""
+    found = get_tables().get(table)
+    return found.get_validity(code) if found else Validity()
 
 
 def find_nearest(table: str, code: str) -> str | None:
@@ -142,12 +237,15 @@ def find_nearest(table: str, code: str) -> str | None:
     if not wanted or len(wanted) > MAX_QUOTED:
         return None
     meant = ALIASES.get(table, {}).get(wanted)
-    return meant if meant and is_known(table, meant) else _find_nearest(table, wanted)
+    if meant and is_known(table, meant):
+        return meant
+    found = get_tables().get(table)
+    return _find_nearest(found, wanted) if found else None
 
 
 @lru_cache(maxsize=1024)
-def _find_nearest(table: str, wanted: str) -> str | None:
-    codes = TABLES.get(table, {})
+def _find_nearest(table: CodeTable, wanted: str) -> str | None:
+    codes = table.codes
     by_code = {code.casefold(): code for code in codes}
     by_text: dict[str, str] = {}
     for code, text in codes.items():
@@ -232,7 +330,7 @@ def describe_unknown_code(table: str, code: str) -> str:
     """Return the message for an unknown code, with the nearest code if there is a similar one."""
     quoted = code if len(code) <= MAX_QUOTED else code[:MAX_QUOTED] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")
-    form = "" if table in TABLES else f", whose codes are {FORMS[table][1]}"
+    form = "" if is_loaded(table) else f", whose codes are {FORMS[table][1]}"
     return f'"{quoted}" is not in the table of {title}{form}{_suggest(table, code)}.'
 
 
@@ -240,5 +338,5 @@ def _suggest(table: str, code: str) -> str:
     meant = find_nearest(table, code)
     if meant is None:
         return ""
-    described = shorten(TABLES.get(table, {}).get(meant, ""), 80, placeholder=" …")
+    described = shorten(get_names(table).get(meant, ""), 80, placeholder=" …")
     return f'; the nearest code is "{meant}"' + (f" ({described})" if described else "")

@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from service.documents.codes import TABLES
+from service.documents.codes import get_names
 from service.documents.money import (
     EXACT,
     Adjustment,
@@ -143,7 +143,7 @@ def format_terms(terms: Terms) -> list[tuple[str, str]]:
     mode = terms.mode
     span = " – ".join(filter(None, (terms.start, terms.end)))
     rows = (
-        ("Payment by", TABLES["payment_modes"].get(mode, mode) if mode else None),
+        ("Payment by", get_names("payment_modes").get(mode, mode) if mode else None),
         ("Bank account", terms.account),
         ("Terms of payment", terms.note),
         ("Billing period", ", ".join(filter(None, (span, terms.frequency)))),
@@ -246,7 +246,7 @@ def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
     """Return the (English, Malay) title of a document type. Portal: 12.1"""
     if consolidated:
         return CONSOLIDATED_TITLES[kind]
-    return TABLES["document_types"][kind], TITLES[kind]
+    return get_names("document_types")[kind], TITLES[kind]
 
 
 # Parties
@@ -302,13 +302,13 @@ def _get_state(address: Mapping[str, Any]) -> str:
     code = address.get("state") or ""
     if code == ABROAD:
         return ""
-    return TABLES["states"].get(code, code) if (address.get("country") or HOME) == HOME else code
+    return get_names("states").get(code, code) if (address.get("country") or HOME) == HOME else code
 
 
 def _get_country(address: Mapping[str, Any]) -> str:
     code = address.get("country") or ""
     has_more = any(_or_empty(address.get(name)) for name in ("line1", "city"))
-    return TABLES["countries"].get(code, code) if has_more else ""
+    return get_names("countries").get(code, code) if has_more else ""
 
 
 # Numbers
@@ -345,7 +345,7 @@ UNTAXED = {"06": "No tax", "E": "Tax exempt"}
 
 def tax_name(kind: str) -> str:
     """Return the name of a tax type."""
-    return UNTAXED.get(kind) or TABLES["tax_types"].get(kind, kind)
+    return UNTAXED.get(kind) or get_names("tax_types").get(kind, kind)
 
 
 def tax_rate(tax: Tax) -> str:

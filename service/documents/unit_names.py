@@ -1,13 +1,14 @@
 """Names of common units of measurement, for readers of a document.
 
 The codes are those of UN/ECE Recommendations 20 and 21. The portal's full list is loaded by an
-operator (codes.load_table). This short one is not part of codes.TABLES, since it does not restrict
-the codes of lines. Portal: 12
+operator. This short one is not a code table, since it does not restrict the codes of lines.
+
+Portal: 12
 """
 
 from decimal import Decimal
 
-from service.documents.codes import TABLES
+from service.documents.codes import get_names
 
 #: Code -> (name of one unit, name of several units).
 COMMON_UNITS = {
@@ -76,4 +77,4 @@ def get_unit_name(code: str, count: Decimal | int) -> str:
     if code in COMMON_UNITS:
         one, several = COMMON_UNITS[code]
         return one if count == 1 else several
-    return TABLES.get("units", {}).get(code, code)
+    return get_names("units").get(code, code)

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from service.db.transactions import retry, set_actor
+from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
 from service.http.api_keys import REQUIRED, KeyRing, contains_key
@@ -53,9 +54,10 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     """Authenticate a request, run its handler, turn an exception into a response, and log it."""
     began = time.perf_counter()
     request[app_keys.REQUEST_ID] = _request_id(request)
+    # aiohttp runs each request in a task of its own, so tables and actor need not be reset.
+    codes.pin_tables()
     try:
         if await _authenticate(request):
-            # aiohttp runs each request in a task of its own, so the actor need not be reset.
             set_actor(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID])
         response = await _run_limited(request, handler)
     except Exception as error:

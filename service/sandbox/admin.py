@@ -7,7 +7,7 @@ from aiohttp import web
 
 from .answers import Refusal, answer
 from .clock import instant, seconds_of
-from .controls import MOST_SECONDS, SANDBOX
+from .controls import MOST_SECONDS, SANDBOX, Validity
 from .database import Row, sql, transaction
 from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
 from .documents import change_document_state, find_document
@@ -243,10 +243,31 @@ async def put_code(request: web.Request) -> web.Response:
     members = await read_body(request)
     if require_text(members, "list") not in LIST_NAMES:
         raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
-    ends = {f"active_{end}": read_instant(members, end) for end in ("from", "to")}
+    start, end = read_validity(members)
     code = require_text(members, "code")
-    sql.code_put(request.app[SANDBOX].db, list=members["list"], code=code, **ends)
+    sql.code_put(
+        request.app[SANDBOX].db, list=members["list"], code=code, active_from=start, active_to=end
+    )
     return answer({"list": members["list"], "code": code})
+
+
+@routes.put("/_sandbox/code-lists")
+async def put_code_list(request: web.Request) -> web.Response:
+    """Replace a code list {list, codes: [{code, from, to}]} for documents validated from now on."""
+    members = await read_body(request)
+    entries = members.get("codes")
+    if require_text(members, "list") not in LIST_NAMES:
+        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise bad_request("codes is required and must be an array of objects.")
+    codes = {require_text(entry, "code"): read_validity(entry) for entry in entries}
+    request.app[SANDBOX].put_code_list(members["list"], codes)
+    return answer({"list": members["list"], "codes": len(codes)})
+
+
+def read_validity(members: Members) -> Validity:
+    """Return the limits `from` and `to` of a code. Raises Refusal."""
+    return read_instant(members, "from"), read_instant(members, "to")
 
 
 def read_instant(members: Members, name: str) -> float | None:

@@ -15,6 +15,10 @@ from .settings import SEEDED_TAXPAYERS, Settings
 MOST_SECONDS = 10**9
 
 
+#: The start and the end of the validity of a code in Unix seconds; None: open.
+Validity = tuple[float | None, float | None]
+
+
 @dataclass(frozen=True)
 class Controls:
     """Settings of the administration API. Times are in seconds."""
@@ -74,6 +78,7 @@ class Sandbox:
         self.db = open_database(settings.state)
         self.clock_offset: float = 0
         self.odd_rows: dict[str, dict[str, Any]] = {}
+        self.code_lists: dict[str, frozenset[str]] = {}
         self.controls = Controls()
         self.load()
 
@@ -86,6 +91,8 @@ class Sandbox:
             self.put_client()
         self.clock_offset = stored.pop("clock_offset", 0)
         self.odd_rows = stored.pop("odd_rows", {})
+        lists: dict[str, list[str]] = stored.pop("code_lists", {})
+        self.code_lists = {name: frozenset(codes) for name, codes in lists.items()}
         started = {
             name: getattr(self.settings, name)
             for name in ("processing_seconds", "token_seconds", "rate_scale")
@@ -153,6 +160,16 @@ class Sandbox:
         if members is None:
             del self.odd_rows[number]
         self.store("odd_rows", self.odd_rows)
+
+    def put_code_list(self, name: str, codes: Mapping[str, Validity]) -> None:
+        """Replace a code list. The limits of its codes replace those that they had."""
+        lists = {**self.code_lists, name: frozenset(codes)}
+        with transaction(self.db):
+            for code, (start, end) in codes.items():
+                if start is not None or end is not None:
+                    sql.code_put(self.db, list=name, code=code, active_from=start, active_to=end)
+            self.store("code_lists", {name: sorted(listed) for name, listed in lists.items()})
+        self.code_lists = lists
 
     def row_shown(self, number: str, members: dict[str, Any]) -> dict[str, Any]:
         """Return the members of a row with their replacements."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from service.documents.codes import TABLES
+from service.documents.codes import BUILT_IN
 
 from .answers import answer, not_found
 from .controls import SANDBOX, Controls
@@ -17,7 +17,7 @@ HOUR = 3600
 
 async def list_types(request: web.Request) -> web.Response:
     """Return all document types."""
-    numbers = range(1, len(TABLES["document_types"]) + 1)
+    numbers = range(1, len(BUILT_IN["document_types"].codes) + 1)
     return answer({"result": [describe_type(number) for number in numbers]})
 
 
@@ -40,14 +40,14 @@ async def get_version(request: web.Request) -> web.Response:
 def read_type_number(request: web.Request) -> int:
     """Return the number of the document type in the path. Raises Refusal 404."""
     text = request.match_info["id"]
-    if text not in {str(number + 1) for number in range(len(TABLES["document_types"]))}:
+    if text not in {str(number + 1) for number in range(len(BUILT_IN["document_types"].codes))}:
         raise not_found("document type", text)
     return int(text)
 
 
 def describe_type(number: int) -> dict[str, Any]:
     """Return a document type; numbers start at 1 in the order of the code table."""
-    code, description = list(TABLES["document_types"].items())[number - 1]
+    code, description = list(BUILT_IN["document_types"].codes.items())[number - 1]
     versions = [describe_version(number, description, name) for name in sorted(VERSIONS)]
     return {
         "id": number,

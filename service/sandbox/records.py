@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from service.documents.codes import TABLES
+from service.documents.codes import BUILT_IN
 
 from .answers import encode
 from .clock import instant
@@ -150,7 +150,7 @@ def describe(row: Row) -> dict[str, Any]:
     return {
         "longId": row["long_id"],
         "internalId": row["number"],
-        "typeName": TABLES["document_types"][row["type"]],
+        "typeName": BUILT_IN["document_types"].codes[row["type"]],
         "typeVersionName": row["version"],
         "issuerTin": row["taxpayer"],
         "issuerName": row["issuer_name"],

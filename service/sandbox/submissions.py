@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from service.documents.codes import TABLES
+from service.documents.codes import BUILT_IN
 
 from . import envelope
 from .answers import Mismatch, Refusal, answer, detail, not_found
@@ -151,7 +151,7 @@ def refuse_signature(document: Document) -> None:
 
 def check_kind(document: Document) -> list[Finding]:
     """Return findings for an unknown type or version. The structure checks find absent ones."""
-    if document.type and document.type not in TABLES["document_types"]:
+    if document.type and document.type not in BUILT_IN["document_types"].codes:
         message = f"Document type {document.type} is not known."
         return [Finding(None, message, "InvoiceTypeCode", "Invoice.InvoiceTypeCode")]
     if document.type and document.version not in VERSIONS:

@@ -1,21 +1,23 @@
 """Known codes, suggestions for unknown codes, and the paths of unknown codes in a body."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from service.documents import codes
 
+Import = Callable[[str, dict[str, str]], None]
+
 
 @pytest.fixture
-def imported() -> Iterator[Callable[[str, dict[str, str]], None]]:
-    """Yield a function that loads a table for one test."""
-    before = dict(codes.TABLES)
-    yield codes.load_table
-    codes.TABLES.clear()
-    codes.TABLES.update(before)
-    codes._find_nearest.cache_clear()
+def imported() -> Iterator[Import]:
+    """Yield a function that imports a table for one test."""
+    yield lambda name, names: codes.replace_tables(
+        [codes.CodeTable(name, names, datetime(2026, 3, 2).date())]
+    )
+    codes.replace_tables([])
 
 
 def line(**changes: Any) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def paths(body: dict[str, Any], *places: Any) -> list[str]:
     ],
 )
 def test_built_in_tables_are_complete(table: str, size: int) -> None:
-    assert len(codes.TABLES[table]) == size
+    assert len(codes.get_names(table)) == size
 
 
 def test_codes_are_compared_exactly() -> None:
@@ -65,15 +67,34 @@ def test_msic_codes_are_checked_by_pattern_until_imported(code: str, fits: bool)
     assert codes.is_known("msic", code) is fits
 
 
-def test_imported_table_replaces_the_pattern(imported: Any) -> None:
+def test_imported_table_replaces_the_pattern(imported: Import) -> None:
     imported("units", {"H87": "piece"})
     assert codes.is_known("units", "H87")
     assert not codes.is_known("units", "KGM")
 
 
-def test_importing_an_unknown_table_fails(imported: Any) -> None:
+def test_importing_an_unknown_table_fails(imported: Import) -> None:
     with pytest.raises(KeyError):
         imported("colours", {"R": "red"})
+
+
+def test_pinned_tables_do_not_change_with_an_import(imported: Import) -> None:
+    with codes.one_version():
+        imported("units", {"H87": "piece"})
+        assert not codes.is_loaded("units") and codes.is_known("units", "KGM")
+        assert codes.find_nearest("units", "KGX") is None
+    assert codes.is_loaded("units") and not codes.is_known("units", "KGM")
+
+
+def test_nearest_code_is_one_of_the_latest_import(imported: Import) -> None:
+    imported("units", {"H87": "piece"})
+    assert codes.find_nearest("units", "H8") == "H87"
+    imported("units", {"H88": "piece"})
+    assert codes.find_nearest("units", "H8") == "H88"
+
+
+def test_every_table_has_a_description() -> None:
+    assert codes.BUILT_IN.keys() | codes.FORMS.keys() == codes.DESCRIPTIONS.keys()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import simplejson
 from harness.paths import DOCUMENTS
 from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
 
-from service.documents.codes import TABLES
+from service.documents.codes import get_names
 from service.documents.ubl import document
 from service.documents.ubl.parties import build_postal_address
 
@@ -288,7 +288,7 @@ def test_general_public_has_no_details() -> None:
     assert "PostalZone" not in party["PostalAddress"][0]
 
 
-@pytest.mark.parametrize("kind", TABLES["party_types"])
+@pytest.mark.parametrize("kind", get_names("party_types"))
 @pytest.mark.parametrize("role", [buyer, supplier])
 def test_every_party_type_has_the_mandatory_elements(role: Any, kind: Any) -> None:
     party = role(type=kind, msic="31001", businessActivityDescription="Furniture")

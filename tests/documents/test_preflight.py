@@ -12,6 +12,7 @@ from test_document import ISSUED_AT
 from service.documents import codes
 from service.documents.checks import preflight
 from service.documents.checks.rule import Circumstances, Finding
+from service.documents.codes import CodeTable, Validity
 
 NOW = ISSUED_AT + timedelta(hours=1)
 
@@ -479,22 +480,22 @@ def test_an_import_of_goods_needs_a_customs_form() -> None:
     }
 
 
+def import_units(names: dict[str, str], **validity: Validity) -> None:
+    table = CodeTable("units", names, datetime(2026, 1, 1).date(), validity=validity)
+    codes.replace_tables([table])
+
+
 @pytest.fixture
-def load_list() -> Iterator[Callable[..., object]]:
-    """Load a code list for one test."""
-    tables: list[Any] = [codes.TABLES, codes.SINCE]
-    before = [dict(table) for table in tables]
-    yield codes.load_table
-    for table, kept in zip(tables, before, strict=True):
-        table.clear()
-        table.update(kept)
+def load_list() -> Iterator[Callable[..., None]]:
+    """Yield a function that imports units for one test."""
+    yield import_units
+    codes.replace_tables([])
 
 
 def test_a_code_effective_after_the_issue_day_is_refused(
-    load_list: Callable[..., object],
+    load_list: Callable[..., None],
 ) -> None:
-    known, new = datetime(2026, 1, 1).date(), ISSUED_AT.date()
-    load_list("units", {"H87": "piece", "XYZ": "box of new"}, {"H87": known, "XYZ": new})
+    load_list({"H87": "piece", "XYZ": "box of new"}, XYZ=Validity(ISSUED_AT.date()))
     source = {**EXAMPLE, "lineItems": [line(unit={"code": "XYZ", "price": 1, "count": 1})]}
     (error,) = preflight.list_errors(
         find_violations(source, issued_at=ISSUED_AT - timedelta(days=1))
@@ -507,8 +508,17 @@ def test_a_code_effective_after_the_issue_day_is_refused(
     )
 
 
-def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -> None:
-    load_list("units", {"H87": "piece"})
+@pytest.mark.parametrize("age, refused", [(0, ["CF320"]), (1, []), (2, [])])
+def test_a_code_that_ended_before_the_issue_day_is_refused(
+    load_list: Callable[..., None], age: int, refused: list[str]
+) -> None:
+    load_list({"H87": "piece"}, H87=Validity(last=(ISSUED_AT - timedelta(days=1)).date()))
+    found = find_violations(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=age))
+    assert [error["code"] for error in preflight.list_errors(found)] == refused
+
+
+def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., None]) -> None:
+    load_list({"H87": "piece"})
     assert [each.path for each in find_violations(EXAMPLE) if each.code == "ListNotLoaded"] == [""]
 
 

@@ -1,5 +1,6 @@
 """The content of printed pages: documents read back, and the format of numbers and parties."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,8 +11,8 @@ from harness.paths import DOCUMENTS
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
 from test_document import build_document
 
-from service.documents import printing
-from service.documents.codes import FORMS, TABLES
+from service.documents import codes, printing
+from service.documents.codes import FORMS, CodeTable, get_names
 from service.documents.money import Tax
 from service.documents.printing import Printout
 from service.documents.ubl import document, parties, reader
@@ -182,10 +183,16 @@ def test_a_quantity_is_printed_with_the_name_of_its_unit(
     assert code is not None or printing.quantity({"count": count}) == written
 
 
-def test_a_unit_of_the_loaded_table_is_printed_by_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(TABLES, "units", {"KGM": "kilogram", "XQZ": "crate of tests"})
+@pytest.fixture
+def imported_units() -> Iterator[None]:
+    """Import units for one test."""
+    names = {"KGM": "kilogram", "XQZ": "crate of tests"}
+    codes.replace_tables([CodeTable("units", names, datetime(2026, 3, 2).date())])
+    yield
+    codes.replace_tables([])
+
+
+def test_a_unit_of_the_imported_table_is_printed_by_its_name(imported_units: None) -> None:
     assert printing.quantity({"code": "XQZ", "count": 2}) == "2 crate of tests"
     assert printing.quantity({"code": "KGM", "count": 2}) == "2 kg"
 
@@ -193,7 +200,7 @@ def test_a_unit_of_the_loaded_table_is_printed_by_its_name(
 def test_every_common_unit_has_the_form_of_a_unit_code() -> None:
     pattern, _ = FORMS["units"]
     assert all(pattern.fullmatch(code) for code in COMMON_UNITS)
-    assert "units" not in TABLES  # names of common units do not restrict the codes of lines
+    assert not codes.is_loaded("units")  # names of common units do not restrict the codes of lines
 
 
 # Numbers and times
@@ -272,7 +279,7 @@ def test_times_are_printed_in_the_business_time_zone() -> None:
 
 
 def test_every_document_type_has_two_titles() -> None:
-    assert printing.TITLES.keys() == TABLES["document_types"].keys()
+    assert printing.TITLES.keys() == get_names("document_types").keys()
     assert printing.get_titles("02") == ("Credit Note", "Nota Kredit")
 
 
@@ -336,6 +343,6 @@ def test_terms_of_a_document_are_printed() -> None:
     assert [label for label, _ in read.terms] == labels
     assert (
         dict(read.terms)["Payment by"]
-        == TABLES["payment_modes"][GOLDEN["everything"]["payment"]["mode"]]
+        == get_names("payment_modes")[GOLDEN["everything"]["payment"]["mode"]]
     )
     assert dict(read.terms)["Delivery to"] == GOLDEN["everything"]["delivery"]["name"]

@@ -666,6 +666,33 @@ APART = (
         ("tests/operations/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
     ),
     Mutant(
+        "import-of-codes-not-announced",
+        "sql/queries/codes.sql",
+        "returning pg_notify('code_lists_changed', code_list) is not null;",
+        ";",
+        ("tests/operations/test_code_lists.py::test_an_import_notifies_a_running_process",),
+    ),
+    Mutant(
+        "code-tables-not-pinned",
+        "service/http/middleware.py",
+        "    codes.pin_tables()\n",
+        "",
+        (
+            "tests/operations/test_code_lists.py"
+            "::test_a_request_keeps_the_tables_with_which_it_began",
+        ),
+    ),
+    Mutant(
+        "missed-import-of-codes",
+        "service/app.py",
+        "due.set, lists.woken.set]",
+        "due.set]",
+        (
+            "tests/operations/test_code_lists.py"
+            "::test_an_import_without_notification_is_noticed_after_a_lost_session",
+        ),
+    ),
+    Mutant(
         "impossible-id-distinguished",
         "service/http/requests.py",
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise not_found(noun)",

@@ -9,27 +9,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService, until
 from fixtures_service import RunCommand
 from harness.certificates import issued, key_text, rsa_key
 from harness.databases import create_database
-from harness.processes import Service
 from kit import (
     CERTIFICATE,
     GENEROUS,
     create_invoice,
     create_valid_invoice,
-    invoice,
-    line,
     request_json,
 )
 
-from service.commands.codes import import_codes
-from service.commands.companies import CommandError
-from service.config import read_config
 from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import load_objects
 from service.db.statements import sql
@@ -367,81 +360,6 @@ async def test_invalid_variables_are_reported_one_per_line(command: RunCommand) 
         "PORT",
         "LOG_LEVEL",
     ]
-
-
-# Code lists
-
-
-async def unit_violation(client: aiohttp.ClientSession, code: str) -> Any:
-    """Return the violation of a unit code, None if an invoice may have it."""
-    item = line(unit={"code": code, "price": 1, "count": 1})
-    status, body = await request_json(
-        client, "POST", "/api/invoices", json=invoice(lineItems=[item])
-    )
-    assert status in (201, 422), body
-    return None if status == 201 else body["errors"][0]
-
-
-async def test_imported_units_replace_the_pattern_at_the_next_start(
-    command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
-) -> None:
-    """The command runs in a time zone in which it is already tomorrow."""
-    path = tmp_path / "UnitTypes.json"
-    path.write_text(
-        json.dumps([{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}])
-    )
-    service = Service(environment, tmp_path / "service.log")
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
-        await service.start()
-        assert await unit_violation(client, "KGX") is None
-        assert await read_result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
-        assert await unit_violation(client, "KGX") is None
-        await service.stop()
-        await service.start()
-        violation = await unit_violation(client, "KGX")
-        assert (violation["path"], violation["rule"]) == ("/lineItems/0/unit/code", "code")
-        assert all(word in violation["message"] for word in ("units", '"KGM"', "kilogram"))
-        assert await unit_violation(client, "KGM") is await unit_violation(client, "XBX") is None
-        assert await service.stop() == 0
-
-
-async def test_reimported_list_updates_descriptions_and_keeps_codes(
-    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
-    path = tmp_path / "MSICSubCategoryCodes.json"
-    maize = {"Code": "01111", "Description": "Maize"}
-    for entries in (
-        [{"Code": "56101", "Description": "Restaurants"}, maize],
-        [{"Code": "56101", "Description": "Restaurants and cafes"}],
-    ):
-        path.write_text(json.dumps(entries))
-        assert await read_result(command("import-codes", path)) == {"msic": len(entries)}
-    rows = await owner.fetch("select code_list, code, description from code_lists order by code")
-    assert [tuple(row) for row in rows] == [
-        ("msic", "01111", "Maize"),
-        ("msic", "56101", "Restaurants and cafes"),
-    ]
-
-
-async def test_malformed_code_list_is_rejected_and_imports_nothing(
-    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
-) -> None:
-    good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
-    good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
-    for content in (
-        "",
-        "{}",
-        "[1]",
-        "7",
-        '[{"name": "kilogram"}]',
-        '{"Code": "KGM"}',
-        "[{",
-        '[{"Code": null}]',
-    ):
-        bad.write_text(content)
-        with pytest.raises(CommandError, match="is not a JSON array of codes"):
-            await import_codes(read_config(environment), [good, bad])
-    assert await owner.fetchval("select count(*) from code_lists") == 0
 
 
 async def test_help_lists_all_commands(command: RunCommand) -> None:

@@ -31,8 +31,8 @@ READS = {
     "/api/invoices/export-all": 2,  # a batch, and one that is empty
 }
 #: Commands that depend on the time since the previous request: the look-up of the key, which is
-#: cached, and the check of an idle connection.
-OCCASIONAL = {sql.api_key_of.query, sql.ping.query}
+#: cached, the check of an idle connection, and the look for imported code lists.
+OCCASIONAL = {sql.api_key_of.query, sql.ping.query, sql.code_list_imports.query}
 
 
 @pytest.fixture

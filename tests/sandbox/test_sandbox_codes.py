@@ -1,4 +1,4 @@
-"""Code lists in the sandbox: validity dates, state 17 and loaded_code_lists lists."""
+"""Code lists in the sandbox: validity dates, state 17 and given lists."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from fixtures_sandbox import SUPPLIER, Portal, element, identifications, put
 from test_sandbox_rules import CUSTOMER, ITEM, PUBLIC, SELLER, step_codes
-
-from service.documents.codes import TABLES
 
 CLASSIFICATION = f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._"
 STATE, COUNTRY = (
@@ -71,11 +69,10 @@ async def test_invalid_validity_dates_of_a_code_are_refused(
     assert (await portal.http.put("/_sandbox/codes", json=sent)).status == 400
 
 
-@pytest.fixture
-def loaded_code_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load the long lists. Until then their codes are checked by format."""
-    monkeypatch.setitem(TABLES, "units", {"H87": "piece"})
-    monkeypatch.setitem(TABLES, "msic", {"31001": "Furniture"})
+async def give_list(portal: Portal, name: str, *codes: dict[str, Any]) -> None:
+    body = {"list": name, "codes": codes}
+    answer = await portal.http.put("/_sandbox/code-lists", json=body)
+    assert answer.status == 200, await answer.text()
 
 
 async def test_units_and_msic_are_checked_by_format(portal: Portal) -> None:
@@ -86,13 +83,46 @@ async def test_units_and_msic_are_checked_by_format(portal: Portal) -> None:
     )
 
 
-async def test_units_and_msic_are_checked_against_loaded_lists(
-    portal: Portal, loaded_code_lists: None
-) -> None:
+async def test_units_and_msic_are_checked_against_given_lists(portal: Portal) -> None:
+    await give_list(portal, "units", {"code": "H87"})
+    await give_list(portal, "msic", {"code": "31001"})
     root = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "C62")
     root = put(root, f"{SELLER}.IndustryClassificationCode.0._", "31002")
     assert await step_codes(portal, root) == {"04": ["CV302", "CV302"]}
     assert await step_codes(portal, await portal.fresh("INV-2")) == {}
+
+
+async def test_a_code_of_a_given_list_is_valid_within_its_dates(portal: Portal) -> None:
+    await give_list(portal, "units", {"code": "H87", "from": "2099-01-01T00:00:00+08:00"})
+    assert await step_codes(portal, await portal.fresh()) == {"04": ["CF320"]}
+    await give_list(portal, "units", {"code": "H87", "from": "2020-01-01"})
+    assert await step_codes(portal, await portal.fresh("INV-2")) == {}
+
+
+async def test_reset_removes_given_lists(portal: Portal) -> None:
+    await give_list(portal, "units", {"code": "KGM"})
+    assert await step_codes(portal, await portal.fresh()) == {"04": ["CV302"]}
+    await portal.http.post("/_sandbox/reset")
+    await portal.login()
+    assert await step_codes(portal, await portal.fresh()) == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"list": "colours"},
+        {"list": 7},
+        {"codes": None},
+        {"codes": {"code": "H87"}},
+        {"codes": ["H87"]},
+        {"codes": [{"from": "2020-01-01"}]},
+        {"codes": [{"code": "H87", "to": "soon"}]},
+    ],
+)
+async def test_an_invalid_code_list_is_refused(portal: Portal, body: dict[str, Any]) -> None:
+    sent = {"list": "units", "codes": [{"code": "KGM"}], **body}
+    assert (await portal.http.put("/_sandbox/code-lists", json=sent)).status == 400
+    assert await step_codes(portal, await portal.fresh()) == {}
 
 
 async def test_a_malaysian_state_belongs_to_malaysia(portal: Portal) -> None:

@@ -171,7 +171,7 @@ def _fix_agreement(place: Place) -> str:
 
 def _is_not_loaded(table: str) -> bool:
     """Return whether a table is not loaded, so that only the form of its codes is known."""
-    return table not in codes.TABLES
+    return not codes.is_loaded(table)
 
 
 DOCUMENT_RULES = (

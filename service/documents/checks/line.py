@@ -94,7 +94,7 @@ def _lacks_reason(item: Mapping[str, Any]) -> bool:
 
 
 def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rule]:
-    """Return the rules of a member that holds a code: it is known, and already valid when used.
+    """Return the rules of a member that holds a code: it is known, and valid on the issue date.
 
     Portal: 14.5
     """
@@ -103,17 +103,19 @@ def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rul
         code = place.value(member)
         return isinstance(code, str) and code != "" and not codes.is_known(table, code)
 
-    def is_too_new(place: Place) -> bool:
+    def is_invalid(place: Place) -> bool:
         code = place.value(member)
-        begins = codes.get_start_day(table, code) if isinstance(code, str) else None
-        return begins is not None and begins > place.case.issue_day
+        if not isinstance(code, str):
+            return False
+        first, last = codes.get_validity(table, code)
+        return not first <= place.case.issue_day <= last
 
-    def describe_too_new(place: Place) -> str:
+    def describe_invalid(place: Place) -> str:
         code = place.value(member)
-        return (
-            f'"{code}" of the table of {table} is valid from {codes.get_start_day(table, code)}, '
-            "after the issue date of the document."
-        )
+        first, last = codes.get_validity(table, code)
+        is_early = place.case.issue_day < first
+        limit = f"from {first}, after" if is_early else f"until {last}, before"
+        return f'"{code}" of the table of {table} is valid {limit} the issue date of the document.'
 
     return (
         Rule(
@@ -123,7 +125,7 @@ def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rul
             lambda place: codes.describe_unknown_code(table, place.value(member)),
             since,
         ),
-        Rule("CF320", member, is_too_new, describe_too_new, since),
+        Rule("CF320", member, is_invalid, describe_invalid, since),
     )
 
 

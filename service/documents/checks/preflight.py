@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from service.documents import states
+from service.documents import codes, states
 from service.documents.checks import address, document, line, party
 from service.documents.checks.rule import (
     ERROR,
@@ -66,13 +66,14 @@ def check_document(
     if source["type"] in states.PENDING_FINALIZE:
         return [PENDING]
     case = Case(source, issuer, circumstances)
-    return [
-        finding
-        for find_places, rules in _select_rules(case.day)
-        for place in find_places(case)
-        for rule in rules
-        if (finding := apply_rule(rule, place))
-    ]
+    with codes.one_version():
+        return [
+            finding
+            for find_places, rules in _select_rules(case.day)
+            for place in find_places(case)
+            for rule in rules
+            if (finding := apply_rule(rule, place))
+        ]
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from service.documents.codes import TABLES
+from service.documents.codes import BUILT_IN
 
 from ..controls import Sandbox
 from ..database import Row, sql
@@ -46,7 +46,7 @@ LIST_NAMES = {
     "classifications": "classification",
     "states": "state",
 }
-#: Table -> form of its codes, for lists that are too long, or change too often, to be stored.
+#: Table -> form of its codes, for lists that are too long, or change too often, to be built in.
 FORMS = {"units": r"[A-Z0-9]{1,3}", "msic": r"[0-9]{5}"}
 #: (table, code) -> (start, end) of the validity in Unix seconds, the end excluded. Portal: 12.2
 DATED: dict[tuple[str, str], tuple[float, float]] = {
@@ -72,6 +72,7 @@ class CodeChecker:
 
     def __init__(self, document: Document, sandbox: Sandbox) -> None:
         self.document = document
+        self.code_lists = sandbox.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
         self.dated = DATED | {
             (row["list"], row["code"]): validity(row) for row in sql.code_all(sandbox.db)
@@ -84,7 +85,7 @@ class CodeChecker:
         span = self.dated.get((table, text))
         name, where = LIST_NAMES[table], wildcard(path, attribute)
         if span is None:
-            if not is_listed(table, text):
+            if not self.is_listed(table, text):
                 message = f"Value {text} is not in the list of {name} codes."
                 malay = f"Nilai {text} tiada dalam senarai kod."
                 yield Finding("CV302", message, last(path), where, malay)
@@ -92,6 +93,14 @@ class CodeChecker:
             message = f"The {name} code {text} was not active when the document was issued."
             malay = f"Kod {text} tidak aktif semasa dokumen dikeluarkan."
             yield Finding("CF320", message, last(path), where, malay)
+
+    def is_listed(self, table: str, text: str) -> bool:
+        """Return whether a list has the code. For a list that was never given, check its form."""
+        if table in self.code_lists:
+            return text in self.code_lists[table]
+        if table in BUILT_IN:
+            return text in BUILT_IN[table].codes
+        return re.fullmatch(FORMS[table], text) is not None
 
     def check_place(self, party: Party) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
@@ -104,7 +113,7 @@ class CodeChecker:
         if unknown:
             yield from unknown
         elif country and country != "MYS":
-            if state in TABLES["states"] and state != NOT_APPLICABLE:
+            if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
                 malay = f"Negeri {state} hanya untuk MYS."
                 yield Finding("CV316", message, last(path), wildcard(path, "_"), malay)
@@ -114,13 +123,6 @@ class CodeChecker:
             yield Finding("CV317", message, last(path), wildcard(path, "_"), malay)
         elif state:
             yield from self.check_code("states", state, path)
-
-
-def is_listed(table: str, text: str) -> bool:
-    """Return whether a list has the code. For a list that is not stored, check its form."""
-    if table in TABLES:
-        return text in TABLES[table]
-    return re.fullmatch(FORMS[table], text) is not None
 
 
 def validity(row: Row) -> tuple[float, float]:

@@ -1,0 +1,60 @@
+"""The imported code lists: keep the code tables of a process equal to those in the database."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+import asyncpg
+
+from service.db.statements import sql
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.documents import codes
+from service.documents.codes import CodeTable, Validity
+from service.loops import Loop
+
+#: Time after which a process looks for an import whose notification it has missed.
+CHECK_SECONDS = 10
+
+
+class CodeLists(Loop):
+    """Loads the imported code lists, and again after each import.
+
+    A notification wakes it, and so does a new dedicated session, whose predecessor may have missed
+    one.
+    """
+
+    def __init__(self, database: Database) -> None:
+        super().__init__("code lists", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
+        self._database = database
+        self._imports: dict[str, int] | None = None  # of the tables in use
+
+    async def work(self) -> None:
+        """Use the lists in the database if there was an import since the last round."""
+        async with self._database.across() as conn:
+            rows = await sql.code_list_imports(conn)
+            imports = {row["code_list"]: row["number"] for row in rows}
+            if imports == self._imports:
+                return
+            tables = make_tables(await sql.code_list_codes(conn))
+        codes.replace_tables(tables)
+        # An import between the two statements has a higher number than this, so it is loaded again.
+        self._imports = imports
+
+
+def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:
+    """Return the tables of codes, which are ordered by list."""
+    return [
+        _make_table(name, list(listed))
+        for name, listed in groupby(rows, key=lambda row: row["code_list"])
+    ]
+
+
+def _make_table(name: str, rows: list[asyncpg.Record]) -> CodeTable:
+    days = {row["code"]: Validity(row["valid_from"], row["valid_to"]) for row in rows}
+    imported_at = rows[0]["imported_at"]
+    return CodeTable(
+        name,
+        {row["code"]: row["description"] for row in rows},
+        day=imported_at.date(),
+        imported_at=imported_at,
+        validity={code: validity for code, validity in days.items() if validity != Validity()},
+    )

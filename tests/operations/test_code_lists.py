@@ -1,0 +1,215 @@
+"""Import of code lists: running processes and the sandbox use them without a restart."""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+from conftest import Client, Company, Sandbox, StartService, until
+from fixtures_sandbox import Portal
+from fixtures_service import RunCommand
+from harness.processes import Service, free_port
+from harness.waiting import wait_until
+from kit import invoice, line, request_json
+from test_commands import read_result
+from test_sandbox_rules import step_codes
+
+from service.commands.codes import import_codes
+from service.commands.companies import CommandError
+from service.config import read_config
+from service.documents import codes
+from service.documents.codes import CodeTable
+from service.http import app_keys, code_lists
+
+UNITS = [{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}]
+
+
+def write_list(path: Path, entries: object) -> Path:
+    path.write_text(json.dumps(entries))
+    return path
+
+
+@asynccontextmanager
+async def running(
+    environment: Mapping[str, str], company: Company, log: Path, count: int = 1
+) -> AsyncIterator[list[aiohttp.ClientSession]]:
+    """Run processes of the service on one database, and yield a client of each."""
+    async with AsyncExitStack() as stack:
+        clients: list[aiohttp.ClientSession] = []
+        for number in range(count):
+            service = Service(environment, log.with_suffix(f".{number}"))
+            await stack.enter_async_context(service)
+            headers = {"X-API-Key": company.key}
+            client = aiohttp.ClientSession(service.base, headers=headers)
+            clients.append(await stack.enter_async_context(client))
+        yield clients
+
+
+def with_unit(code: str) -> dict[str, Any]:
+    return invoice(lineItems=[line(unit={"code": code, "price": 1, "count": 1})])
+
+
+async def unit_violation(client: aiohttp.ClientSession | Client, code: str) -> Any:
+    """Return the violation of a unit code, None if an invoice may have it."""
+    status, body = await request_json(client, "POST", "/api/invoices", json=with_unit(code))
+    assert status in (201, 422), (status, body)
+    return None if status == 201 else body["errors"][0]
+
+
+async def test_imported_units_replace_the_pattern_in_running_processes(
+    command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
+) -> None:
+    """The command runs in a time zone in which it is already tomorrow."""
+    path = write_list(tmp_path / "UnitTypes.json", UNITS)
+    async with running(environment, company, tmp_path / "log", 2) as clients:
+        for client in clients:
+            assert await unit_violation(client, "KGX") is None
+        assert await read_result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
+        for client in clients:
+            violation = await until(lambda client=client: unit_violation(client, "KGX"))
+            assert (violation["path"], violation["rule"]) == ("/lineItems/0/unit/code", "code")
+            assert all(word in violation["message"] for word in ("units", '"KGM"', "kilogram"))
+            assert await unit_violation(client, "KGM") is await unit_violation(client, "XBX")
+
+
+@pytest.fixture
+def only_woken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let processes look for imports only when they are woken."""
+    monkeypatch.setattr(code_lists, "CHECK_SECONDS", 3600)
+    yield
+    codes.replace_tables([])
+
+
+async def test_an_import_notifies_a_running_process(
+    only_woken: None, command: RunCommand, start: StartService, company: Company, tmp_path: Path
+) -> None:
+    api, path = await start(company), write_list(tmp_path / "UnitTypes.json", UNITS)
+    assert await unit_violation(api, "KGX") is None
+    assert await read_result(command("import-codes", path)) == {"units": 2}
+    assert await until(lambda: unit_violation(api, "KGX"))
+
+
+async def test_an_import_without_notification_is_noticed_after_a_lost_session(
+    only_woken: None, start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    api = await start(company)
+    assert await unit_violation(api, "KGX") is None
+    await owner.execute("insert into code_list_imports values ('units', 1, now())")
+    await owner.execute("insert into code_lists values ('units', 'KGM', 'kilogram', now())")
+    await owner.fetch(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where datname = current_database() and query ilike 'listen%'"
+    )
+    assert await until(lambda: unit_violation(api, "KGX"))
+
+
+async def test_a_request_keeps_the_tables_with_which_it_began(
+    only_woken: None, start: StartService, company: Company
+) -> None:
+    """The tables change after the head of a request has arrived, and before its body."""
+    api = await start(company)
+    budget = api.app[app_keys.UPLOAD_BUDGET] if api.app else None
+    body = json.dumps(with_unit("KGX")).encode()
+
+    async def send_late() -> AsyncIterator[bytes]:
+        yield body[:10]
+        await wait_until(lambda: budget and budget.taken)
+        codes.replace_tables([CodeTable("units", {"KGM": "kilogram"}, date(2026, 3, 2))])
+        yield body[10:]
+
+    headers = {"Content-Type": "application/json"}
+    async with api.post("/api/invoices", data=send_late(), headers=headers) as response:
+        assert response.status == 201, await response.text()
+    assert await unit_violation(api, "KGX")
+
+
+async def test_the_sandbox_uses_an_imported_list_without_a_restart(
+    command: RunCommand, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    portal = await Portal(sandbox.client).login()
+    assert await step_codes(portal, await portal.fresh()) == {}
+    path = write_list(tmp_path / "UnitTypes.json", UNITS)
+    assert await read_result(command("import-codes", path)) == {"units": 2}
+    assert await step_codes(portal, await portal.fresh("INV-2")) == {"04": ["CV302"]}
+    units = [*UNITS, {"Code": "H87", "Name": "piece", "Valid_From": "2020-01-01"}]
+    await read_result(command("import-codes", write_list(path, units)))
+    assert await step_codes(portal, await portal.fresh("INV-3")) == {}
+
+
+async def test_a_sandbox_that_does_not_run_is_named_by_the_import(
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    path = write_list(tmp_path / "UnitTypes.json", UNITS)
+    base = f"http://127.0.0.1:{free_port()}"
+    done = await command("import-codes", path, PORTAL_API_BASE=base)
+    assert (done.code, json.loads(done.out)) == (0, {"units": 2})
+    (message,) = done.err.splitlines()
+    assert message.startswith(f"The portal sandbox did not accept the code lists at {base}/")
+    assert await owner.fetchval("select count(*) from code_lists") == 2
+
+
+async def test_a_new_code_of_a_list_is_valid_from_the_import_or_its_own_day(
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    path = write_list(tmp_path / "UnitTypes.json", UNITS)
+    await read_result(command("import-codes", path))
+    dated = {"Code": "KGM", "Name": "kilogram", "valid_to": "2026-12-31"}
+    new = [{"Code": "X4A", "Name": "x"}, {"Code": "X4B", "Name": "x", "valid_from": "2026-07-01"}]
+    await read_result(command("import-codes", write_list(path, [dated, *new])))
+    await read_result(command("import-codes", write_list(path, UNITS)))
+    today = await owner.fetchval("select current_date")
+    rows = await owner.fetch("select code, valid_from, valid_to from code_lists order by code")
+    assert [tuple(row) for row in rows] == [
+        ("KGM", date.min, date(2026, 12, 31)),
+        ("X4A", today, date.max),
+        ("X4B", date(2026, 7, 1), date.max),
+        ("XBX", date.min, date.max),
+    ]
+
+
+async def test_reimported_list_updates_descriptions_and_keeps_codes(
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    path = tmp_path / "MSICSubCategoryCodes.json"
+    maize = {"Code": "01111", "Description": "Maize"}
+    for entries in (
+        [{"Code": "56101", "Description": "Restaurants"}, maize],
+        [{"Code": "56101", "Description": "Restaurants and cafes"}],
+    ):
+        path.write_text(json.dumps(entries))
+        assert await read_result(command("import-codes", path)) == {"msic": len(entries)}
+    rows = await owner.fetch("select code_list, code, description from code_lists order by code")
+    assert [tuple(row) for row in rows] == [
+        ("msic", "01111", "Maize"),
+        ("msic", "56101", "Restaurants and cafes"),
+    ]
+
+
+async def test_malformed_code_list_is_rejected_and_imports_nothing(
+    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
+    good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
+    for content in (
+        "",
+        "{}",
+        "[1]",
+        "7",
+        '[{"name": "kilogram"}]',
+        '{"Code": "KGM"}',
+        "[{",
+        '[{"Code": null}]',
+        '[{"Code": ""}]',
+        '[{"Code": "KGM", "valid_from": "soon"}]',
+        '[{"Code": "KGM", "valid_to": 7}]',
+        '[{"Code": "KGM", "valid_from": "2026-02-01", "valid_to": "2026-01-31"}]',
+    ):
+        bad.write_text(content)
+        with pytest.raises(CommandError, match="is not a JSON array of codes"):
+            await import_codes(read_config(environment), [good, bad])
+    assert await owner.fetchval("select count(*) from code_lists") == 0
