@@ -288,12 +288,21 @@ def _operation_id(operation: Operation) -> str:
     return operation.method.lower() + "".join(part[0].upper() + part[1:] for part in parts)
 
 
+#: Name of a path parameter that is not an id -> its schema.
+NAMED = {"name": "CodeTableName"}
+
+
 def _path_parameters(operation: Operation) -> list[Json]:
-    schema = {"type": "string"} if operation.surface == INTEGRATION else refer_to("RecordId")
     return [
-        {"name": name, "in": "path", "required": True, "schema": schema}
+        {"name": name, "in": "path", "required": True, "schema": _path_schema(operation, name)}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
+
+
+def _path_schema(operation: Operation, name: str) -> Json:
+    if operation.surface == INTEGRATION:
+        return {"type": "string"}
+    return refer_to(NAMED.get(name, "RecordId"))
 
 
 def _query_parameter(parameter: QueryParameter) -> Json:

@@ -247,7 +247,7 @@ def _amount(name: str, description: str) -> QueryParameter:
     return QueryParameter(name, {"type": "number", "minimum": 0}, description, read)
 
 
-def _read_words(text: str) -> str:
+def read_words(text: str) -> str:
     """Return a search text unchanged. Raises ValueError for a long one."""
     if len(text) > MAX_SEARCH_TEXT:
         raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
@@ -282,7 +282,7 @@ SEARCH = QueryParameter(
     {"type": "string", "maxLength": MAX_SEARCH_TEXT},
     "Search text: a code, a full code, a reference, a uuid of the portal, or a part of the buyer's "
     "name that begins with a word.",
-    _read_words,
+    read_words,
 )
 DOCUMENT_SORTS = tuple(
     f"{sign}{name}"

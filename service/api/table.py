@@ -11,6 +11,7 @@ from service import json_codec, schema
 from service.api import (
     adjustment_notes,
     certificates,
+    code_tables,
     companies,
     consolidated_invoices,
     docs,
@@ -35,6 +36,7 @@ HANDLERS = (
     consolidated_invoices,
     submitted_documents,
     validations,
+    code_tables,
     companies,
     certificates,
     einvoice_requests,

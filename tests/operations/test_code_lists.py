@@ -77,6 +77,38 @@ async def test_imported_units_replace_the_pattern_in_running_processes(
             assert await unit_violation(client, "KGM") is await unit_violation(client, "XBX")
 
 
+async def get_units(client: aiohttp.ClientSession) -> tuple[str, Any]:
+    """Return the table of units with its entity tag."""
+    async with client.get("/api/code-tables/units") as response:
+        return response.headers["ETag"], await response.json()
+
+
+async def test_an_imported_table_has_its_codes_and_a_new_tag(
+    command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
+) -> None:
+    box = {"Code": "XBX", "Name": "box", "valid_from": "2026-07-01", "valid_to": "2026-12-31"}
+    path = write_list(tmp_path / "UnitTypes.json", [box, UNITS[0]])
+    async with running(environment, company, tmp_path / "log") as (client,):
+        before, _ = await get_units(client)
+        assert await read_result(command("import-codes", path)) == {"units": 2}
+        tag, answer = await until(
+            lambda: get_units(client), lambda got: got[1]["table"]["source"] == "imported"
+        )
+    assert answer["data"] == [
+        {"code": "KGM", "description": "kilogram", "valid_from": None, "valid_to": None},
+        {
+            "code": "XBX",
+            "description": "box",
+            "valid_from": "2026-07-01",
+            "valid_to": "2026-12-31",
+        },
+    ]
+    table = answer["table"]
+    assert (table["code_count"], table["is_form_only"], table["form"]) == (2, False, None)
+    assert table["imported_at"].startswith(table["version"])
+    assert tag != before
+
+
 @pytest.fixture
 def only_woken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let processes look for imports only when they are woken."""

@@ -1,0 +1,102 @@
+"""The code tables: which codes a document may have. They are the same for all companies."""
+
+from collections.abc import Iterator
+from datetime import date
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from service import json_codec
+from service.api.operation import Operation, QueryParameter
+from service.api.pagination import MAX_SEARCH_TEXT, PAGE, read_page, read_words
+from service.documents import codes
+from service.http import responses
+from service.http.requests import not_found
+
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Code tables")
+
+NOUN = "Code table"
+PATH = "/api/code-tables"
+SEARCH = QueryParameter(
+    "query",
+    {"type": "string", "maxLength": MAX_SEARCH_TEXT},
+    "Search text: the start of a code, or a part of a description.",
+    read_words,
+)
+#: Values of `source`.
+BUILT_IN, IMPORTED, FORM_ONLY = "built_in", "imported", "none"
+
+
+@operation(
+    "GET",
+    PATH,
+    "List the code tables",
+    "CodeTableList",
+    description="In the order of their names, without their codes.",
+    is_record=True,
+)
+async def list_code_tables(request: web.Request) -> web.Response:
+    """Return all tables."""
+    tables = [_describe(name) for name in sorted(codes.DESCRIPTIONS)]
+    return responses.record_response(request, json_codec.dumps({"data": tables}))
+
+
+@operation(
+    "GET",
+    f"{PATH}/{{name}}",
+    "Get a code table",
+    "CodeTableAnswer",
+    query=(*PAGE, SEARCH),
+    errors=(not_found(NOUN),),
+    description="A page of its codes. The ETag changes with the table and with the page.",
+    is_record=True,
+)
+async def get_code_table(request: web.Request) -> web.Response:
+    """Return a page of the codes of a table, in the order of the list."""
+    name, page = request.match_info["name"], read_page(request, (SEARCH,))
+    if name not in codes.DESCRIPTIONS:
+        raise not_found(NOUN)
+    found = list(_find(name, page.filters["query"] or ""))
+    shown = found[page.offset : page.offset + page.per_page]
+    answer = {
+        "table": _describe(name),
+        "meta": page.meta(len(found)),
+        "data": [_describe_code(name, code, description) for code, description in shown],
+    }
+    return responses.record_response(request, json_codec.dumps(answer))
+
+
+def _find(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield (code, description) of the codes of a table that a search text selects."""
+    wanted = text.strip().casefold()
+    for code, description in codes.get_names(name).items():
+        if code.casefold().startswith(wanted) or wanted in description.casefold():
+            yield code, description
+
+
+def _describe(name: str) -> dict[str, Any]:
+    """Return the record of a table. A table without a list has the form of its codes instead."""
+    table = codes.get_tables().get(name)
+    imported_at = table.imported_at if table else None
+    return {
+        "name": name,
+        "description": codes.DESCRIPTIONS[name],
+        "code_count": len(table.codes) if table else 0,
+        "source": FORM_ONLY if not table else IMPORTED if imported_at else BUILT_IN,
+        "version": table.day.isoformat() if table else None,
+        "imported_at": imported_at.isoformat(timespec="milliseconds") if imported_at else None,
+        "is_form_only": table is None,
+        "form": None if table else codes.FORMS[name][1],
+    }
+
+
+def _describe_code(name: str, code: str, description: str) -> dict[str, str | None]:
+    first, last = codes.get_validity(name, code)
+    return {
+        "code": code,
+        "description": description,
+        "valid_from": None if first == date.min else first.isoformat(),
+        "valid_to": None if last == date.max else last.isoformat(),
+    }
