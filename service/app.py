@@ -79,6 +79,7 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
 def _set_limits(app: web.Application, config: Config) -> None:
     """Set the limits of the process."""
     app[app_keys.LIMITER] = limits.RateLimiter(config.requests_per_minute)
+    app[app_keys.PORTAL_TEST_LIMITER] = limits.RateLimiter(limits.PORTAL_TESTS_PER_MINUTE)
     app[app_keys.WRONG_KEY_LIMITER] = limits.RateLimiter(config.wrong_keys_per_minute)
     app[app_keys.COMPANY_EXPORTS] = limits.ConcurrencyLimiter(
         1, TooManyRequests, "An export of this company is already running."
@@ -179,7 +180,7 @@ async def _portal(app: web.Application) -> AsyncIterator[None]:
             config,
             database,
             app[app_keys.SESSION],
-            portal=portal,
+            shared_portal=portal,
             signers=app[SIGNERS],
             waiters=app[WAITERS],
             due=app[DUE],
@@ -210,8 +211,8 @@ def _background_context(app: web.Application, database: Database) -> SubmissionC
     """Return a context whose portal requests wait behind those of clients."""
     context = app[SUBMISSION_CONTEXT]
     rate_limiter = PortalRateLimiter(database, context.config, urgent=False)
-    portal = context.portal.through(rate_limiter, RefusedLogins(database, context.config))
-    return dataclasses.replace(context, database=database, portal=portal)
+    portal = context.shared_portal.through(rate_limiter, RefusedLogins(database, context.config))
+    return dataclasses.replace(context, database=database, shared_portal=portal)
 
 
 @asynccontextmanager

@@ -490,9 +490,8 @@ class Config:
 
     @property
     def portal_credentials_fingerprint(self) -> str:
-        """Return a short hash of the portal credentials that does not reveal the secret."""
-        secret, client_id = self.portal_client_secret.encode(), self.portal_client_id.encode()
-        return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
+        """Return the fingerprint of the operator's portal credentials."""
+        return fingerprint_credentials(self.portal_client_id, self.portal_client_secret)
 
     @property
     def has_live_portal(self) -> bool:
@@ -503,6 +502,11 @@ class Config:
     def __repr__(self) -> str:
         """Return the addresses only, so that secrets do not get into logs and tracebacks."""
         return f"Config(host={self.host}, port={self.port}, portal={self.portal_api_base})"
+
+
+def fingerprint_credentials(client_id: str, secret: str) -> str:
+    """Return a short hash of portal credentials that does not reveal the secret."""
+    return hmac.new(secret.encode(), client_id.encode(), hashlib.sha256).hexdigest()[:8]
 
 
 #: field of Config -> its setting

@@ -255,6 +255,7 @@ PATTERNS = {
     r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$": (
         "must not contain control characters or line separators"
     ),
+    r"^[!-~]*$": "must be visible ASCII characters without spaces",
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "must be a date, like 2026-01-31",
 }
 

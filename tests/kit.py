@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 from conftest import AnyClient, Client, until
+from harness.sandbox import Administration
 from yarl import URL
 
 from service.commands.integrations import insert_integration_key, insert_organization
+from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.transactions import Database, connected_pool
 
@@ -131,6 +133,13 @@ def list_routes(api: Client, *methods: str) -> list[tuple[str, str]]:
     ]
 
 
+async def add_own_client(sandbox: Administration, **changes: Any) -> None:
+    """Add OWN_CLIENT, a client of the demo company's taxpayer, to the sandbox."""
+    tin = DEMO_COMPANY["tin_code"]
+    body = {**OWN_CLIENT, "tin": tin, "intermediary": False, "blocked": False}
+    await sandbox.send("POST", "clients", {**body, **changes})
+
+
 async def create_invoice(api: AnyClient, **changes: Any) -> int:
     """Create an invoice and return its id."""
     async with api.post("/api/invoices", json=invoice(**changes)) as response:
@@ -193,6 +202,9 @@ async def create_valid_invoice(api: AnyClient, **changes: Any) -> int:
 INTEGRATIONS = "/api/integrations/"
 #: The description of the API, which needs no key.
 KEYLESS = {"/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
+#: The company's own client at the portal, a record without an id.
+PORTAL_CREDENTIALS = "/api/companies/portal-credentials"
+OWN_CLIENT = {"client_id": "own-client", "client_secret": "own-secret-4711"}
 #: The signing certificate of a company, a record without an id.
 CERTIFICATE = "/api/companies/signing-certificate"
 #: The paths of resources, and their names in a 404.

@@ -21,6 +21,7 @@ from service.api import (
     integrations,
     invoices,
     submitted_documents,
+    portal_credentials,
     validations,
     webhooks,
 )
@@ -39,6 +40,7 @@ HANDLERS = (
     code_tables,
     companies,
     certificates,
+    portal_credentials,
     einvoice_requests,
     events,
     webhooks,

@@ -16,6 +16,7 @@ from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.http.requests import read_body
+from service.submission import login_check, tin_checks
 from service.submission.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
 operations: list[Operation] = []
@@ -52,6 +53,9 @@ TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
         ErrorResponse(404, "PortalError"),
         TooManyRequests(SLOW_DOWN),
         Unavailable(AWAY, code="portal_unavailable"),
+        Unavailable(
+            tin_checks.OWN_REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
+        ),
     ),
     description="Asks the portal. A TIN that it does not know is a 404 with the portal's error "
     "body.",

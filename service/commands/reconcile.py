@@ -138,7 +138,7 @@ async def with_submission_context(config: Config) -> AsyncIterator[SubmissionCon
             config,
             database,
             session=None,  # pyright: ignore[reportArgumentType] - only sending takes locks
-            portal=portal,
+            shared_portal=portal,
             signers=None,  # pyright: ignore[reportArgumentType] - only sending signs
         )
 

@@ -94,7 +94,7 @@ async def show_overview(request: web.Request) -> web.Response:
         bars=list(_make_bars(days, facts["now"].astimezone(zone).date())),
         most=max((row["records"] for row in days), default=0),
         month=month[0].astimezone(zone),
-        unreachable_since=request.app[SUBMISSION_CONTEXT].portal.unreachable_since,
+        unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
     )
 
 

@@ -39,7 +39,7 @@ async def show_portal(
         is_live=config.has_live_portal,
         is_intermediary=config.portal_intermediary,
         version=config.portal_document_version,
-        unreachable_since=request.app[SUBMISSION_CONTEXT].portal.unreachable_since,
+        unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
         is_working=is_working,
         reason=reason,
     )

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 #: The purposes of secrets, to which they are bound.
 SIGNING_KEY = "signing key"
 WEBHOOK_SECRET = "webhook secret"
+PORTAL_SECRET = "portal secret"
 
 _VERSION_BYTES, _NONCE_BYTES = 4, 12
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from service.db.encryption import SIGNING_KEY, WEBHOOK_SECRET, DecryptionError, Vault
+from service.db.encryption import (
+    PORTAL_SECRET,
+    SIGNING_KEY,
+    WEBHOOK_SECRET,
+    DecryptionError,
+    Vault,
+)
 from service.db.statements import Statement, sql
 from service.db.transactions import Database
 
@@ -23,6 +29,7 @@ class Kind:
 KINDS = {
     WEBHOOK_SECRET: Kind(WEBHOOK_SECRET, sql.webhook_secret_seal),
     SIGNING_KEY: Kind(SIGNING_KEY, sql.signing_key_seal),
+    PORTAL_SECRET: Kind(PORTAL_SECRET, sql.portal_secret_seal),
 }
 
 

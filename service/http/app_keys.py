@@ -25,6 +25,7 @@ SESSION = web.AppKey("session", DedicatedSession)
 KEY_RING = web.AppKey("key_ring", KeyRing)
 INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", KeyRing)
 LIMITER = web.AppKey("limiter", RateLimiter)
+PORTAL_TEST_LIMITER = web.AppKey("portal_test_limiter", RateLimiter)  # by company
 WRONG_KEY_LIMITER = web.AppKey("wrong_key_limiter", RateLimiter)
 INTEGRATION_QUOTA = web.AppKey("integration_quota", IntegrationQuota)
 COMPANY_EXPORTS = web.AppKey("company_exports", ConcurrencyLimiter)  # by company and path

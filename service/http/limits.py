@@ -25,6 +25,8 @@ RETRY_SECONDS = 5  # for a client that a ConcurrencyLimiter has rejected
 MAX_EXPORTS = 16  # running in one process; between two batches an export holds text, no connection
 MAX_PARTS = 4  # of streamed pages in memory, per company and process
 PART_SECONDS = 60  # for which a part may wait for memory
+#: Logins with portal credentials that a company may test. The portal allows 12 of a client id.
+PORTAL_TESTS_PER_MINUTE = 6
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 
 #: Bytes that the UploadBudget has reserved for the body of a request.

@@ -75,6 +75,11 @@ WORDING: dict[str, tuple[str, str]] = {
         "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and the taxpayers' appointment of the "
         "intermediary; `run.py attention` lists them.",
     ),
+    "CompanyCredentialsRefused": (
+        "The portal refuses the own credentials of {n} companies.",
+        "An owner or administrator of the company replaces or removes them on the page Settings, "
+        "Portal; `run.py attention` lists them.",
+    ),
     "UnknownOutcome": (
         "The outcome of {n} submissions is unknown and being looked up.",
         "Nothing, unless the number does not fall: "

@@ -16,8 +16,15 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -33,7 +40,7 @@ from service.portal import responses
 from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import LoginRefused, NotSent, PortalError, TruncatedListing, Unclear
-from service.portal.logins import RefusedLogins
+from service.portal.logins import Login, OwnClient, RefusedLogins, choose_login
 from service.portal.responses import (
     Document,
     Listing,
@@ -60,7 +67,8 @@ FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
 
 #: Awaited when the connection is established, before the first byte of a request is written.
 BeforeBytes = Callable[[], Awaitable[None]]
-#: Called with (operation, tin) and, for a further page of a listing, `further=True`.
+#: Called with (operation, tin) and, for a further page of a listing, `further=True`. With the
+#: company's own client also with `own_client_id`.
 RateLimiter = Callable[..., Awaitable[None]]
 
 log = logging.getLogger(__name__)
@@ -234,10 +242,11 @@ class Portal:
         self._rate_limiter = rate_limiter
         self._refusals = refusals
         self._clock = clock
-        self._tokens: dict[str, _Token] = {}  # by represented TIN, or ""
-        self._logins: dict[str, asyncio.Task[_Token]] = {}  # logins in progress, by the same key
-        #: Keys of which a token was refused and the next one has not been used yet.
-        self._on_trial: set[str] = set()
+        self._own: OwnClient | None = None  # of the company that this client is for
+        self._tokens: dict[Login, _Token] = {}
+        self._logins: dict[Login, asyncio.Task[_Token]] = {}  # in progress
+        #: Logins of which a token was refused and the next one has not been used yet.
+        self._on_trial: set[Login] = set()
         # The clients made by `through` share these three.
         self._connections = FairConnections(CONNECTIONS)
         self._portal_clock = PortalClock()
@@ -256,6 +265,25 @@ class Portal:
         other._refusals = refusals or self._refusals
         other._logins = {}
         return other
+
+    def for_company(self, own: OwnClient | None) -> "Portal":
+        """Return a client that uses a company's own credentials, if it has any.
+
+        It never changes them, so that all requests of a flow are made with the same ones.
+        """
+        other = copy.copy(self)
+        other._own = own
+        return other
+
+    def uses_own_client(self, tin: str) -> bool:
+        """Return whether requests about a taxpayer are made with the company's own client."""
+        return self._login_for(tin).is_own
+
+    async def log_in(self, tin: str) -> None:
+        """Log in, also with a valid token. Raises Throttled, LoginRefused or NotSent."""
+        self._tokens.pop(self._login_for(tin), None)
+        with self._naming_client(tin):
+            await self._token(tin)
 
     @property
     def unreachable_since(self) -> datetime | None:
@@ -301,8 +329,9 @@ class Portal:
 
     async def ready(self, tin: str) -> None:
         """Obtain a token and a rate-limit slot, so that the next submission waits for neither."""
-        await self._token(tin)
-        await self._admit("submit", tin)
+        with self._naming_client(tin):
+            await self._token(tin)
+            await self._admit("submit", tin)
 
     @asynccontextmanager
     async def open_submission(self, tin: str, body: bytes) -> AsyncIterator[OpenSubmission]:
@@ -524,14 +553,25 @@ class Portal:
         A 401 means that the request was not processed: it is repeated once with a new token. A 401
         to the new token too is a refused login.
         """
-        response = await self._send(request)
-        if response.status == 401:
-            response = await self._send(request, is_repeated=True)
-        if response.status == 401:
-            raise await self._note_refused_token(request.tin, response)
-        await self._pass_trial(request.tin)
-        responses.check(response, request.expected)
+        with self._naming_client(request.tin):
+            response = await self._send(request)
+            if response.status == 401:
+                response = await self._send(request, is_repeated=True)
+            if response.status == 401:
+                raise await self._note_refused_token(request.tin, response)
+            await self._pass_trial(request.tin)
+            responses.check(response, request.expected)
         return response
+
+    @contextmanager
+    def _naming_client(self, tin: str) -> Iterator[None]:
+        """Name the company's own client in the errors of its requests."""
+        try:
+            yield
+        except PortalError as error:
+            login = self._login_for(tin)
+            error.own_client_id = login.client_id if login.is_own else None
+            raise
 
     async def _send(self, request: _Request, is_repeated: bool = False) -> PortalResponse:
         """Return the response to a request with a token, which a 401 makes invalid."""
@@ -550,16 +590,18 @@ class Portal:
         return response
 
     async def _note_refused_token(self, tin: str, response: PortalResponse) -> LoginRefused:
-        error = responses.login_refused(response)
+        error, login = responses.login_refused(response), self._login_for(tin)
         if self._refusals:
-            self._on_trial.discard(self._key(tin))
-            await self._refusals.note(self._key(tin), error, "token")
+            self._on_trial.discard(login)
+            await self._refusals.note(login, error, "token")
         return error
 
     async def _admit(self, operation: str, tin: str, further: bool = False) -> None:
         """Pass the rate limiter. Raises Held."""
         if self._rate_limiter:
-            await self._rate_limiter(operation, tin, **({"further": True} if further else {}))
+            login, more = self._login_for(tin), {"further": True} if further else {}
+            own = {"own_client_id": login.client_id} if login.is_own else {}
+            await self._rate_limiter(operation, tin, **more, **own)
 
     async def _exchange(self, request: _Request, url: str, **options: Any) -> PortalResponse:
         """Return the response to one HTTP request.
@@ -627,16 +669,18 @@ class Portal:
 
         `is_repeated`: the request was made with another token, which the portal refused.
         """
-        key = self._key(tin)
-        token = self._tokens.get(key)
+        login = self._login_for(tin)
+        token = self._tokens.get(login)
         if token and self._clock() < token.renew_at:
             return token
-        if key not in self._logins:
-            self._logins[key] = asyncio.create_task(self._login(tin, key, is_repeated))
+        if login.problem:
+            raise LoginRefused(login.problem)
+        if login not in self._logins:
+            self._logins[login] = asyncio.create_task(self._log_in(tin, login, is_repeated))
         # A caller that is cancelled does not cancel the login of the others.
-        return await asyncio.shield(self._logins[key])
+        return await asyncio.shield(self._logins[login])
 
-    async def _login(self, tin: str, key: str, is_repeated: bool) -> _Token:
+    async def _log_in(self, tin: str, login: Login, is_repeated: bool) -> _Token:
         """Store and return a new token. Portal: 2
 
         Raises Throttled, LoginRefused, or NotSent for any other failure. A repetition belongs to
@@ -644,15 +688,22 @@ class Portal:
         """
         began = self._clock()
         try:
-            reason = await self._admit_login(tin, key, is_repeated and key in self._on_trial)
-            text, life = await self._request_token(tin, key)
-            await self._note_success(key, reason)
+            reason = await self._admit_login(tin, login, is_repeated and login in self._on_trial)
+            text, life = await self._request_token(tin, login)
+            await self._note_success(login, reason)
         finally:
-            del self._logins[key]
-        self._tokens[key] = _Token(text, began + RENEW_AT * life.total_seconds())
-        return self._tokens[key]
+            del self._logins[login]
+        self._forget_expired()
+        self._tokens[login] = _Token(text, began + RENEW_AT * life.total_seconds())
+        return self._tokens[login]
 
-    async def _admit_login(self, tin: str, key: str, is_started: bool) -> str | None:
+    def _forget_expired(self) -> None:
+        """Forget expired tokens, also of credentials that were replaced."""
+        now = self._clock()
+        for login in [login for login, token in self._tokens.items() if token.renew_at <= now]:
+            del self._tokens[login]
+
+    async def _admit_login(self, tin: str, login: Login, is_started: bool) -> str | None:
         """Pass the rate limiter, unless a recent login was refused: then no slot is used.
 
         Return the reason of the last refusal, or None. Raises LoginRefused and Held. `is_started`:
@@ -661,54 +712,53 @@ class Portal:
         if self._refusals is None or is_started:
             await self._admit("login", tin)
             return None
-        await self._refusals.check(key)
+        await self._refusals.check(login)
         await self._admit("login", tin)
-        return await self._refusals.begin(key)
+        return await self._refusals.begin(login)
 
-    async def _request_token(self, tin: str, key: str) -> tuple[str, timedelta]:
+    async def _request_token(self, tin: str, login: Login) -> tuple[str, timedelta]:
         """Log in and return a token and its lifetime. Records a refusal."""
         try:
-            return responses.login(await self._post_login(tin))
+            return responses.login(await self._post_login(tin, login))
         except Unclear as error:
             raise NotSent(f"Login: {error.reason}", correlation_id=error.correlation_id) from error
         except LoginRefused as error:
             if self._refusals:
-                self._on_trial.discard(key)
-                await self._refusals.note(key, error, "login")
+                self._on_trial.discard(login)
+                await self._refusals.note(login, error, "login")
             raise
 
-    async def _note_success(self, key: str, reason: str | None) -> None:
+    async def _note_success(self, login: Login, reason: str | None) -> None:
         """Clear a refused login. After a refused token, the new one must be accepted first."""
         if reason == "token":
-            self._on_trial.add(key)
+            self._on_trial.add(login)
         elif reason and self._refusals:
-            await self._refusals.clear(key)
+            await self._refusals.clear(login)
 
     async def _pass_trial(self, tin: str) -> None:
         """Clear a refused token after the portal has accepted a new one."""
-        if self._refusals and (key := self._key(tin)) in self._on_trial:
-            self._on_trial.discard(key)
-            await self._refusals.clear(key)
+        if self._refusals and (login := self._login_for(tin)) in self._on_trial:
+            self._on_trial.discard(login)
+            await self._refusals.clear(login)
 
-    async def _post_login(self, tin: str) -> PortalResponse:
-        config = self._config
+    async def _post_login(self, tin: str, login: Login) -> PortalResponse:
         form = {
-            "client_id": config.portal_client_id,
-            "client_secret": config.portal_client_secret,
+            "client_id": login.client_id,
+            "client_secret": login.client_secret,
             "grant_type": "client_credentials",
             "scope": "InvoicingAPI",
         }
-        headers = {"onbehalfof": tin} if config.portal_intermediary else {}
-        url = f"{config.portal_identity_base}/connect/token"
+        headers = {"onbehalfof": login.on_behalf_of} if login.on_behalf_of else {}
+        url = f"{self._config.portal_identity_base}/connect/token"
         return await self._exchange(_Request(tin, "login", "POST"), url, headers=headers, data=form)
 
     def _drop(self, tin: str, token: _Token) -> None:
         """Discard a refused token, unless a newer one has replaced it."""
-        if self._tokens.get(self._key(tin)) is token:
-            del self._tokens[self._key(tin)]
+        if self._tokens.get(self._login_for(tin)) is token:
+            del self._tokens[self._login_for(tin)]
 
-    def _key(self, tin: str) -> str:
-        return tin if self._config.portal_intermediary else ""
+    def _login_for(self, tin: str) -> Login:
+        return choose_login(self._config, self._own, tin)
 
 
 async def _read_response(operation: str, received: aiohttp.ClientResponse) -> PortalResponse:

@@ -11,6 +11,7 @@ class PortalError(Exception):
     """A portal request that did not succeed.
 
     `reason` is a short message of the service; `errors` are the entries of the portal's error body.
+    `own_client_id` is the client id of the company, or None if the operator's client was used.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class PortalError(Exception):
         self.reason = reason
         self.errors = list(errors)
         self.correlation_id = correlation_id
+        self.own_client_id: str | None = None
 
 
 class NotSent(PortalError):
@@ -51,7 +53,7 @@ class _Later(PortalError):
     """A request that may be repeated after `retry_after`.
 
     `operation` names the operation that has to pause for all companies, or is None if only this
-    request has to wait.
+    request has to wait. With a company's own client, it is the one that pauses for this client.
     """
 
     def __init__(

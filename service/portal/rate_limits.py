@@ -15,6 +15,7 @@ that another one is served at once.
 """
 
 import asyncio
+import copy
 import math
 import time
 from dataclasses import dataclass
@@ -128,15 +129,33 @@ class PortalRateLimiter:
         self._config = config
         self._urgent = urgent
         self._patience = patience
+        self._client_id = config.portal_client_id
+        self._is_shared = True  # by companies: the operator's client
 
-    async def __call__(self, operation: str, tin: str, further: bool = False) -> None:
-        """Wait until the request may be sent. Raises Held, or NotSent without PostgreSQL."""
+    async def __call__(
+        self, operation: str, tin: str, further: bool = False, own_client_id: str | None = None
+    ) -> None:
+        """Wait until the request may be sent. Raises Held, or NotSent without PostgreSQL.
+
+        `own_client_id` is the company's own client id; the default is the operator's.
+        """
+        if own_client_id is not None:
+            return await self._of_client(own_client_id)(operation, tin, further)
         try:
             await self._acquire(operation, tin, PAGE_PATIENCE if further else self._patience)
         except TRANSIENT_DB_ERRORS as error:
             raise NotSent(
                 "The database is unavailable, so the portal's rate limit cannot be checked."
             ) from error
+
+    def _of_client(self, client_id: str) -> "PortalRateLimiter":
+        other = copy.copy(self)
+        other._client_id, other._is_shared = client_id, False
+        return other
+
+    def _held(self, reason: str, wait: timedelta, operation: str | None) -> Held:
+        """Return the error. Only the operator's client pauses an operation for all companies."""
+        return Held(reason, retry_after=wait, operation=operation if self._is_shared else None)
 
     async def _acquire(self, operation: str, tin: str, patience: timedelta) -> None:
         """Take a token of each bucket, waiting at most for `patience`. Raises Held."""
@@ -181,7 +200,7 @@ class PortalRateLimiter:
         async with self._database.across() as conn:
             row = await sql.portal_token_take(
                 conn,
-                client_id=self._config.portal_client_id,
+                client_id=self._client_id,
                 operation=operation,
                 taxpayer=tin if quota.of_taxpayer else "",
                 caller=tin,
@@ -198,14 +217,12 @@ class PortalRateLimiter:
             return row["wait"].total_seconds()
         wait = max(row["wait"], SHORTEST_WAIT)
         if row["is_share"]:
-            raise Held(SHARE_USED, retry_after=wait)
-        raise Held(CROWDED, retry_after=wait, operation=None if quota.of_taxpayer else operation)
+            raise self._held(SHARE_USED, wait, None)
+        raise self._held(CROWDED, wait, None if quota.of_taxpayer else operation)
 
     async def _check_pause(self, operation: str) -> None:
         """Raise Held during a pause that the portal has requested."""
         async with self._database.across() as conn:
-            left = await sql.pause_left(
-                conn, client_id=self._config.portal_client_id, operation=operation
-            )
+            left = await sql.pause_left(conn, client_id=self._client_id, operation=operation)
         if left:
-            raise Held("The portal requested a pause.", retry_after=left, operation=operation)
+            raise self._held("The portal requested a pause.", left, operation)

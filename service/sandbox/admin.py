@@ -298,6 +298,7 @@ def ledger_entry(row: Row) -> Members:
         "type": row["type"],
         "issuedAt": instant(row["issued_at"]),
         "taxpayer": row["taxpayer"],
+        "clientId": row["client_id"],
         "status": row["status"],
         "sha256": row["sha256"],
         "receivedAt": instant(row["received_at"]),

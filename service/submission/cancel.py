@@ -31,7 +31,7 @@ from service.portal.responses import UNKNOWN
 from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
-from service.submission.context import SubmissionContext
+from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.document_kinds import DocumentKind
 from service.submission.failures import FAILURES, refuse_cancellation
 from service.submission.types import Change
@@ -172,7 +172,7 @@ async def _run(
     """
     async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
-    requests = _Requests(context, cancellation, doc)
+    requests = _Requests(await context.sign_in(cancellation.company_id), cancellation, doc)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
     state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
     return await _write(context, cancellation, state, result)
@@ -182,7 +182,7 @@ async def _run(
 class _Requests:
     """The requests to the portal about the document of a cancellation."""
 
-    context: SubmissionContext
+    context: CompanyContext
     cancellation: Cancellation
     doc: Mapping[str, Any]
 

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -16,6 +16,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.client import Portal
 from service.portal.errors import Held, PortalError, Throttled
+from service.submission import own_clients
 from service.submission.signers import Signers
 
 SCARCE_SECONDS = 5  # after a request was held
@@ -64,12 +65,15 @@ class SubmissionWaiters:
 
 @dataclass(slots=True)
 class SubmissionContext:
-    """The database, the portal client and the running tasks of one process."""
+    """The database, the portal client and the running tasks of one process.
+
+    Requests to the portal need the context of a company: see `sign_in`.
+    """
 
     config: Config
     database: Database
     session: DedicatedSession
-    portal: Portal
+    shared_portal: Portal  # of no company
     signers: Signers
     waiters: SubmissionWaiters = field(default_factory=SubmissionWaiters)
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when work may be due
@@ -78,6 +82,15 @@ class SubmissionContext:
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     #: Operation of the portal -> monotonic time until which requests would be held.
     held: dict[str, float] = field(default_factory=dict)
+
+    async def sign_in(self, company_id: int) -> "CompanyContext":
+        """Return the context for the requests of one flow about a company.
+
+        It has the company's portal credentials as they are now, so that no flow mixes two logins.
+        """
+        own = await own_clients.load(self.database, self.config, company_id)
+        parts = {each.name: getattr(self, each.name) for each in fields(SubmissionContext)}
+        return CompanyContext(**parts, portal=self.shared_portal.for_company(own))
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine independently of its request; a graceful shutdown waits for it."""
@@ -90,21 +103,21 @@ class SubmissionContext:
         """After a 429, pause the operation for every process that shares the client id.
 
         The error may be that of a login, whose operation is paused instead. Other errors have no
-        effect.
+        effect. The work of other companies continues while a company's own client is paused.
         """
         if not isinstance(error, Throttled):
             return
-        paused = error.operation
+        paused, own_client_id = error.operation, error.own_client_id
         if not isinstance(error, Held):
             paused = paused or operation
             async with self.database.across() as conn:
                 await sql.pause_set(
                     conn,
-                    client_id=self.config.portal_client_id,
+                    client_id=own_client_id or self.config.portal_client_id,
                     operation=paused,
                     pause=error.retry_after,
                 )
-        if paused:
+        if paused and own_client_id is None:
             self.held[paused] = time.monotonic() + error.retry_after.total_seconds()
 
     def is_held(self, operation: str | None) -> bool:
@@ -125,6 +138,13 @@ class SubmissionContext:
         """Wait for running tasks. Unfinished work is found in the database again."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)
+
+
+@dataclass(slots=True)
+class CompanyContext(SubmissionContext):
+    """The context of a flow of one company. `portal` uses the company's login."""
+
+    portal: Portal = field(kw_only=True)
 
 
 #: The context of the application's own requests.

@@ -16,7 +16,7 @@ from service.documents.ubl import document
 from service.portal.errors import Refused
 from service.portal.responses import Document
 from service.submission import document_comparison, store
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import is_candidate
 from service.submission.odd_rows import may_be_document, record_odd_rows
 from service.submission.sweep import LONGEST_LISTING
@@ -88,6 +88,7 @@ async def resolve_as_received(
 
     Raises CannotResolve and PortalError.
     """
+    context = await context.sign_in(company_id)
     case = await _load_case(context, company_id, submission_id)
     shown = [await _get_details(context, case, uuid) for uuid in uuids]
     submission = case.submission
@@ -124,6 +125,7 @@ async def resolve_as_not_received(
 
     Raises CannotResolve and PortalError.
     """
+    context = await context.sign_in(company_id)
     case = await _load_case(context, company_id, submission_id)
     if valid := [doc["number"] for doc in case.docs if doc["status"] not in RELEASED]:
         raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")
@@ -147,7 +149,7 @@ async def _load_case(context: SubmissionContext, company_id: int, submission_id:
     return _Case(company_id, row, [doc for doc in docs if doc["status"] not in states.FINAL])
 
 
-async def _get_details(context: SubmissionContext, case: _Case, uuid: str) -> Document:
+async def _get_details(context: CompanyContext, case: _Case, uuid: str) -> Document:
     try:
         return await context.portal.details(case.tin, uuid)
     except Refused as error:
@@ -194,7 +196,7 @@ async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, b
 
 
 async def _check_is_sent(
-    context: SubmissionContext, case: _Case, listed: Document, content: bytes
+    context: CompanyContext, case: _Case, listed: Document, content: bytes
 ) -> None:
     """Raise CannotResolve unless a document of the portal is the one that was sent.
 
@@ -214,7 +216,7 @@ async def _check_is_sent(
         )
 
 
-async def _get_copy(context: SubmissionContext, case: _Case, listed: Document) -> str:
+async def _get_copy(context: CompanyContext, case: _Case, listed: Document) -> str:
     try:
         return (await context.portal.raw(case.tin, listed.uuid)).content or ""
     except Refused as error:
@@ -222,7 +224,7 @@ async def _get_copy(context: SubmissionContext, case: _Case, listed: Document) -
         raise CannotResolve(message) from None
 
 
-async def _check_not_listed(context: SubmissionContext, case: _Case) -> None:
+async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
     """Raise CannotResolve if the portal may list one of the documents.
 
     The listing ends a day after the last send. A candidate does not count if its uuid is recorded
@@ -259,7 +261,7 @@ async def _check_not_listed(context: SubmissionContext, case: _Case) -> None:
 
 
 async def _may_be_sent(
-    context: SubmissionContext, case: _Case, listed: Document, content: bytes
+    context: CompanyContext, case: _Case, listed: Document, content: bytes
 ) -> bool:
     """Return whether the portal's copy, if it returns one, is the document that was sent."""
     try:

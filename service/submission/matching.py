@@ -28,7 +28,7 @@ from service.offload import offload
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.responses import Document
 from service.submission import document_comparison
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.types import Error, Sighting, Submission, SubmittedDocument
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class _Candidate:
 
 
 async def find_matches(
-    context: SubmissionContext,
+    context: CompanyContext,
     company_id: int,
     submissions: Mapping[int, Submission],
     listing: Iterable[Document],
@@ -127,7 +127,7 @@ async def find_matches(
 
 
 async def find_first_send(
-    context: SubmissionContext,
+    context: CompanyContext,
     claim: Claim,
     submission: Submission,
     doc: SubmittedDocument,
@@ -295,7 +295,7 @@ class _Prover:
 
     def __init__(
         self,
-        context: SubmissionContext,
+        context: CompanyContext,
         contents: dict[tuple[int, str], bytes],
         by_row: set[str],
         matches: Matches,

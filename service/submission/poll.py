@@ -9,7 +9,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.portal.errors import Held, PortalError, Refused, Throttled
 from service.portal.responses import Document, Listing
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import find_first_send, mask_foreign_uuids
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import hold_time, retry_delay, run
@@ -42,11 +42,12 @@ LATER: Error = {
 
 async def poll(context: SubmissionContext, claim: Claim) -> None:
     """Read the states of a claimed Accepted submission once, and schedule the next poll."""
+    context = await context.sign_in(claim.company_id)
     await run(context, claim, Claimed(), {ReadStates: _read_states, FindByNumber: _find_by_number})
 
 
 async def _read_states(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: ReadStates
+    context: CompanyContext, claim: Claim, submission: Submission, command: ReadStates
 ) -> StatesReceived | StatesUnavailable:
     if submission.submission_uid is None:  # it was found in a listing that does not show it
         return StatesUnavailable(NO_UID, unknown=True)
@@ -62,7 +63,7 @@ async def _read_states(
 
 
 async def _find_by_number(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: FindByNumber
+    context: CompanyContext, claim: Claim, submission: Submission, command: FindByNumber
 ) -> StatesReceived | StatesUnavailable:
     """Search for the documents of an accepted submission that the portal does not know."""
     uuids = {doc.uuid for doc in submission.docs}
@@ -95,7 +96,7 @@ async def _describe_failure(
 
 
 async def _collect_changes(
-    context: SubmissionContext, claim: Claim, submission: Submission, shown: Iterable[Document]
+    context: CompanyContext, claim: Claim, submission: Submission, shown: Iterable[Document]
 ) -> StatesReceived:
     """Return the changes of documents whose state at the portal differs from the stored one.
 
@@ -131,7 +132,7 @@ async def _collect_changes(
 
 
 async def _find_change(
-    context: SubmissionContext,
+    context: CompanyContext,
     claim: Claim,
     submission: Submission,
     doc: SubmittedDocument,

@@ -23,7 +23,7 @@ from service.errors import format_traceback
 from service.portal.errors import Held, PortalError, Throttled
 from service.portal.responses import Document, Listing, OddRow
 from service.submission import state_machine
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import find_matches
 from service.submission.odd_rows import may_be_document, record_odd_rows
 from service.submission.reconciliation_claims import (
@@ -65,7 +65,7 @@ FindEvents = Callable[[list[SubmissionRun]], Awaitable[dict[int, Event]]]
 class Reconciliation:
     """One reconciliation of the Uncertain submissions of a company under one TIN."""
 
-    context: SubmissionContext
+    context: CompanyContext
     claims: ReconciliationClaims
     tin: str
     since: datetime  # start of the listing
@@ -140,7 +140,8 @@ class Reconciliation:
 async def mark_uncertain(context: SubmissionContext, claim: Claim) -> None:
     """Set a submission found Sending to Uncertain, unless its sender is alive."""
     async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
-        await run(context, claim, Claimed() if is_locked else LockUnavailable())
+        signed_in = await context.sign_in(claim.company_id)
+        await run(signed_in, claim, Claimed() if is_locked else LockUnavailable())
 
 
 async def reconcile(context: SubmissionContext, claim: Claim) -> None:
@@ -149,15 +150,13 @@ async def reconcile(context: SubmissionContext, claim: Claim) -> None:
         if claims is None:
             return
         try:
-            await _reconcile(context, claims, claim)
+            await _reconcile(await context.sign_in(claim.company_id), claims, claim)
         except ClaimLost as why:
             log.info("reconciliation %s", why)
         log.info("reconciliation company=%d claims=%d at most", claim.company_id, claims.most)
 
 
-async def _reconcile(
-    context: SubmissionContext, claims: ReconciliationClaims, claim: Claim
-) -> None:
+async def _reconcile(context: CompanyContext, claims: ReconciliationClaims, claim: Claim) -> None:
     async with context.database.reading(claim.company_id) as conn:
         row = await sql.reconciliation_outlook(conn, **claim.key)
     if row is None:

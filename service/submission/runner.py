@@ -11,7 +11,7 @@ from service.db.transactions import is_interruption
 from service.errors import describe_error, format_traceback
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.types import (
     NO_DELAY,
     Command,
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 #: Carries out one command for the submission as it was before it. Returns the next event, or None
 #: to stop.
-CommandHandler = Callable[[SubmissionContext, Claim, Submission, Any], Awaitable[Event | None]]
+CommandHandler = Callable[[CompanyContext, Claim, Submission, Any], Awaitable[Event | None]]
 Handlers = Mapping[type, CommandHandler]
 
 #: Commands that are only written, and produce no event.
@@ -90,7 +90,7 @@ class SubmissionRun:
 
 
 async def run(
-    context: SubmissionContext,
+    context: CompanyContext,
     claim: Claim,
     event: Event | None,
     handlers: Handlers | None = None,

@@ -23,7 +23,7 @@ from service.portal.errors import (
     Unclear,
 )
 from service.submission import batch, store
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.runner import Handlers, hold_time, retry_delay, run
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
@@ -62,6 +62,7 @@ async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = N
     With `merge`, others are merged with it once the rate limiter has admitted it. A lock of this
     process's session keeps all other processes away while this process lives, even if it is paused.
     """
+    context = await context.sign_in(claim.company_id)
     async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
         if not is_locked:
             await store.set_aside(context, claim, context.config.portal_retry)
@@ -85,7 +86,7 @@ async def send_merged(context: SubmissionContext, claim: Claim) -> None:
 
 async def _admit(
     merge: Merge | None,
-    context: SubmissionContext,
+    context: CompanyContext,
     claim: Claim,
     submission: Submission,
     command: Admit,
@@ -153,7 +154,7 @@ class _Transmission:
         self._body = b""
 
     async def connect(
-        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Connect
+        self, context: CompanyContext, claim: Claim, submission: Submission, command: Connect
     ) -> Event:
         """Open the request that will carry the stored bytes. Nothing is written."""
         async with context.database.reading(claim.company_id) as conn:
@@ -168,7 +169,7 @@ class _Transmission:
 
     async def commit_intent(
         self,
-        context: SubmissionContext,
+        context: CompanyContext,
         claim: Claim,
         submission: Submission,
         command: CommitIntent,
@@ -188,7 +189,7 @@ class _Transmission:
         return IntentCommitted(self._body, began)
 
     async def send(
-        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Send
+        self, context: CompanyContext, claim: Claim, submission: Submission, command: Send
     ) -> Event:
         """Write the bytes on the open connection and classify the response.
 

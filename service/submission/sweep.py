@@ -19,7 +19,7 @@ from service.loops import Loop
 from service.portal.errors import PortalError
 from service.portal.responses import Document, Listing, OddRow
 from service.submission import sweep_rules
-from service.submission.context import SubmissionContext
+from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.odd_rows import record_odd_rows
 from service.submission.sweep_rules import Finding, Row, Verdict
 from service.submission.types import CLOCK_TOLERANCE
@@ -66,6 +66,7 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
     TIN does not end. Raises PortalError.
     """
     length = timedelta(days=days)
+    context = await context.sign_in(company_id)
     async with context.database.reading(company_id) as conn:
         scope = await sql.sweep_ground(
             conn, company_id=company_id, span=length, most=timedelta(days=MOST_DAYS)
@@ -95,7 +96,7 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
     return {"company_id": company_id, "days": days, **counts, "held": held, "findings": findings}
 
 
-async def _compare(context: SubmissionContext, span: _Span) -> dict[str, int]:
+async def _compare(context: CompanyContext, span: _Span) -> dict[str, int]:
     """Compare one TIN, store the result and return its counts."""
     company_id, tin = span.company_id, span.tin
     listing = await _list(context, span)
@@ -106,7 +107,12 @@ async def _compare(context: SubmissionContext, span: _Span) -> dict[str, int]:
         elsewhere = await _find_elsewhere(conn, span, listing, attempts)
         shared = await _find_shared(conn, company_id, listing, attempts)
         expected = await sql.sweep_expected(
-            conn, company_id=company_id, tin=tin, since=span.since, until=settled_at
+            conn,
+            company_id=company_id,
+            tin=tin,
+            since=span.since,
+            until=settled_at,
+            is_own=context.portal.uses_own_client(tin),
         )
     verdict = sweep_rules.judge_listing(
         tin, listing, attempts, elsewhere, None if span.is_held else settled_at
@@ -166,7 +172,7 @@ async def _find_shared(
     return {row["uuid"] for row in rows}
 
 
-async def _list(context: SubmissionContext, span: _Span) -> Listing:
+async def _list(context: CompanyContext, span: _Span) -> Listing:
     """Return the documents of a time range, each once, from as many listings as needed."""
     since, until = span.since - CLOCK_TOLERANCE, span.until + CLOCK_TOLERANCE
     rows: dict[str, Document] = {}

@@ -23,9 +23,21 @@ from service.errors import (
 from service.http.limits import RateLimiter
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
+from service.submission.login_check import REFUSED_CODE, describe_refusal
 from service.submission.runner import retry_delay
 
 AWAY = "The portal is unavailable at the moment, please try again."
+OPERATOR_REFUSED = (
+    "The service cannot log in to the portal. {words} Ask the operator of the service to check its "
+    "portal credentials."
+)
+NOT_APPOINTED = (
+    " Also check at the portal that the company has appointed the operator as its intermediary."
+)
+OWN_REFUSED = (
+    "The company's own portal credentials do not work. {words} An owner or administrator of the "
+    "company can replace or remove them on the page Settings, Portal."
+)
 SLOW_DOWN = "Too many TIN checks, please slow down."
 BUSY = "The portal's rate limit for TIN checks is exhausted, please try again later."
 
@@ -79,7 +91,7 @@ class TinChecks:
         request = self._start(question, known["own_tin"])
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
         if not done:
-            raise self._unavailable()
+            raise self._unavailable(AWAY)
         if error := request.result():
             raise error
 
@@ -99,7 +111,7 @@ class TinChecks:
 
     async def _ask(self, question: TinQuestion, taxpayer: str) -> ApiError | None:
         """Ask the portal on behalf of the company, and cache a confirmation."""
-        context = self._context
+        context = await self._context.sign_in(question.company_id)
         try:
             await context.portal.validate_tin(
                 question.tin, question.id_type, question.id_value, taxpayer=taxpayer
@@ -121,16 +133,22 @@ class TinChecks:
             messages = [entry["message"] for entry in error.errors if entry["message"]]
             return BadRequest(" ".join(messages) or error.reason, code="tin_refused")
         log.warning("tin check: %s correlation_id=%s", error.reason, error.correlation_id or "-")
-        is_login = isinstance(error, LoginRefused)
-        code = "portal_credentials_refused" if is_login else "portal_unavailable"
-        return self._unavailable(code, retry_delay(error))
+        if isinstance(error, LoginRefused):
+            return self._login_refused(error)
+        return self._unavailable(AWAY, code="portal_unavailable")
 
-    def _unavailable(
-        self, code: str = "portal_unavailable", wait: timedelta | None = None
-    ) -> Unavailable:
+    def _login_refused(self, error: LoginRefused) -> Unavailable:
+        """Return a 503 that says whose credentials the portal refuses, and who can change them."""
+        text = OWN_REFUSED if error.own_client_id else OPERATOR_REFUSED
+        if not error.own_client_id and self._context.config.portal_intermediary:
+            text += NOT_APPOINTED
+        message = text.format(words=describe_refusal(error))
+        return self._unavailable(message, retry_delay(error), code=REFUSED_CODE)
+
+    def _unavailable(self, message: str, wait: timedelta | None = None, **more: Any) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
-        return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())), code=code)
+        return Unavailable(message, retry_after(math.ceil(wait.total_seconds())), **more)
 
 
 #: The checks of the application's process.

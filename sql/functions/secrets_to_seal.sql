@@ -10,7 +10,11 @@ create or replace function secrets_to_seal(version bytea)
     union all
     select c.company_id, 'signing key', c.id, null::bytea, c.sealed_key
       from public.signing_certificates c
-     where substring(c.sealed_key for 4) <> version;
+     where substring(c.sealed_key for 4) <> version
+    union all
+    select p.company_id, 'portal secret', p.id, null::bytea, p.sealed_secret
+      from public.portal_credentials p
+     where substring(p.sealed_secret for 4) <> version;
   end;
 alter function secrets_to_seal owner to einvoice_across;
 revoke all on function secrets_to_seal from public;

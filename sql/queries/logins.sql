@@ -1,4 +1,5 @@
--- Logins that the portal refused. They belong to no company, because all share the client id.
+-- Logins that the portal refused, by credentials and taxpayer. They belong to no company, because
+-- companies share the operator's client.
 
 -- name: refused_login_wait :value
 -- Return how long no login may be tried for a taxpayer. Null: one may be tried.
@@ -39,20 +40,13 @@ with noted as (
          since, retry_at)
   values (:client_id, :taxpayer, :fingerprint, :reason, :message, 1, clock_timestamp(),
           clock_timestamp() + least(:first::interval, :longest::interval))
-      on conflict (client_id, taxpayer) do update
-     set refusals = case when r.fingerprint = excluded.fingerprint then r.refusals + 1 else 1 end,
-         since = case when r.fingerprint = excluded.fingerprint then r.since
-                      else excluded.since end,
-         retry_at = case when r.fingerprint = excluded.fingerprint
-                         then clock_timestamp()
-                              + least(:first * 2 ^ least(r.refusals, 20), :longest)
-                         else excluded.retry_at
-                    end,
-         fingerprint = excluded.fingerprint,
+      on conflict (client_id, taxpayer, fingerprint) do update
+     set refusals = r.refusals + 1,
+         retry_at = clock_timestamp() + least(:first * 2 ^ least(r.refusals, 20), :longest),
          reason = excluded.reason,
          message = excluded.message,
          is_trying = false
-   where r.fingerprint <> excluded.fingerprint or r.is_trying or r.retry_at <= clock_timestamp()
+   where r.is_trying or r.retry_at <= clock_timestamp()
   returning retry_at
 )
 select exists (select from noted) as is_new,
@@ -60,38 +54,58 @@ select exists (select from noted) as is_new,
                 (select retry_at
                    from refused_logins
                   where client_id = :client_id
-                    and taxpayer = :taxpayer)) - clock_timestamp() as wait;
+                    and taxpayer = :taxpayer
+                    and fingerprint = :fingerprint)) - clock_timestamp() as wait;
 
 -- name: refused_login_clear :exec
 -- Delete the refusals of a taxpayer after a success, and those that were not tried again for a day.
 delete from refused_logins
- where (client_id = :client_id and taxpayer = :taxpayer)
+ where (client_id = :client_id and taxpayer = :taxpayer and fingerprint = :fingerprint)
     or retry_at < clock_timestamp() - interval '1 day';
 
 -- name: refused_logins_watch :many
--- Return for how many taxpayers the portal refuses the login, and since when, for the watchdog.
+-- Return for how many taxpayers the portal refuses the operator's login, for how many companies
+-- their own, and since when, for the watchdog.
 select 'attention' as subject, 'CredentialsRefused' as kind, count(*) as n, min(since) as oldest,
        clock_timestamp() as now
   from refused_logins
  where client_id = :client_id
    and fingerprint = :fingerprint
-   and retry_at > clock_timestamp() - interval '1 day';
+   and retry_at > clock_timestamp() - interval '1 day'
+ union all
+select 'attention', 'CompanyCredentialsRefused', count(*), min(r.since), clock_timestamp()
+  from own_portal_clients() o
+  join refused_logins r on r.client_id = o.client_id and r.fingerprint = o.fingerprint
+ where r.taxpayer = '' and r.retry_at > clock_timestamp() - interval '1 day';
 
 -- name: refused_logins_list :many
--- Return all refused logins, the oldest first, for operators.
-select client_id, taxpayer, reason, message, refusals, since, retry_at
+-- Return all refused logins, the oldest first, for operators. `company_id` is null for those of the
+-- operator's client.
+select null::bigint as company_id, client_id, taxpayer, reason, message, refusals, since, retry_at
   from refused_logins
  where client_id = :client_id
    and fingerprint = :fingerprint
    and retry_at > clock_timestamp() - interval '1 day'
+ union all
+select o.company_id, r.client_id, o.tin, r.reason, r.message, r.refusals, r.since, r.retry_at
+  from own_portal_clients() o
+  join refused_logins r on r.client_id = o.client_id and r.fingerprint = o.fingerprint
+ where r.taxpayer = '' and r.retry_at > clock_timestamp() - interval '1 day'
  order by since, taxpayer;
 
 -- name: refused_logins_forget :value
 -- Delete the refusals after an operator resolved them with the portal, so that the next request
--- logs in at once. Returns the number of taxpayers.
+-- logs in at once. Returns their number. Those of a taxpayer's own client have its TIN.
 with forgotten as (
-  delete from refused_logins
-   where client_id = :client_id and (:taxpayer::text is null or taxpayer = :taxpayer)
+  delete from refused_logins r
+   where :taxpayer::text is null
+      or r.client_id = :client_id and r.taxpayer = :taxpayer
+      or exists (
+           select
+             from own_portal_clients() o
+            where o.tin = :taxpayer
+              and o.client_id = r.client_id
+              and o.fingerprint = r.fingerprint)
   returning taxpayer
 )
 select count(*) from forgotten;

@@ -14,3 +14,8 @@ update webhook_secrets
 update signing_certificates
    set sealed_key = :sealed
  where company_id = :company_id and id = :id and removed_at is null;
+
+-- name: portal_secret_seal :exec
+update portal_credentials
+   set sealed_secret = :sealed
+ where company_id = :company_id and id = :id and removed_at is null;

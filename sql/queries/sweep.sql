@@ -48,14 +48,23 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
  order by d.id;
 
 -- name: sweep_expected :many
--- Return the documents that the portal received in a time span, and so must list.
+-- Return the documents that the portal received in a time span, and so must list. With the
+-- operator's client, the portal does not list those that the company sent with its own client.
 select d.id, d.number, d.document_type, d.uuid, d.submitted_at
   from submissions s
   join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
  where s.company_id = :company_id and d.company_id = :company_id and s.tin = :tin
    and s.state in ('Accepted', 'Finished')
    and s.last_sent_at > :since::timestamptz - interval '1 hour'
-   and d.uuid is not null and d.submitted_at between :since and :until;
+   and d.uuid is not null and d.submitted_at between :since and :until
+   and (:is_own::boolean
+        or not exists (
+             select
+               from portal_credentials c
+              where c.company_id = :company_id
+                and c.tin = s.tin
+                and s.last_sent_at >= c.created_at
+                and s.last_sent_at < coalesce(c.removed_at, 'infinity')));
 
 -- name: sweep_elsewhere :many
 -- Return those of some uuids that documents of other companies have.

@@ -18,6 +18,9 @@ from kit import (
     CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
+    OWN_CLIENT,
+    PORTAL_CREDENTIALS,
+    add_own_client,
     buyer,
     cancel_latest,
     create_invoice,
@@ -58,6 +61,7 @@ async def test_logs_hold_no_secrets_bodies_or_personal_data(
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
         secrets = [
             *await _succeed(api),
+            *await _use_own_client(api, sandbox),
             *await _fail(api, owner, sandbox),
             company.key,
             integration,
@@ -115,6 +119,16 @@ async def _succeed(api: aiohttp.ClientSession) -> list[str]:
         PASSWORD,
         *[line for line in pair["key"].splitlines() if len(line) == 64],
     ]
+
+
+async def _use_own_client(api: aiohttp.ClientSession, sandbox: Sandbox) -> list[str]:
+    """Use portal credentials that the portal accepts and refuses, and return their secrets."""
+    await add_own_client(sandbox)
+    for secret, status in ((OWN_CLIENT["client_secret"], 200), ("refused-secret-4711", 400)):
+        body = {**OWN_CLIENT, "client_secret": secret}
+        assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=body))[0] == status
+    assert (await submit(api, await create_invoice(api)))[0] == 200
+    return [OWN_CLIENT["client_secret"], "refused-secret-4711"]
 
 
 async def _fail(

@@ -36,7 +36,7 @@ async def test_a_wrong_portal_clock_stops_sending_until_corrected(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False)  # nothing else calls the portal
-    portal = api.app[SUBMISSION_CONTEXT].portal
+    portal = api.app[SUBMISSION_CONTEXT].shared_portal
     await sandbox.move_clock(75)
     invoice_id = await create_invoice(api)
     status, body = await submit(api, invoice_id)

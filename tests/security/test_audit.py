@@ -11,6 +11,7 @@ from harness.certificates import issued
 from kit import (
     CERTIFICATE,
     GENEROUS,
+    PORTAL_CREDENTIALS,
     cancel_latest,
     create_invoice,
     create_record,
@@ -58,12 +59,18 @@ async def test_change_by_a_key_is_logged_with_its_request_id(
         0
     ] == 200
     assert (await request_json(api, "DELETE", CERTIFICATE, headers=headers))[0] == 200
+    credentials = {"client_id": "sandbox-client", "client_secret": "sandbox-secret"}
+    for method, body in (("PUT", credentials), ("DELETE", None)):
+        answer = await request_json(api, method, PORTAL_CREDENTIALS, json=body, headers=headers)
+        assert answer[0] == 200
     key = f"key {company.key_id}"
     assert await get_entries(owner, company, "actor", "request_id", "action", "subject") == [
         ("background", None, "create", key),
         (key, "order-7", "change", "company settings"),
         (key, "order-7", "set", "signing certificate"),
         (key, "order-7", "remove", "signing certificate"),
+        (key, "order-7", "set", "portal credentials sandbox-client"),
+        (key, "order-7", "remove", "portal credentials sandbox-client"),
     ]
 
 

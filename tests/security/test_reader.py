@@ -20,6 +20,8 @@ SECRETS = {
     ("webhook_secrets", "secret"),
     ("webhook_secrets", "sealed_secret"),
     ("signing_certificates", "sealed_key"),
+    ("portal_credentials", "fingerprint"),
+    ("portal_credentials", "sealed_secret"),
     ("idempotency_keys", "body_sha256"),
     ("idempotency_keys", "answer"),
     ("idempotency_keys", "claim_token"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from fixtures_service import RunCommand
 from fixtures_webhooks import LOCAL, Receiver, create_endpoint, is_signed_by, wait_for_delivery
 from harness.certificates import issued
@@ -16,6 +16,9 @@ from kit import (
     CERTIFICATE,
     GENEROUS,
     KEYLESS,
+    OWN_CLIENT,
+    PORTAL_CREDENTIALS,
+    add_own_client,
     create_delivery,
     create_invoice,
     create_one_of_each,
@@ -144,18 +147,22 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     owner: asyncpg.Connection,
     receiver: Receiver,
     command: RunCommand,
+    sandbox: Sandbox,
 ) -> None:
+    await add_own_client(sandbox)
     api = await start(company, **SIGNED)
     _, secret = await create_endpoint(api, receiver.url)
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT))[0] == 200
     await api.close()
     alone, rotating = [read_config({**environment, **keys}) for keys in (NEW, ROTATING)]
-    assert await reencrypt_all(alone) == {"sealed": 0, "unopenable": 2}
-    assert await read_result(command("reseal", **ROTATING)) == {"sealed": 2, "unopenable": 0}
+    assert await reencrypt_all(alone) == {"sealed": 0, "unopenable": 3}
+    assert await read_result(command("reseal", **ROTATING)) == {"sealed": 3, "unopenable": 0}
     assert await reencrypt_all(rotating) == {"sealed": 0, "unopenable": 0}
     api = await start(company, **{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
     assert (await submit(api, await create_invoice(api)))[0] == 200
+    assert [entry["clientId"] for entry in await sandbox.ledger()] == [OWN_CLIENT["client_id"]]
 
 
 async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]) -> None:
@@ -166,13 +173,16 @@ async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]
 
 
 async def test_no_response_contains_a_stored_secret(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
+    await add_own_client(sandbox)
     api = await start(company, **GENEROUS)
     ids = await create_one_of_each(api)
     made = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/")
     ids["/api/webhooks"], pair = made["id"], issued().pair
     assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+    status, given = await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT)
+    assert status == 200 and OWN_CLIENT["client_secret"] not in str(given)
     shown = await create_delivery(api, made["id"])
     lines = [line for line in pair["key"].splitlines() if len(line) == 64]
     for _, path in list_routes(api, "GET"):
@@ -183,6 +193,7 @@ async def test_no_response_contains_a_stored_secret(
             assert made["secret"] not in text and decode_secret(made["secret"]).hex() not in text, (
                 path
             )
+            assert OWN_CLIENT["client_secret"] not in text, path
             assert len(lines) > 20 and not any(line in text for line in lines), path
 
 

@@ -22,6 +22,7 @@ from kit import (
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
+    PORTAL_CREDENTIALS,
     create_delivery,
     create_integration_records,
     create_invoice,
@@ -369,6 +370,8 @@ async def create_tenant(
         assert (await request_json(api, "POST", path, **request))[0] == 201
     assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    credentials = {"client_id": "sandbox-client", "client_secret": "sandbox-secret"}
+    assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=credentials))[0] == 200
     await make_person(read_config(environment), company.id, "siti@example.com", "owner")
     await owner.execute(
         "insert into document_links (company_id, token_sha256, purpose, invoice_id, expires_at)"
@@ -565,7 +568,9 @@ async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
     for path, request in tenant.keyed.items():
         async with api.request("POST", path, **request) as response:
             assert response.status == 201 and "Idempotent-Replayed" not in response.headers, path
-    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 404
+    for path in (CERTIFICATE, PORTAL_CREDENTIALS):
+        assert (await request_json(api, "GET", path))[0] == 404
+        assert (await request_json(api, "DELETE", path))[0] == 404
     assert (await request_json(api, "PUT", "/api/companies", json={"name": "Mine"}))[1]["data"][
         "id"
     ] == stranger.company

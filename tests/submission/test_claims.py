@@ -217,13 +217,14 @@ async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) ->
     """The process paused between the intent and the send; its claim may be lost by now."""
     submission: Any = await results.load(claimed.context, claimed.claim)
     body: Any = await claimed.owner.fetchval("select body from submissions")
-    await claimed.context.portal.ready(submission.tin)
+    context = await claimed.context.sign_in(claimed.claim.company_id)
+    await context.portal.ready(submission.tin)
     async with open_transmission() as asks:
         assert isinstance(
-            await asks[Connect](claimed.context, claimed.claim, submission, Connect()), Connected
+            await asks[Connect](context, claimed.claim, submission, Connect()), Connected
         )
         event = await asks[Send](
-            claimed.context, claimed.claim, submission, Send(body, time.monotonic() - 60)
+            context, claimed.claim, submission, Send(body, time.monotonic() - 60)
         )
     assert isinstance(event, NotReceived)
     assert not await sandbox.ledger()

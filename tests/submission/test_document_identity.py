@@ -33,7 +33,7 @@ from service.portal.errors import Held, NotSent, Refused, Unclear
 from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext
 from service.submission.matching import MOST_COPIES, find_first_send, find_matches
 from service.submission.types import Sighting, SightingsReceived, Submission
 
@@ -70,12 +70,13 @@ async def neighbour(
 
 
 @pytest.fixture
-async def context(config: Config) -> AsyncIterator[SubmissionContext]:
+async def context(config: Config) -> AsyncIterator[CompanyContext]:
     """Yield a submission context without rate limits."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
         unused: Any = None
-        yield SubmissionContext(
-            config, Database(pool), session=unused, portal=Portal(session, config), signers=unused
+        portal = Portal(session, config)
+        yield CompanyContext(
+            config, Database(pool), unused, shared_portal=portal, signers=unused, portal=portal
         )
 
 
@@ -89,7 +90,7 @@ async def entry_of(sandbox: Sandbox, uuid: str) -> dict[str, Any]:
     return entry
 
 
-async def load_latest(owner: asyncpg.Connection, context: SubmissionContext) -> tuple[Claim, Any]:
+async def load_latest(owner: asyncpg.Connection, context: CompanyContext) -> tuple[Claim, Any]:
     """Return a claim on the latest submission, and the submission."""
     row: Any = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
@@ -98,7 +99,7 @@ async def load_latest(owner: asyncpg.Connection, context: SubmissionContext) -> 
     return claim, await records.load(context, claim)
 
 
-async def listing_of(context: SubmissionContext, submission: Any) -> Any:
+async def listing_of(context: CompanyContext, submission: Any) -> Any:
     hour = timedelta(hours=1)
     return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
 
@@ -252,7 +253,7 @@ async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
 
 
 async def test_listing_row_proves_nothing_if_the_tin_is_shared(
-    lost_row: Lost, neighbour: Company, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, neighbour: Company, context: CompanyContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
@@ -264,7 +265,7 @@ async def test_listing_row_proves_nothing_if_the_tin_is_shared(
 
 
 async def lose_response(
-    api: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, context: CompanyContext, sandbox: Sandbox
 ) -> Lost:
     """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
 
@@ -287,14 +288,14 @@ async def idle(start: StartService, company: Company) -> Client:
 
 @pytest.fixture
 async def lost_row(
-    idle: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+    idle: Client, owner: asyncpg.Connection, context: CompanyContext, sandbox: Sandbox
 ) -> Lost:
     """Return (claim, submission, row) of an invoice whose response was lost."""
     return await lose_response(idle, owner, context, sandbox)
 
 
 async def test_listed_document_is_proven_by_its_bytes(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -312,7 +313,7 @@ async def test_listed_document_is_proven_by_its_bytes(
     ],
 )
 async def test_document_that_only_shares_the_number_is_not_adopted(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     if "issued_at" in changes:
@@ -327,7 +328,7 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
 async def test_uuid_of_another_document_is_not_adopted(
     idle: Client,
     lost_row: Lost,
-    context: SubmissionContext,
+    context: CompanyContext,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
@@ -342,7 +343,7 @@ async def test_uuid_of_another_company_is_unproven(
     lost_row: Lost,
     start: StartService,
     neighbour: Company,
-    context: SubmissionContext,
+    context: CompanyContext,
     owner: asyncpg.Connection,
 ) -> None:
     """The bytes are those that were sent, but only one of the two companies can have the uuid."""
@@ -357,7 +358,7 @@ async def test_uuid_of_another_company_is_unproven(
 
 
 async def test_document_with_other_bytes_is_unproven(
-    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: CompanyContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
@@ -366,7 +367,7 @@ async def test_document_with_other_bytes_is_unproven(
 
 
 async def test_reformatted_copy_is_proven(
-    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: CompanyContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
@@ -404,7 +405,7 @@ async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str
     ids=lambda changes: "-".join(changes),
 )
 async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     """The portal returns no copy of the document, so the listing row decides."""
     claim, submission, row = lost_row
@@ -428,7 +429,7 @@ async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
 async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -440,7 +441,7 @@ async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
 
 
 async def test_missing_copy_is_accepted_at_the_second_attempt(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -489,7 +490,7 @@ def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bo
 
 
 async def test_gateway_rejection_does_not_rule_out_the_first_send(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
@@ -551,7 +552,7 @@ async def test_copy_that_stays_missing_needs_manual_review(
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
 async def test_unavailable_copy_postpones_the_decision(
-    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, error: Any
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, error: Any
 ) -> None:
     claim, submission, row = lost_row
 
@@ -670,7 +671,7 @@ async def test_concurrent_adoptions_of_one_uuid_succeed_once(
     neighbour: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
-    context: SubmissionContext,
+    context: CompanyContext,
 ) -> None:
     claims = []
     for each in (company, neighbour):

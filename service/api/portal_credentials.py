@@ -1,0 +1,150 @@
+"""The company's own client at the portal, which is used instead of the operator's. Portal: 2
+
+New credentials are tested before they take effect. The secret is stored encrypted and never
+returned.
+"""
+
+from functools import partial
+
+from aiohttp import web
+
+from service.api.operation import Operation
+from service.db.connections import Connection
+from service.db.encryption import MissingSecretKey
+from service.db.statements import sql
+from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
+from service.http import app_keys, responses
+from service.http.requests import check_if_match, not_found, or_not_found, read_body
+from service.portal.logins import Login, OwnClient
+from service.submission import login_check, own_clients
+from service.submission.context import SUBMISSION_CONTEXT
+
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Company")
+
+PATH = "/api/companies/portal-credentials"
+NOUN = "Portal credentials"
+NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
+BUSY = (
+    "The portal credentials cannot be changed while documents are being submitted, validated or "
+    "cancelled. Please try again when the portal has validated them."
+)
+REMOVED = "Portal credentials removed."
+TOO_MANY = "Too many tests of portal credentials, please slow down."
+
+
+@operation(
+    "GET",
+    PATH,
+    "Get the company's own portal credentials, without the secret",
+    "PortalCredentialsAnswer",
+    errors=(not_found(NOUN),),
+    description="A 404 means that the company uses the operator's client.",
+    is_record=True,
+)
+async def get_portal_credentials(request: web.Request) -> web.Response:
+    """Return the credentials without their secret."""
+    company = request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        return responses.record_response(
+            request, or_not_found(await _read_record(conn, company), NOUN)
+        )
+
+
+@operation(
+    "PUT",
+    PATH,
+    "Log in to the portal with the company's own client",
+    "PortalCredentialsAnswer",
+    body="portal_credentials_update",
+    errors=(
+        BadRequest(
+            login_check.REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
+        ),
+        Conflict(NO_SECRET_KEY),
+        Conflict(BUSY),
+        Unavailable(login_check.NOT_TESTED),
+    ),
+    description="The portal must accept a login with them. Replaces the previous ones. The secret "
+    "is stored encrypted and never returned.",
+)
+async def set_portal_credentials(request: web.Request) -> web.Response:
+    """Test and store the credentials of the company's own client.
+
+    Raises Conflict without SECRET_KEY or while documents are under way, BadRequest if the portal
+    refuses the login, Unavailable if the login cannot be tested.
+    """
+    body, _ = await read_body(request, "portal_credentials_update")
+    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
+    context = request.app[SUBMISSION_CONTEXT]
+    if not context.config.secret_key:
+        raise Conflict(NO_SECRET_KEY)
+    login = Login(body["client_id"], body["client_secret"], is_own=True)
+    async with database.company(company) as conn:
+        own = OwnClient(await _lock(request, conn, company), login)
+        await _reject_busy(conn, company, own)
+    if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
+        raise TooManyRequests(TOO_MANY, retry_after(wait))
+    await login_check.check_login(context, own)
+    async with database.company(company) as conn:
+        own = OwnClient(await _lock(request, conn, company), login)
+        await _reject_busy(conn, company, own)
+        try:
+            await own_clients.store(conn, context.config, company, own)
+        except MissingSecretKey:
+            raise Conflict(NO_SECRET_KEY) from None
+        return responses.json_text_response(await _read_current(conn, company))
+
+
+@operation(
+    "DELETE",
+    PATH,
+    "Remove the company's own portal credentials",
+    "Success",
+    message=REMOVED,
+    errors=(not_found(NOUN), Conflict(BUSY)),
+    description="The operator's client is used again. It does not see the documents that the "
+    "company sent with its own client.",
+)
+async def delete_portal_credentials(request: web.Request) -> web.Response:
+    """Remove the credentials with their secret. Raises Conflict while documents are under way."""
+    company = request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        await _lock(request, conn, company)
+        or_not_found(await _read_record(conn, company), NOUN)
+        await _reject_busy(conn, company, None)
+        await sql.portal_credentials_remove(conn, company_id=company)
+    return responses.success_response(REMOVED)
+
+
+async def _lock(request: web.Request, conn: Connection, company: int) -> str:
+    """Lock the company and return its normalised TIN. Raises PreconditionFailed.
+
+    Waits for transactions that are about to send or cancel a document.
+    """
+    await sql.company_lock_alone(conn, company_id=company)
+    await check_if_match(request, conn, _read_current, company=company)
+    return (await sql.company_tin_lock(conn, company_id=company))["tin"]
+
+
+async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) -> None:
+    """Raise Conflict while documents are under way that the new login may not see.
+
+    Another client of the same taxpayer sees them. It may be needed, because the portal no longer
+    accepts the former one.
+    """
+    row = await sql.portal_credentials_get(conn, company_id=company)
+    if row and own and row["tin"] == own.tin:
+        return
+    if await sql.portal_login_is_busy(conn, company_id=company):
+        raise Conflict(BUSY)
+
+
+async def _read_record(conn: Connection, company: int) -> str | None:
+    """Return the JSON text of the response, or None if there are no credentials."""
+    record = await sql.portal_credentials_record(conn, company_id=company)
+    return f'{{"data":{record}}}' if record else None
+
+
+async def _read_current(conn: Connection, company: int) -> str:
+    return await _read_record(conn, company) or ""

@@ -1,0 +1,13 @@
+create or replace function own_portal_clients()
+  returns table (company_id bigint, tin text, client_id text, fingerprint text)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select c.company_id, c.tin, c.client_id, c.fingerprint
+      from public.portal_credentials c
+     where c.removed_at is null;
+  end;
+alter function own_portal_clients owner to einvoice_across;
+revoke all on function own_portal_clients from public;
+grant execute on function own_portal_clients to einvoice_service;
+comment on function own_portal_clients is
+  'The companies that log in to the portal with a client of their own, without secrets.';
