@@ -93,6 +93,16 @@ async def read(request: web.Request, path: str, query: Mapping[str, object] | No
     return answer.value
 
 
+async def read_if_any(request: web.Request, path: str) -> Any:
+    """Return the record of a GET, or None if there is none. Raises Failed for another error."""
+    answer = await call(request, "GET", path)
+    if answer.status == 404:
+        return None
+    if not answer.is_success:
+        raise Failed(answer)
+    return answer.value["data"]
+
+
 def pass_through(answer: Answer) -> web.Response:
     """Return the response of an operation, such as a printed page, as it is."""
     headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}

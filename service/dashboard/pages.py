@@ -60,12 +60,17 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A route of the dashboard. `right` is what the role must have, None for a public page."""
+    """A route of the dashboard. `right` is what the role must have, None for a public page.
+
+    A form that changes a secret has `return_to`: the path of its page, to which the person returns
+    after entering the password again, unless it was entered a short time ago.
+    """
 
     method: str
     path: str
     handler: PageHandler
     right: str | None
+    return_to: str | None = None
 
 
 class SignInNeeded(Exception):
@@ -79,12 +84,16 @@ class FormRejected(ApiError):
 
 
 def page(
-    pages: list[Page], method: str, path: str, right: str | None = READ
+    pages: list[Page],
+    method: str,
+    path: str,
+    right: str | None = READ,
+    return_to: str | None = None,
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Return a decorator that adds a page to the list of its module."""
 
     def declare(handler: AnyHandler) -> AnyHandler:
-        pages.append(Page(method, path, handler, right))
+        pages.append(Page(method, path, handler, right, return_to))
         return handler
 
     return declare
@@ -102,6 +111,8 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
             await _enter(request, page.right)
         if request.method == "POST":
             await _check_form(request)
+        if page.return_to is not None and not request[SESSION].is_recent:
+            return redirect(confirmation_path(page.return_to.format(**request.match_info)))
         return await page.handler(request)
     except SignInNeeded:
         return _ask_to_sign_in(request)
@@ -176,6 +187,11 @@ def _ask_to_sign_in(request: web.Request) -> web.Response:
 def redirect(path: str) -> web.Response:
     """Return a redirect to a page, which the browser gets with GET."""
     return web.Response(status=303, headers={"Location": path, **HEADERS})
+
+
+def confirmation_path(path: str) -> str:
+    """Return the path of the form that asks for the password again and then opens a page."""
+    return f"/confirm?next={quote(path, safe='/')}"
 
 
 def local_path(text: str | None) -> str:
@@ -255,7 +271,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(formats.FILTERS)
     environment.filters.update(fill=_fill, activity=_describe_activity)
-    environment.globals.update(t=TEXTS, asset=asset_path)
+    environment.globals.update(t=TEXTS, asset=asset_path, confirmation=confirmation_path)
     return environment
 
 

@@ -21,7 +21,7 @@ from service.db.transactions import Database
 
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(hours=12)
-#: Time after the password was entered in which a key may be created without entering it again.
+#: Time after the password was entered in which secrets may be changed without entering it again.
 RECENT = timedelta(minutes=10)
 TOKEN_BYTES = 32
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.

@@ -3,14 +3,12 @@
 The entries of the form are secret: no page contains them, also not after a violation.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.operations import Answer, Failed, call
+from service.dashboard.operations import Answer, call, read_if_any
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
 
@@ -33,13 +31,13 @@ async def show_certificate(request: web.Request, refused: Answer | None = None) 
         request,
         "settings_certificate.html",
         refused.status if refused else 200,
-        certificate=await _read_certificate(request),
+        certificate=await read_if_any(request, API),
         wrong=wrong,
         message=refused.message if refused and not is_at_fields else None,
     )
 
 
-@page("POST", PLACE)
+@page("POST", PLACE, return_to=PLACE)
 async def store_certificate(request: web.Request) -> web.Response:
     """Store a certificate and its private key, or show the violations at their fields."""
     form = await request.post()
@@ -52,20 +50,10 @@ async def store_certificate(request: web.Request) -> web.Response:
     return redirect(f"{PLACE}?notice=certificate_stored")
 
 
-@page("POST", f"{PLACE}/remove")
+@page("POST", f"{PLACE}/remove", return_to=PLACE)
 async def remove_certificate(request: web.Request) -> web.Response:
     """Remove the certificate and its private key."""
     answer = await call(request, "DELETE", API)
     if not answer.is_success:
         return await show_certificate(request, answer)
     return redirect(f"{PLACE}?notice=certificate_removed")
-
-
-async def _read_certificate(request: web.Request) -> Mapping[str, Any] | None:
-    """Return the record of the certificate, or None if there is none. Raises Failed."""
-    answer = await call(request, "GET", API)
-    if answer.status == 404:
-        return None
-    if not answer.is_success:
-        raise Failed(answer)
-    return answer.value["data"]

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.pages import Page, redirect, render
-from service.dashboard.sessions import ADMINISTER, SESSION
+from service.dashboard.sessions import ADMINISTER
 from service.db.statements import sql
 from service.http import api_keys, app_keys
 
@@ -37,11 +37,9 @@ async def show_keys(
     )
 
 
-@page("POST", "/settings/keys")
+@page("POST", "/settings/keys", return_to="/settings/keys")
 async def create_key(request: web.Request) -> web.Response:
-    """Create a key and show it once. The password must have been entered a short time ago."""
-    if not request[SESSION].is_recent:
-        return redirect("/confirm?next=/settings/keys")
+    """Create a key and show it once."""
     form, company = await request.post(), request[app_keys.COMPANY]
     name = str(form.get("name", "")).strip()[:NAME_CHARACTERS]
     expires = str(form.get("expires", "")).strip()

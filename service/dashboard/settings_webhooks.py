@@ -72,7 +72,7 @@ async def show_webhooks(
     )
 
 
-@page("POST", PLACE)
+@page("POST", PLACE, return_to=PLACE)
 async def create_webhook(request: web.Request) -> web.Response:
     """Create an endpoint and show its secret once."""
     entries = await _read_entries(request)
@@ -132,7 +132,7 @@ async def set_state(request: web.Request) -> web.Response:
     return redirect(f"{_page_path(request)}?notice=saved")
 
 
-@page("POST", f"{RECORD}/rotate")
+@page("POST", f"{RECORD}/rotate", return_to=f"{PLACE}/{{id}}")
 async def rotate_secret(request: web.Request) -> web.Response:
     """Replace the secret of an endpoint and show the new one once."""
     answer = await call(request, "POST", f"{_api_path(request)}/rotate-secret", {})

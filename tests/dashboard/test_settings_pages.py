@@ -1,9 +1,11 @@
-"""The settings pages of webhooks and of the signing certificate."""
+"""The settings pages of webhooks, of the signing certificate and of the portal."""
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_webhooks import (
@@ -18,13 +20,14 @@ from fixtures_webhooks import (
 from harness.certificates import issued, key_text, rsa_key
 from harness.visitors import Visitor, make_person
 from harness.waiting import until
-from kit import CERTIFICATE, create_invoice
+from kit import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, create_invoice
+from test_refused_logins import change_client
 from yarl import URL
 
 from service.api.webhooks import MOST
 from service.config import read_config
 
-WEBHOOKS, SIGNING = "/settings/webhooks", "/settings/certificate"
+WEBHOOKS, SIGNING, PORTAL = "/settings/webhooks", "/settings/certificate", "/settings/portal"
 PLACE = "https://hooks.example.com/in"
 SCRIPT = "<script>document.title='broken'</script>"
 #: Forms of the pages.
@@ -38,8 +41,20 @@ FORMS = (
     f"{WEBHOOKS}/1/deliveries/1/redeliver",
     SIGNING,
     f"{SIGNING}/remove",
-    "/settings/portal",
+    PORTAL,
+    f"{PORTAL}/credentials",
+    f"{PORTAL}/credentials/remove",
 )
+#: Forms that change a secret, with the page to which the person returns.
+SECRETS = {
+    WEBHOOKS: WEBHOOKS,
+    f"{WEBHOOKS}/1/rotate": f"{WEBHOOKS}/1",
+    SIGNING: SIGNING,
+    f"{SIGNING}/remove": SIGNING,
+    f"{PORTAL}/credentials": PORTAL,
+    f"{PORTAL}/credentials/remove": PORTAL,
+    "/settings/keys": "/settings/keys",
+}
 _SECRET = re.compile(r'id="new-secret">([^<]+)<')
 
 
@@ -50,24 +65,29 @@ async def site(start: StartService, company: Company) -> Client:
 
 
 @pytest.fixture
-async def admin(
+async def visitors(
     site: Client, environment: dict[str, str], company: Company
-) -> AsyncIterator[Visitor]:
-    """An administrator of the company who has signed in by a link."""
-    async for visitor in _sign_in(site, environment, company, "admin"):
-        yield visitor
+) -> AsyncIterator[dict[str, Visitor]]:
+    """People of the company by role, who have signed in by a link."""
+    async with AsyncExitStack() as stack:
+        yield {
+            role: await stack.enter_async_context(_signed_in(site, environment, company, role))
+            for role in ("admin", "member")
+        }
 
 
 @pytest.fixture
-async def member(
-    site: Client, environment: dict[str, str], company: Company
-) -> AsyncIterator[Visitor]:
-    """A member of the company who has signed in by a link."""
-    async for visitor in _sign_in(site, environment, company, "member"):
-        yield visitor
+def admin(visitors: dict[str, Visitor]) -> Visitor:
+    return visitors["admin"]
 
 
-async def _sign_in(
+@pytest.fixture
+def member(visitors: dict[str, Visitor]) -> Visitor:
+    return visitors["member"]
+
+
+@asynccontextmanager
+async def _signed_in(
     site: Client, environment: dict[str, str], company: Company, role: str
 ) -> AsyncIterator[Visitor]:
     link = await make_person(read_config(environment), company.id, f"{role}@example.com", role)
@@ -360,15 +380,12 @@ async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
     start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     site = await start(company, background=False, **{**LOCAL, "SECRET_KEY": ""})
-    async for admin in _sign_in(site, environment, company, "admin"):
+    async with _signed_in(site, environment, company, "admin") as admin:
         for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
             await admin.get(path)
             await admin.post(path, fields)
             assert admin.status == 409
             assert 'class="notice bad" role="alert">The service cannot store' in admin.text
-
-
-PORTAL = "/settings/portal"
 
 
 async def test_the_connection_to_the_portal_is_tested(
@@ -387,6 +404,104 @@ async def test_the_connection_to_the_portal_is_tested(
     await sandbox.fault("tin", "drop", times=9)
     await admin.post(PORTAL)
     assert 'role="alert"' in admin.text and "The portal is unavailable" in admin.text
+
+
+async def test_a_refused_login_is_not_shown_as_an_unreachable_portal(
+    admin: Visitor, sandbox: Sandbox
+) -> None:
+    await change_client(sandbox, blocked=True)
+    await sandbox.send("POST", "tokens/expire", {})
+    await admin.get(PORTAL)
+    await admin.post(PORTAL)
+    assert "The service cannot log in to the portal. User blocked." in admin.words
+    assert "Ask the operator" in admin.words and "unavailable" not in admin.words
+
+
+async def test_own_portal_credentials_are_stored_shown_and_removed(
+    admin: Visitor, site: Client, sandbox: Sandbox
+) -> None:
+    await add_own_client(sandbox)
+    await admin.get(PORTAL)
+    assert "on behalf of" in admin.text and "/credentials/remove" not in admin.text
+    await admin.post(f"{PORTAL}/credentials", {**OWN_CLIENT, "client_id": " own-client "})
+    assert admin.path == PORTAL and "The portal accepts the credentials." in admin.text
+    assert "own-client" in admin.words and "as the company itself" in admin.words
+    assert OWN_CLIENT["client_secret"] not in admin.text
+    await admin.post(PORTAL)
+    assert "knows the company's TIN" in admin.words
+    assert (await get_json(site, PORTAL_CREDENTIALS))["data"]["client_id"] == "own-client"
+    await admin.post(f"{PORTAL}/credentials/remove")
+    assert admin.path == PORTAL and "The operator's client is used again." in admin.words
+    await admin.post(f"{PORTAL}/credentials/remove")
+    assert admin.status == 404 and 'class="notice bad" role="alert"' in admin.text
+    await admin.get("/settings/activity")
+    assert "stored portal credentials own-client" in admin.words
+
+
+@pytest.mark.parametrize(
+    "fields, status, reason",
+    [
+        (OWN_CLIENT, 400, "The client or its secret is not known. Nothing was changed."),
+        ({**OWN_CLIENT, "client_secret": ""}, 422, 'id="client_secret-wrong">client_secret'),
+        ({"client_id": "own client", "client_secret": "s"}, 422, 'id="client_id-wrong">client_id'),
+    ],
+)
+async def test_refused_portal_credentials_are_shown_without_the_secret(
+    admin: Visitor, site: Client, fields: dict[str, str], status: int, reason: str
+) -> None:
+    await admin.get(PORTAL)
+    await admin.post(f"{PORTAL}/credentials", fields)
+    assert admin.status == status and reason in admin.text
+    assert f'value="{fields["client_id"]}"' in admin.text
+    assert OWN_CLIENT["client_secret"] not in admin.text
+    async with site.get(PORTAL_CREDENTIALS) as response:
+        assert response.status == 404
+
+
+async def test_portal_credentials_that_cannot_be_tested_are_not_stored(
+    admin: Visitor, sandbox: Sandbox
+) -> None:
+    await add_own_client(sandbox)
+    await sandbox.fault("login", "drop")
+    await admin.get(PORTAL)
+    await admin.post(f"{PORTAL}/credentials", OWN_CLIENT)
+    assert admin.status == 503
+    assert "The portal cannot be reached, so the credentials could not be tested." in admin.words
+
+
+async def test_a_refused_own_login_is_shown_on_the_page(
+    admin: Visitor, site: Client, sandbox: Sandbox
+) -> None:
+    await add_own_client(sandbox)
+    await admin.get(PORTAL)
+    await admin.post(f"{PORTAL}/credentials", OWN_CLIENT)
+    await add_own_client(sandbox, blocked=True)
+    await sandbox.send("POST", "tokens/expire", {})
+    await admin.post(PORTAL)
+    assert "The company's own portal credentials do not work. User blocked." in admin.words
+    await admin.get(PORTAL)
+    assert "The portal has refused these credentials since" in admin.words
+
+
+@pytest.mark.parametrize("path", SECRETS)
+async def test_a_secret_is_changed_only_after_the_password_was_entered(
+    admin: Visitor, site: Client, owner: asyncpg.Connection, sandbox: Sandbox, path: str
+) -> None:
+    await create_endpoint(site, PLACE)
+    await add_own_client(sandbox)
+    await admin.get(SECRETS[path])
+    assert f'action="{path}"' in admin.text or path.endswith("/remove")
+    await owner.execute(
+        "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
+    )
+    before = await owner.fetchval("select count(*) from audit_log")
+    fields = {"url": PLACE, "name": "shop", **issued().pair, **OWN_CLIENT}
+    await admin.post(path, fields)
+    assert admin.path == "/confirm" and f'name="next" value="{SECRETS[path]}"' in admin.text
+    assert await owner.fetchval("select count(*) from audit_log") == before
+    await admin.get(SECRETS[path])
+    assert f'action="{path}"' not in admin.text
+    assert f'href="/confirm?next={SECRETS[path]}"' in admin.text
 
 
 async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> None:

@@ -28,6 +28,7 @@ LOST_IN_BATCH = (
 RETURNED_CLAIM = (
     "tests/submission/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
 )
+OWN_CLIENTS = "tests/submission/test_own_clients.py"
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 )
@@ -699,6 +700,43 @@ APART = (
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
         '        raise NotFound(f"{noun} {text[:9]} not found")',
         ("tests/api/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",),
+    ),
+    Mutant(
+        "own-client-used-for-another-tin",
+        "service/portal/logins.py",
+        "if own is not None and own.tin == tin:",
+        "if own is not None:",
+        (f"{OWN_CLIENTS}::test_own_credentials_are_not_used_for_another_tin",),
+    ),
+    Mutant(
+        "login-changed-while-a-document-is-under-way",
+        "sql/queries/portal_credentials.sql",
+        "status in ('Submitting', 'Submitted'))",
+        "status = 'Submitting')",
+        (f"{OWN_CLIENTS}::test_the_login_is_not_changed_while_a_document_is_under_way",),
+    ),
+    Mutant(
+        "login-changed-without-waiting-for-submissions",
+        "service/api/portal_credentials.py",
+        "    await sql.company_lock_alone(conn, company_id=company)\n",
+        "",
+        (f"{OWN_CLIENTS}::test_a_change_waits_for_a_submission_that_is_being_stored",),
+    ),
+    Mutant(
+        "pause-of-an-own-client-holds-all-companies",
+        "service/submission/context.py",
+        "if paused and own_client_id is None:",
+        "if paused:",
+        (f"{OWN_CLIENTS}::test_a_pause_of_an_own_client_does_not_hold_other_companies",),
+    ),
+    Mutant(
+        "secret-changed-without-a-recent-password",
+        "service/dashboard/pages.py",
+        "if page.return_to is not None and not request[SESSION].is_recent:",
+        "if page.return_to is None and not request[SESSION].is_recent:",
+        (
+            "tests/dashboard/test_settings_pages.py::test_a_secret_is_changed_only_after_the_password_was_entered",
+        ),
     ),
 )
 
