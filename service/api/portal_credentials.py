@@ -61,9 +61,9 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
         BadRequest(
             login_check.REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
         ),
-        Conflict(NO_SECRET_KEY),
-        Conflict(BUSY),
-        Unavailable(login_check.NOT_TESTED),
+        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
+        Conflict(BUSY, code="tin_in_use"),
+        Unavailable(login_check.NOT_TESTED, code="portal_unavailable"),
     ),
     description="The portal must accept a login with them. Replaces the previous ones. The secret "
     "is stored encrypted and never returned.",
@@ -78,7 +78,7 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     context = request.app[SUBMISSION_CONTEXT]
     if not context.config.secret_key:
-        raise Conflict(NO_SECRET_KEY)
+        raise Conflict(NO_SECRET_KEY, code="encryption_not_configured")
     login = Login(body["client_id"], body["client_secret"], is_own=True)
     async with database.company(company) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
@@ -92,7 +92,7 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
         try:
             await own_clients.store(conn, context.config, company, own)
         except MissingSecretKey:
-            raise Conflict(NO_SECRET_KEY) from None
+            raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
         return responses.json_text_response(await _read_current(conn, company))
 
 
@@ -102,7 +102,7 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
     "Remove the company's own portal credentials",
     "Success",
     message=REMOVED,
-    errors=(not_found(NOUN), Conflict(BUSY)),
+    errors=(not_found(NOUN), Conflict(BUSY, code="tin_in_use")),
     description="The operator's client is used again. It does not see the documents that the "
     "company sent with its own client.",
 )
@@ -137,7 +137,7 @@ async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) ->
     if row and own and row["tin"] == own.tin:
         return
     if await sql.portal_login_is_busy(conn, company_id=company):
-        raise Conflict(BUSY)
+        raise Conflict(BUSY, code="tin_in_use")
 
 
 async def _read_record(conn: Connection, company: int) -> str | None:

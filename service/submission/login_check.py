@@ -39,7 +39,7 @@ async def check_login(context: SubmissionContext, own: OwnClient) -> None:
         raise TooManyRequests(CROWDED, wait) from None
     except (PortalError, TimeoutError):
         wait = retry_after(math.ceil(context.config.portal_retry.total_seconds()))
-        raise Unavailable(NOT_TESTED, wait) from None
+        raise Unavailable(NOT_TESTED, wait, code="portal_unavailable") from None
 
 
 def describe_refusal(error: LoginRefused) -> str:

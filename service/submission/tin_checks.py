@@ -91,7 +91,7 @@ class TinChecks:
         request = self._start(question, known["own_tin"])
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
         if not done:
-            raise self._unavailable(AWAY)
+            raise self._unavailable(AWAY, code="portal_unavailable")
         if error := request.result():
             raise error
 
