@@ -32,7 +32,7 @@ DISABLED = "The webhook is disabled; enable it first."
 CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
 ROTATED = "Secret rotated."
 REDELIVERED = "The event will be delivered again."
-DEFAULTS = {"description": "", "types": [], "enabled": True}
+DEFAULTS = {"description": "", "types": [], "enabled": True, "include_record": False}
 FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 

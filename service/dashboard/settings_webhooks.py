@@ -1,7 +1,7 @@
 """Settings of webhooks: the endpoints, their secrets, and the log of deliveries."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -37,6 +37,7 @@ class Entries:
 
     url: str = ""
     types: Sequence[str] = ()
+    include_record: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ async def show_webhooks(
 async def create_webhook(request: web.Request) -> web.Response:
     """Create an endpoint and show its secret once."""
     entries = await _read_entries(request)
-    answer = await call(request, "POST", API, {"url": entries.url, "types": entries.types})
+    answer = await call(request, "POST", API, asdict(entries))
     if not answer.is_success:
         return await show_webhooks(request, entries=entries, refusal=_read_refusal(answer))
     return await show_webhooks(request, created=answer.value["data"])
@@ -102,7 +103,7 @@ async def show_webhook(
         webhook=webhook,
         place=place,
         created=created,
-        entries=entries or Entries(webhook["url"], webhook["types"]),
+        entries=entries or Entries(webhook["url"], webhook["types"], webhook["include_record"]),
         refusal=refusal,
         groups=GROUPS,
         deliveries=log["data"],
@@ -113,10 +114,9 @@ async def show_webhook(
 
 @page("POST", RECORD)
 async def save_webhook(request: web.Request) -> web.Response:
-    """Store the URL and the event types, or show the violations at their fields."""
+    """Store the entries of the form, or show the violations at their fields."""
     entries = await _read_entries(request)
-    body = {"url": entries.url, "types": entries.types}
-    answer = await call(request, "PUT", _api_path(request), body)
+    answer = await call(request, "PUT", _api_path(request), asdict(entries))
     if not answer.is_success:
         return await show_webhook(request, entries=entries, refusal=_read_refusal(answer))
     return redirect(f"{_page_path(request)}?notice=saved")
@@ -163,7 +163,9 @@ async def redeliver(request: web.Request) -> web.Response:
 async def _read_entries(request: web.Request) -> Entries:
     form = await request.post()
     return Entries(
-        str(form.get("url", "")).strip(), [str(each) for each in form.getall("types", [])]
+        str(form.get("url", "")).strip(),
+        [str(each) for each in form.getall("types", [])],
+        "include_record" in form,
     )
 
 

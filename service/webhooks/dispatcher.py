@@ -43,6 +43,7 @@ BEHIND_AT_ONCE, EVENTS_AT_ONCE = (
 )  # endpoints, and events of each, read from the feed at once
 POLL_SECONDS = 0.5  # new events send no notification
 MOST_BYTES = 64 * 1024  # of a response, which is read only to reuse its connection
+RECORD_BYTES = 256 * 1024  # of the records in a delivery; larger ones are left out
 LEASE_TIMES = 2  # lease of a claim, in timeouts of one attempt
 GONE = 410
 
@@ -210,10 +211,11 @@ class WebhookDispatcher(Loop):
                 error,
             )
             return Outcome(error="secret")
-        signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], secrets)
+        body = await self._read_body(claim)
+        signed = signature.headers(claim["event_id"], int(time.time()), body, secrets)
         try:
             async with self._session.post(
-                claim["url"], data=claim["body"].encode(), headers=signed, allow_redirects=False
+                claim["url"], data=body.encode(), headers=signed, allow_redirects=False
             ) as response:
                 await _read_to_end(response)
                 return Outcome(response_status=response.status)
@@ -221,6 +223,17 @@ class WebhookDispatcher(Loop):
             return Outcome(error="timeout")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _classify(error)
+
+    async def _read_body(self, claim: Mapping[str, Any]) -> str:
+        """Return the body of an attempt, with the present record if the endpoint includes it."""
+        if not claim["include_record"]:
+            return claim["body"]
+        return await self._database.read(
+            sql.webhook_body,
+            company_id=claim["company_id"],
+            event_id=claim["event_id"],
+            most=RECORD_BYTES,
+        )
 
     def _decrypt_secrets(self, claim: Mapping[str, Any]) -> list[bytes]:
         """Return the encrypted secrets of a claim. Raises DecryptionError."""

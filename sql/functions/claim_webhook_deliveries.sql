@@ -9,7 +9,8 @@ create or replace function claim_webhook_deliveries(
     lease interval, companies bigint[], slow_ones boolean[], places int, share int)
   returns table (
     company_id bigint, id bigint, endpoint_id bigint, fence bigint, step int, event_id bigint,
-    url text, slow boolean, secrets bytea[], sealed_secrets bytea[], body text)
+    url text, slow boolean, include_record boolean, secrets bytea[], sealed_secrets bytea[],
+    body text)
   volatile security definer set search_path = pg_catalog, public
   set plan_cache_mode = force_custom_plan
   language plpgsql as $$
@@ -61,9 +62,10 @@ begin
                served_at = clock_timestamp()
           from tried t
          where e.company_id = t.company_id and e.id = t.endpoint_id
-        returning e.company_id, e.id, e.fence, e.url, e.slow
+        returning e.company_id, e.id, e.fence, e.url, e.slow, e.include_record
       )
       select t.company_id, t.id, t.endpoint_id, c.fence, t.step, t.event_id, c.url, c.slow,
+             c.include_record,
              array(select s.secret
                      from public.webhook_secrets s
                     where s.company_id = t.company_id

@@ -11,8 +11,8 @@ select 1 from companies where id = :company_id for no key update;
 -- :most endpoints. Run webhook_limit_lock in a statement before, because a count sees what was
 -- committed before its own statement began.
 with stored as (
-  insert into webhook_endpoints (company_id, url, description, types, enabled)
-  select :company_id::bigint, :url, :description, :types::text[], :enabled
+  insert into webhook_endpoints (company_id, url, description, types, enabled, include_record)
+  select :company_id::bigint, :url, :description, :types::text[], :enabled, :include_record
    where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
   returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
 ), audited as (
@@ -42,7 +42,7 @@ select (select count(*) from webhook_endpoints where company_id = :company_id) a
 
 -- name: webhook_lock :one
 -- Lock an endpoint for a change.
-select url, description, types, enabled
+select url, description, types, enabled, include_record
   from webhook_endpoints
  where company_id = :company_id and id = :id
    for update;
@@ -63,6 +63,7 @@ with former as (
          description = :description,
          types = :types::text[],
          enabled = :enabled,
+         include_record = :include_record,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
   returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
@@ -136,9 +137,65 @@ select fan_out_webhooks(:endpoints::int, :most::int);
 -- Claim due deliveries of any company, one for each endpoint, with everything that is needed to
 -- send them. :companies and :slow_ones are the company and the class of each attempt in progress;
 -- one company gets at most :share of the :places.
-select company_id, id, endpoint_id, fence, step, event_id, url, slow, secrets, sealed_secrets, body
+select company_id, id, endpoint_id, fence, step, event_id, url, slow, include_record, secrets,
+       sealed_secrets, body
   from claim_webhook_deliveries(
          :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int);
+
+-- name: webhook_body :value
+-- Return the body of a delivery with the record that its event is about, and the submitted document
+-- that it names, as the API returns them now. Both are null if they have more than :most bytes
+-- together; `record_omitted` says why there is no record.
+with event as (
+  select type, created_at, data, split_part(type, '.', 1) as subject
+    from events
+   where company_id = :company_id and id = :event_id
+), found as (
+  select e.type, e.created_at, e.data,
+         case e.subject
+         when 'invoice' then
+           (select to_json(r)
+              from invoice_records r
+             where r.company_id = :company_id and r.id = (e.data -> 'invoice_id')::bigint)
+         when 'adjustment_note' then
+           (select to_json(r)
+              from adjustment_note_records r
+             where r.company_id = :company_id and r.id = (e.data -> 'adjustment_note_id')::bigint)
+         when 'consolidated_invoice' then
+           (select to_json(r)
+              from (select record.*, k.invoice_ids
+                      from consolidated_invoice_records record
+                      join consolidated_invoices k
+                        on k.company_id = record.company_id and k.id = record.id
+                     where record.company_id = :company_id
+                       and record.id = (e.data -> 'consolidated_invoice_id')::bigint) r)
+         when 'einvoice_request' then
+           (select to_json(r)
+              from einvoice_request_records r
+             where r.company_id = :company_id and r.id = (e.data -> 'einvoice_request_id')::bigint)
+         when 'company' then
+           (select to_json(r) from company_records r where r.id = :company_id)
+         end as record,
+         (select to_json(r)
+            from submitted_document_records r
+           where r.company_id = :company_id
+             and r.id = (e.data -> 'submitted_document_id')::bigint) as submitted_document
+    from event e
+), sized as (
+  select *,
+         coalesce(octet_length(record::text), 0)
+           + coalesce(octet_length(submitted_document::text), 0) <= :most::bigint as fits
+    from found
+)
+select json_build_object(
+         'type', type,
+         'timestamp', instant(created_at),
+         'data', data,
+         'record', case when fits then record end,
+         'submitted_document', case when fits then submitted_document end,
+         'record_omitted', case when not fits then 'too_large'
+                                when record is null then 'deleted' end)::text
+  from sized;
 
 -- name: webhook_delivery_end :value
 -- Record the outcome of an attempt and whether it was :slow, and release the claim. :gone disables

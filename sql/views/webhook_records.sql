@@ -5,6 +5,7 @@ select id,
        description,
        types,
        enabled,
+       include_record,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at
   from webhook_endpoints;
@@ -16,5 +17,7 @@ comment on column webhook_records.url is 'URL that events are sent to.';
 comment on column webhook_records.description is 'Description for people. Empty: none.';
 comment on column webhook_records.types is 'Types of events to deliver. Empty: all.';
 comment on column webhook_records.enabled is 'Whether events are delivered.';
+comment on column webhook_records.include_record is
+  'Whether deliveries contain the record that the event is about.';
 comment on column webhook_records.created_at is 'When it was created, as text.';
 comment on column webhook_records.updated_at is 'When the client last changed it, as text.';

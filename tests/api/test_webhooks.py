@@ -27,12 +27,29 @@ from fixtures_webhooks import (
     wait_for_delivery,
 )
 from harness.processes import Service
-from kit import GENEROUS, create_invoice, not_found
+from harness.waiting import wait_until
+from kit import (
+    GENEROUS,
+    create_invoice,
+    create_one_of_each,
+    create_valid_invoice,
+    get_documents,
+    line,
+    not_found,
+    request_json,
+)
 from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
 from service.webhooks import signature
-from service.webhooks.dispatcher import AT_ONCE, COMPANY_SHARE, SCHEDULE, Outcome, delivery_session
+from service.webhooks.dispatcher import (
+    AT_ONCE,
+    COMPANY_SHARE,
+    RECORD_BYTES,
+    SCHEDULE,
+    Outcome,
+    delivery_session,
+)
 from service.webhooks.url_policy import is_internal, url_violation
 
 
@@ -106,6 +123,83 @@ async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
     assert len({body for _, body in requests}) == 1
     assert all(is_signed_by(headers, body, secret) for headers, body in requests)
     assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 4
+
+
+async def _receive(receiver: Receiver, event_type: str) -> dict[str, Any]:
+    """Wait for a delivery of an event type and return its body. Numbers are Decimal."""
+
+    def find() -> list[dict[str, Any]]:
+        bodies = [json.loads(body, parse_float=Decimal) for _, body in receiver.got]
+        return [body for body in bodies if body["type"] == event_type]
+
+    await wait_until(find)
+    return find()[0]
+
+
+async def _read_exact(api: Client, path: str) -> Any:
+    """Return the record at a path. Numbers are Decimal."""
+    async with api.get(path) as response:
+        record = json.loads(await response.text(), parse_float=Decimal)
+    return record.get("data", record)
+
+
+async def test_a_delivery_includes_the_record_for_endpoints_that_ask_for_it(
+    api: Client, receiver: Receiver
+) -> None:
+    await create_endpoint(api, receiver.url, include_record=True)
+    invoice_id = await create_valid_invoice(api)
+    body = await _receive(receiver, "invoice.valid")
+    assert body["record"] == await _read_exact(api, f"/api/invoices/{invoice_id}")
+    [document] = await get_documents(api, invoice_id)
+    assert body["submitted_document"] == document and document["status"] == "Valid"
+    assert body["data"]["submitted_document_id"] == document["id"]
+    members = "type timestamp data record submitted_document record_omitted"
+    assert list(body) == members.split() and body["record_omitted"] is None
+
+
+async def test_every_kind_of_record_is_included(
+    start: StartService, company: Company, receiver: Receiver
+) -> None:
+    api = await start(company, **GENEROUS)
+    await create_endpoint(api, receiver.url, include_record=True)
+    made = await create_one_of_each(api)
+    assert (await request_json(api, "PUT", "/api/companies", json={"city": "Ipoh"}))[0] == 200
+    for event_type, path in (
+        ("adjustment_note.created", f"/api/adjustment-notes/{made['/api/adjustment-notes']}"),
+        (
+            "consolidated_invoice.created",
+            f"/api/consolidated-invoices/{made['/api/consolidated-invoices']}",
+        ),
+        ("einvoice_request.created", f"/api/einvoice-requests/{made['/api/einvoice-requests']}"),
+        ("company.updated", "/api/companies"),
+    ):
+        body = await _receive(receiver, event_type)
+        assert body["record"] == await _read_exact(api, path), event_type
+        assert body["submitted_document"] is None
+
+
+async def test_a_retried_delivery_has_the_present_record(api: Client, receiver: Receiver) -> None:
+    async def delete(request: web.Request) -> web.Response:
+        async with api.delete(f"/api/invoices/{receiver.invoices()[0]}") as response:
+            assert response.status == 200
+        return web.Response(status=500)
+
+    receiver.answers = [delete]
+    await create_endpoint(api, receiver.url, include_record=True, types=["invoice.created"])
+    await create_invoice(api)
+    first, second = (json.loads(body) for _, body in await receiver.gets(2))
+    assert first["record"]["status"] == "Draft" and first["record_omitted"] is None
+    assert (second["record"], second["record_omitted"]) == (None, "deleted")
+    assert first["data"] == second["data"]
+
+
+async def test_a_record_above_the_size_limit_is_left_out(api: Client, receiver: Receiver) -> None:
+    await create_endpoint(api, receiver.url, include_record=True)
+    lines = [line(id=str(number), description="x" * 300) for number in range(RECORD_BYTES // 500)]
+    await create_invoice(api, lineItems=lines)
+    [(_, body)] = await receiver.gets(1)
+    assert json.loads(body)["record"] is None and len(body) < 1000
+    assert json.loads(body)["record_omitted"] == "too_large"
 
 
 async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
@@ -283,6 +377,7 @@ async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
         "description",
         "types",
         "enabled",
+        "include_record",
         "created_at",
         "updated_at",
     }

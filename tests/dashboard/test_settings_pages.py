@@ -125,6 +125,20 @@ async def test_a_new_webhook_shows_its_secret_once(
         assert receiver.url in admin.text and secret not in admin.text
 
 
+async def test_the_box_of_the_record_is_stored(admin: Visitor, site: Client) -> None:
+    await admin.get(WEBHOOKS)
+    await admin.post(WEBHOOKS, {"url": PLACE, "include_record": "on"})
+    [endpoint] = await _list_endpoints(site)
+    assert endpoint["include_record"] is True
+    place = f"{WEBHOOKS}/{endpoint['id']}"
+    await admin.get(place)
+    assert "Event and record" in admin.text
+    assert re.search(r'name="include_record"[^>]* checked', admin.text)
+    await admin.post(place, {"url": PLACE})
+    [endpoint] = await _list_endpoints(site)
+    assert endpoint["include_record"] is False
+
+
 async def test_the_selected_event_types_of_a_webhook_are_stored(
     admin: Visitor, site: Client
 ) -> None:

@@ -757,6 +757,13 @@ EXACT = (
         ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
+        "large-record-delivered",
+        "sql/queries/webhooks.sql",
+        "'record', case when fits then record end,",
+        "'record', record,",
+        ("tests/api/test_webhooks.py::test_a_record_above_the_size_limit_is_left_out",),
+    ),
+    Mutant(
         "webhook-signed-for-another-time",
         "service/webhooks/signature.py",
         '"webhook-timestamp": str(timestamp),',
