@@ -12,10 +12,12 @@ import aiohttp
 
 from service import json_codec
 from service.commands import companies
+from service.commands.banner import local_address
 from service.commands.bootstrap import run
 from service.commands.command_line import CommandLine
 from service.commands.companies import CommandError
-from service.config import Config, read_config
+from service.commands.running import read_running_config
+from service.config import Config
 
 KEY_LIFE = timedelta(hours=1)
 ANSWER_SECONDS = 60  # For one request; a submit waits for the portal.
@@ -75,7 +77,7 @@ def register(line: CommandLine) -> None:
 
 
 def _run_demo(options: argparse.Namespace) -> None:
-    sys.exit(run(demo(read_config(), options.company)))
+    sys.exit(run(demo(read_running_config(), options.company)))
 
 
 def _members(*names: str) -> Callable[[Any], Any]:
@@ -112,7 +114,7 @@ async def demo(config: Config, company_id: int | None = None) -> int:
 
 
 async def _demo(config: Config, company_id: int | None) -> None:
-    base = f"http://{'127.0.0.1' if config.host == '0.0.0.0' else config.host}:{config.port}"
+    base = local_address(config)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_SECONDS)) as session:
         await _check_service(session, base)
         until = datetime.now(UTC) + KEY_LIFE

@@ -24,7 +24,7 @@ COMMANDS = """\
 
 Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the \
 arguments. Commands use the database of the service, including the embedded one while the service \
-runs. Errors are printed in words, with exit code 1. `make docs` generates this page from \
+runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` generates this page from \
 `service/commands/`.
 
 | Name | Arguments | Description |

@@ -6,7 +6,8 @@ from typing import Any
 from service.commands.bootstrap import run, with_database
 from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.companies import CommandError
-from service.config import Config, read_config
+from service.commands.running import read_running_config
+from service.config import Config
 from service.dashboard import people
 from service.dashboard.links import PASSWORD, SIGN_IN, make_link
 from service.dashboard.sessions import RIGHTS
@@ -37,14 +38,14 @@ def register(line: CommandLine) -> None:
 
 def _invite_user(options: argparse.Namespace) -> None:
     invited = invite_user(
-        read_config(), options.company, (options.email, options.name), options.role
+        read_running_config(), options.company, (options.email, options.name), options.role
     )
     print_json(run(invited))
 
 
 def _link_user(options: argparse.Namespace) -> None:
     purpose = SIGN_IN if options.sign_in else PASSWORD
-    print_json(run(link_user(read_config(), options.email, purpose)))
+    print_json(run(link_user(read_running_config(), options.email, purpose)))
 
 
 async def invite_user(

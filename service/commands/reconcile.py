@@ -13,7 +13,8 @@ from service import json_codec
 from service.commands.bootstrap import run, with_database, with_portal
 from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.companies import CommandError
-from service.config import Config, read_config
+from service.commands.running import read_running_config
+from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.monitoring.conditions import collect, read_rows
@@ -95,30 +96,30 @@ def _register_settle_submission(line: CommandLine) -> None:
 
 
 def _reconcile(options: argparse.Namespace) -> None:
-    result = run(reconcile(read_config(), options.company, options.days))
+    result = run(reconcile(read_running_config(), options.company, options.days))
     print_json(result)
     sys.exit(1 if result["open"] or result["failed"] else 0)
 
 
 def _hold_sending(options: argparse.Namespace) -> None:
-    print_json(run(hold_sending(read_config(), options.reason)))
+    print_json(run(hold_sending(read_running_config(), options.reason)))
 
 
 def _attention(options: argparse.Namespace) -> None:
-    print_json(run(attention(read_config())))
+    print_json(run(attention(read_running_config())))
 
 
 def _retry_logins(options: argparse.Namespace) -> None:
-    print_json(run(retry_logins(read_config(), options.tin)))
+    print_json(run(retry_logins(read_running_config(), options.tin)))
 
 
 def _resolve_finding(options: argparse.Namespace) -> None:
-    print_json(run(resolve_finding(read_config(), options.ids, options.note)))
+    print_json(run(resolve_finding(read_running_config(), options.ids, options.note)))
 
 
 def _settle_submission(options: argparse.Namespace) -> None:
     resolved = settle_submission(
-        read_config(), options.company, options.id, options.received, options.note
+        read_running_config(), options.company, options.id, options.received, options.note
     )
     print_json(run(resolved))
 

@@ -17,6 +17,7 @@ from asyncpg import UniqueViolationError
 from service import json_codec
 from service.app import create_app
 from service.commands import companies
+from service.commands.banner import describe_addresses, describe_demo
 from service.commands.bootstrap import (
     migrate_database,
     run,
@@ -26,6 +27,7 @@ from service.commands.bootstrap import (
 )
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
+from service.commands.running import read_running_config, record_addresses
 from service.config import ROOT, Config, read_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, make_link
@@ -90,7 +92,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _work(_: argparse.Namespace) -> None:
-    run(work(read_config()))
+    run(work(read_running_config()))
 
 
 async def serve(config: Config, background: bool = True) -> None:
@@ -99,18 +101,17 @@ async def serve(config: Config, background: bool = True) -> None:
     stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
         await migrate_database(config)
+        support = config.database_url if embedded else None
+        greeting = ""
         if not config.portal_api_base:
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
             await _share_code_lists(config)
+            stack.enter_context(record_addresses(config))
             greeting = await _demo_company(demo)
-        else:
-            greeting = ""
-        if config.workers == 1:
-            await stack.enter_async_context(serve_api(config, background))
-        else:
-            await stack.enter_async_context(_processes(config, background))
-        print(f"{_addresses(config, embedded)}{greeting}", flush=True)
+        processes = serve_api if config.workers == 1 else _processes
+        await stack.enter_async_context(processes(config, background))
+        print(f"{describe_addresses(config, support)}{greeting}", flush=True)
         await stop.wait()
 
 
@@ -304,11 +305,7 @@ async def _demo_company(config: Config) -> str:
                 marker.write_text(json_codec.dumps({"id": company_id}))
             owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
-    if key is None:
-        text = TRY_AGAIN.format(company=company_id)
-    else:
-        text = FIRST.format(name=DEMO_COMPANY["name"], company=company_id, key=key)
-    return SIGN_IN_AT.format(link=link) + text + TRY.format(port=config.port)
+    return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
 
 
 async def _make_demo_company(config: Config, database: Database) -> tuple[int, str | None]:
@@ -329,50 +326,3 @@ async def _find_demo_company(database: Database) -> int:
     """Return the id of the company that has the demo company's TIN."""
     async with database.across() as conn:
         return (await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"]))[0]
-
-
-def _addresses(config: Config, embedded: bool) -> str:
-    """Return the text with the addresses. That of a configured database may hold a password."""
-    psql = f'psql:         psql "{config.database_url}"\n' if embedded else ""
-    return f"""
-The API:      http://{config.host}:{config.port}/api
-The portal:   {config.portal_api_base}
-{psql}"""
-
-
-FIRST = """
-The demo company was created: {name}, company {company}. Its key is shown only once:
-
-  export KEY={key}
-"""
-SIGN_IN_AT = """
-The dashboard, as the owner of the demo company (the link works once, for a day):
-
-  {link}
-"""
-TRY_AGAIN = """
-The demo company is company {company}. Its key was shown at the first start. Create another one:
-
-  export KEY=$(.venv/bin/python run.py add-key --company {company} |
-               sed 's/.*"key": "\\([^"]*\\)".*/\\1/')
-"""
-TRY = """
-Create an invoice and submit it, then show its status (Valid after about two seconds, with a link):
-
-  curl -s http://127.0.0.1:{port}/api/invoices -H "X-API-Key: $KEY" \\
-    -H 'Content-Type: application/json' -d '{{
-    "type": "INVOICE", "code": '$(date +%s)', "submitImmediately": true,
-    "issueDateTime": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'",
-    "buyer": {{"type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh",
-              "registration": {{"type": "NRIC", "number": "900101105566"}},
-              "contactNumber": "+60123456789",
-              "address": {{"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10",
-                          "zipCode": "40150", "country": "MYS"}}}},
-    "lineItems": [{{"id": "1", "description": "Coffee beans, 1 kg", "classifications": ["022"],
-                   "unit": {{"code": "KGM", "price": 48.50, "count": 2}},
-                   "taxDetails": [{{"taxType": "02", "taxRate": {{"percentage": 8}}}}],
-                   "originCountry": "MYS"}}]}}'
-
-  curl -s 'http://127.0.0.1:{port}/api/invoices?per_page=1' -H "X-API-Key: $KEY"
-  curl -s http://127.0.0.1:{port}/api/invoices/1/submitted-documents -H "X-API-Key: $KEY"
-"""
