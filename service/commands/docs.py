@@ -24,8 +24,8 @@ COMMANDS = """\
 
 Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the \
 arguments. Commands use the database of the service, including the embedded one while the service \
-runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` generates this page from \
-`service/commands/`.
+runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` \
+generates this page from `service/commands/`.
 
 | Name | Arguments | Description |
 |---|---|---|

@@ -28,6 +28,7 @@ from service.commands.bootstrap import (
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
 from service.commands.running import read_running_config, record_addresses
+from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, make_link
@@ -101,7 +102,7 @@ async def serve(config: Config, background: bool = True) -> None:
     stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
         await migrate_database(config)
-        support = config.database_url if embedded else None
+        support = await create_support_login(config) if embedded else None
         greeting = ""
         if not config.portal_api_base:
             demo = config

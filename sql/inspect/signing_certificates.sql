@@ -4,7 +4,7 @@
 --
 --   psql "$DATABASE_URL" -f sql/inspect/signing_certificates.sql
 --
--- Run it as a superuser. It reads a column with secrets, and row-level security hides all rows from
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
 -- the role of the service.
 
 select s.company_id as company,
@@ -13,7 +13,7 @@ select s.company_id as company,
        s.not_before,
        s.not_after,
        s.not_after - clock_timestamp() as expires_in,
-       encode(substring(s.sealed_key for 4), 'hex') as secret_key
+       encode(s.secret_key_id, 'hex') as secret_key
   from signing_certificates s
   join companies c on c.id = s.company_id
  where s.removed_at is null
