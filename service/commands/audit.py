@@ -15,7 +15,7 @@ def register(line: CommandLine) -> None:
         "audit",
         _print_audit,
         "Print the audit log of a company, one JSON object per line: keys, submits, cancels, "
-        "deletions, settings, certificates, webhooks.",
+        "deletions, settings, roles, certificates, webhooks, with old and new values.",
     )
     add_company_option(parser)
     parser.add_argument(

@@ -19,7 +19,7 @@ import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
-from service.dashboard import formats, sessions
+from service.dashboard import activity, formats, sessions
 from service.dashboard.sessions import READ, SESSION, Session
 from service.db.transactions import set_actor
 from service.errors import (
@@ -270,7 +270,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formats.FILTERS)
-    environment.filters.update(fill=_fill, activity=_describe_activity)
+    environment.filters.update(fill=_fill, **activity.make_filters(TEXTS))
     environment.globals.update(t=TEXTS, asset=asset_path, confirmation=confirmation_path)
     return environment
 
@@ -278,17 +278,6 @@ def _environment() -> jinja2.Environment:
 def _fill(text: str, **values: Any) -> Markup:
     """Insert values into a text of TEXTS. The values are escaped."""
     return Markup(text).format(**values)
-
-
-def _describe_activity(row: Mapping[str, Any]) -> str:
-    """Return an entry of the audit log in words."""
-    kind, _, name = row["actor"].partition(" ")
-    actors = TEXTS["activity"]["actors"]
-    who = actors.get(kind, "{name}").format(
-        name=row["user_name"] or row["key_name"] or name, id=name
-    )
-    action = TEXTS["activity"]["actions"].get(row["action"], row["action"])
-    return action.format(who=who, subject=row["subject"])
 
 
 @dataclass(frozen=True, slots=True)

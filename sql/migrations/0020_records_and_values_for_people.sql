@@ -11,3 +11,10 @@ alter table signing_certificates
 grant select (secret_key_id) on signing_certificates to einvoice_reader;
 comment on column signing_certificates.secret_key_id is
   'Id of the secret key that sealed the private key. Null: removed.';
+
+-- The audit log shows what was changed, except secrets and the contents of documents.
+
+alter table audit_log add column changes jsonb;
+grant insert (changes) on audit_log to einvoice_service;
+comment on column audit_log.changes is
+  'Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are kept.';

@@ -68,7 +68,7 @@ select true
 -- more than its spelling is no longer verified, unless :verifies_tin. Can violate
 -- companies_tin_once.
 with former as (
-  select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
+  select to_jsonb(c) as was from companies c where c.id = :company_id
 ), changed as (
   update companies
      set name = :name,
@@ -92,10 +92,12 @@ with former as (
          setting = :setting::jsonb,
          updated_at = clock_timestamp()
    where id = :company_id
-  returning id, fingerprint(to_jsonb(companies)) as becomes
+  returning id, to_jsonb(companies) as becomes
 ), audited as (
-  insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
-  select id, 'change', 'company settings', was, becomes from changed cross join former
+  insert into audit_log (company_id, action, subject, before_sha256, after_sha256, changes)
+  select id, 'change', 'company settings', fingerprint(was), fingerprint(becomes),
+         value_changes(was, becomes)
+    from changed cross join former
 )
 insert into events (company_id, type, data)
 select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
@@ -110,15 +112,17 @@ select tin_code, tin, tin_verified_at
 -- name: company_tin_verify :value
 -- Mark the TIN of a locked company as verified and return the time. No row: it is verified already.
 with former as (
-  select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
+  select to_jsonb(c) as was from companies c where c.id = :company_id
 ), verified as (
   update companies
      set tin_verified_at = clock_timestamp(), updated_at = clock_timestamp()
    where id = :company_id and tin_verified_at is null
-  returning id, tin, tin_verified_at, fingerprint(to_jsonb(companies)) as becomes
+  returning id, tin, tin_verified_at, to_jsonb(companies) as becomes
 ), audited as (
-  insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
-  select id, 'verify', format('TIN %s', tin), was, becomes from verified cross join former
+  insert into audit_log (company_id, action, subject, before_sha256, after_sha256, changes)
+  select id, 'verify', format('TIN %s', tin), fingerprint(was), fingerprint(becomes),
+         value_changes(was, becomes)
+    from verified cross join former
 ), noted as (
   insert into events (company_id, type, data)
   select id, 'company.updated', jsonb_build_object('company_id', id) from verified
@@ -137,14 +141,18 @@ select companies_of_tin(:tin);
 -- name: tin_share :one
 -- Allow several companies to have a normalised TIN, or update the note of a shared one. Runs in the
 -- transaction of a company that has the TIN; :company_id is null if none has.
-with shared as (
+with former as (
+  select note from shared_tins where tin = :tin
+), shared as (
   insert into shared_tins (tin, note)
   values (:tin, :note)
       on conflict (tin) do update set note = excluded.note
   returning tin, note, shared_at
 ), audited as (
-  insert into audit_log (company_id, action, subject)
-  select :company_id::bigint, 'share', format('TIN %s', tin)
+  insert into audit_log (company_id, action, subject, changes)
+  select :company_id::bigint, 'share', format('TIN %s', tin),
+         value_changes(jsonb_build_object('note', (select note from former)),
+                       jsonb_build_object('note', note))
     from shared
    where :company_id is not null
 )
@@ -155,10 +163,11 @@ select tin, note, shared_at from shared;
 with unshared as (
   delete from shared_tins
    where tin = :tin
-  returning tin
+  returning tin, note
 ), audited as (
-  insert into audit_log (company_id, action, subject)
-  select :company_id::bigint, 'unshare', format('TIN %s', tin)
+  insert into audit_log (company_id, action, subject, changes)
+  select :company_id::bigint, 'unshare', format('TIN %s', tin),
+         value_changes(jsonb_build_object('note', note), null)
     from unshared
    where :company_id is not null
 )
@@ -166,8 +175,10 @@ select tin from unshared;
 
 -- name: api_key_insert :exec
 with audited as (
-  insert into audit_log (company_id, action, subject)
-  values (:company_id, 'create', format('key %s', :key_id::text))
+  insert into audit_log (company_id, action, subject, changes)
+  values (:company_id, 'create', format('key %s', :key_id::text),
+          value_changes(null, jsonb_build_object('name', :name::text,
+                                                 'expires_at', :expires_at::timestamptz)))
 )
 insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);

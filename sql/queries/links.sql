@@ -11,11 +11,12 @@ with stored as (
                               consolidated_invoice_id, expires_at)
   values (:company_id, :token_sha256, :purpose, :invoice_id, :adjustment_note_id,
           :consolidated_invoice_id, clock_timestamp() + :lifetime::interval)
-  returning invoice_id, adjustment_note_id, consolidated_invoice_id
+  returning invoice_id, adjustment_note_id, consolidated_invoice_id, purpose, expires_at
 )
-insert into audit_log (company_id, action, subject)
+insert into audit_log (company_id, action, subject, changes)
 select :company_id::bigint, 'share',
-       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
+       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
+       value_changes(null, jsonb_build_object('purpose', purpose, 'expires_at', expires_at))
   from stored;
 
 -- name: document_link_list :many

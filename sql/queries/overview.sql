@@ -93,28 +93,15 @@ select status, currency_code, count(*) as records, sum(payable_amount) as amount
 -- name: overview_taxes :many
 -- Return the taxes of a period's Valid documents by type, rate and currency. Credit and refund
 -- notes are subtracted.
-select tax.type, tax.rate, document.currency_code,
-       sum(document.sign * tax.taxable) as taxable, sum(document.sign * tax.tax) as tax
-  from (select taxes, currency_code, 1 as sign
-          from invoices
-         where company_id = :company_id and deleted_at is null and status = 'Valid'
-           and issue_date >= :month_start and issue_date < :month_end
-         union all
-        select taxes, 'MYR', 1
-          from consolidated_invoices
-         where company_id = :company_id and deleted_at is null and status = 'Valid'
-           and issue_date >= :month_start and issue_date < :month_end
-         union all
-        select n.taxes, coalesce(i.currency_code, 'MYR'),
-               case when n.type = 'DEBIT_NOTE' then 1 else -1 end
-          from adjustment_notes n
-          left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
-         where n.company_id = :company_id and n.deleted_at is null and n.status = 'Valid'
-           and n.issue_date >= :month_start and n.issue_date < :month_end) document
- cross join lateral jsonb_to_recordset(document.taxes) as tax (
-         type text, rate numeric, taxable numeric, tax numeric)
- group by tax.type, tax.rate, document.currency_code
- order by tax.type, tax.rate, document.currency_code;
+select type, rate, currency_code, sum(taxable) as taxable, sum(tax) as tax
+  from document_taxes
+ where company_id = :company_id
+   and status = 'Valid'
+   and issue_date >= :month_start
+   and issue_date < :month_end
+   and type is not null
+ group by type, rate, currency_code
+ order by type, rate, currency_code;
 
 -- name: overview_days :many
 -- Return the number of invoices of each day, and of those that are Valid and Invalid.

@@ -50,18 +50,23 @@ with former as (
     from former f
    where s.user_id = :user_id and s.ended_at is null and f.role <> :role
 )
-insert into audit_log (company_id, action, subject)
-select :company_id::bigint, 'invite', format('user %s as %s', user_id, role) from stored;
+insert into audit_log (company_id, action, subject, changes)
+select :company_id::bigint, 'invite', format('user %s as %s', user_id, role),
+       value_changes(jsonb_build_object('role', (select role from former)),
+                     jsonb_build_object('role', role))
+  from stored;
 
 -- name: member_delete :exec
 -- Remove a person from a company. The sessions that show it end, since they find no membership.
 with removed as (
   delete from company_members
    where company_id = :company_id and user_id = :user_id
-  returning user_id
+  returning user_id, role
 )
-insert into audit_log (company_id, action, subject)
-select :company_id::bigint, 'remove', format('user %s', user_id) from removed;
+insert into audit_log (company_id, action, subject, changes)
+select :company_id::bigint, 'remove', format('user %s', user_id),
+       value_changes(jsonb_build_object('role', role), null)
+  from removed;
 
 -- name: members_lock :many
 -- Lock and return all people of a company.

@@ -561,10 +561,11 @@ with former as (
   returning d.cancel_fence, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id,
             d.document_hash, former.sent_by
 ), audited as (
-  insert into audit_log (company_id, action, subject, before_sha256)
+  insert into audit_log (company_id, action, subject, before_sha256, changes)
   select :company_id::bigint, 'cancel',
          document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
-         decode(document_hash, 'hex')
+         decode(document_hash, 'hex'),
+         value_changes(null, jsonb_build_object('reason', :reason::text))
     from begun
 )
 select cancel_fence, sent_by, clock_timestamp() as now from begun;

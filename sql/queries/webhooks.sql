@@ -14,10 +14,12 @@ with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled, include_record)
   select :company_id::bigint, :url, :description, :types::text[], :enabled, :include_record
    where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
-  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
+  returning id, webhook_values(webhook_endpoints) as becomes
 ), audited as (
-  insert into audit_log (company_id, action, subject, after_sha256)
-  select :company_id::bigint, 'create', format('webhook %s', id), becomes from stored
+  insert into audit_log (company_id, action, subject, after_sha256, changes)
+  select :company_id::bigint, 'create', format('webhook %s', id), fingerprint(becomes),
+         value_changes(null, becomes)
+    from stored
 ), kept as (
   insert into webhook_secrets (company_id, endpoint_id, sealed_secret)
   select :company_id::bigint, id, :sealed_secret from stored
@@ -50,7 +52,7 @@ select url, description, types, enabled, include_record
 -- name: webhook_update :exec
 -- Write a locked endpoint. One that is enabled again starts with events from now on.
 with former as (
-  select fingerprint(jsonb_build_array(url, description, types, enabled)) as was
+  select webhook_values(webhook_endpoints) as was
     from webhook_endpoints
    where company_id = :company_id and id = :id
 ), changed as (
@@ -66,10 +68,11 @@ with former as (
          include_record = :include_record,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
+  returning id, webhook_values(webhook_endpoints) as becomes
 )
-insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
-select :company_id::bigint, 'change', format('webhook %s', id), was, becomes
+insert into audit_log (company_id, action, subject, before_sha256, after_sha256, changes)
+select :company_id::bigint, 'change', format('webhook %s', id), fingerprint(was),
+       fingerprint(becomes), value_changes(was, becomes)
   from changed cross join former;
 
 -- name: webhook_delete :value
@@ -77,10 +80,12 @@ select :company_id::bigint, 'change', format('webhook %s', id), was, becomes
 with deleted as (
   delete from webhook_endpoints
    where company_id = :company_id and id = :id
-  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as was
+  returning id, webhook_values(webhook_endpoints) as was
 ), audited as (
-  insert into audit_log (company_id, action, subject, before_sha256)
-  select :company_id::bigint, 'delete', format('webhook %s', id), was from deleted
+  insert into audit_log (company_id, action, subject, before_sha256, changes)
+  select :company_id::bigint, 'delete', format('webhook %s', id), fingerprint(was),
+         value_changes(was, null)
+    from deleted
 )
 select id from deleted;
 
@@ -210,8 +215,11 @@ with mine as (
    where company_id = :company_id and id = :endpoint_id and fence = :fence
   returning id
 ), audited as (
-  insert into audit_log (company_id, action, subject)
-  select :company_id::bigint, 'disable', format('webhook %s', id) from mine where :gone::boolean
+  insert into audit_log (company_id, action, subject, changes)
+  select :company_id::bigint, 'disable', format('webhook %s', id),
+         value_changes('{"enabled": true}', '{"enabled": false}')
+    from mine
+   where :gone::boolean
 )
 update webhook_deliveries d
    set status = :next,

@@ -757,6 +757,15 @@ EXACT = (
         ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
+        "webhook-change-audited-without-values",
+        "sql/queries/webhooks.sql",
+        "fingerprint(becomes), value_changes(was, becomes)",
+        "fingerprint(becomes), null",
+        (
+            "tests/dashboard/test_activity.py::test_changes_of_a_webhook_are_shown_without_its_secret",
+        ),
+    ),
+    Mutant(
         "large-record-delivered",
         "sql/queries/webhooks.sql",
         "'record', case when fits then record end,",

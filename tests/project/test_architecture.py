@@ -155,13 +155,6 @@ async def test_every_statement_runs_as_the_service_role(database: str) -> None:
     assert failed == {}
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem
-)
-async def test_every_inspection_statement_runs(owner: asyncpg.Connection, path: Path) -> None:
-    await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
-
-
 async def test_migration_statements_can_be_prepared(owner: asyncpg.Connection) -> None:
     for name, statement in sql.by_name.items():
         if name.startswith("migration"):

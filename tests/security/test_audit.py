@@ -1,5 +1,6 @@
 """The audit log: actor, key and request of each change; entries are immutable."""
 
+import json
 from typing import Any
 
 import asyncpg
@@ -151,6 +152,45 @@ async def test_audit_entries_hold_hashes_before_and_after(
     assert (await get_entries(owner, company, "after_sha256"))[-1][0].hex() == document[
         "document_hash"
     ]
+
+
+async def test_audit_entries_hold_old_and_new_values_and_no_secret(
+    api: Client, owner: asyncpg.Connection, company: Company, command: RunCommand
+) -> None:
+    pair = issued().pair
+    webhook = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
+    for method, path, body in (
+        ("PUT", CERTIFICATE, pair),
+        ("DELETE", CERTIFICATE, None),
+        ("PUT", f"/api/webhooks/{webhook['id']}", {"include_record": True}),
+        ("POST", f"/api/webhooks/{webhook['id']}/rotate-secret", {}),
+    ):
+        assert (await request_json(api, method, path, json=body))[0] == 200, path
+    key = await read_result(command("add-key", "--company", company.id, "--name", "till"))
+    person = ("--company", company.id, "--email", "a@example.com", "--name", "A")
+    for role in ("owner", "reader"):
+        await command("invite-user", *person, "--role", role)
+        await command(
+            "invite-user",
+            "--company",
+            company.id,
+            "--email",
+            "b@example.com",
+            "--name",
+            "B",
+            "--role",
+            "owner",
+        )
+    logged = await get_entries(owner, company, "action", "subject", "changes")
+    changes = {(action, subject): json.loads(text) for action, subject, text in logged if text}
+    assert changes["create", f"key {key['key_id']}"] == {"name": {"old": None, "new": "till"}}
+    record = changes["change", f"webhook {webhook['id']}"]
+    assert record == {"include_record": {"old": False, "new": True}}
+    assert {"role": {"old": "owner", "new": "reader"}} in changes.values()
+    assert changes["remove", "signing certificate"]["subject"]["new"] is None
+    kept = json.dumps(list(changes.values()))
+    secrets = [webhook["secret"], key["key"], *pair.values()]
+    assert not any(secret[20:40] in kept for secret in secrets)
 
 
 async def test_commands_are_logged_and_shown_by_the_audit_command(

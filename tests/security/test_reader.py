@@ -1,16 +1,13 @@
 """The role of support staff: reads the rows of all companies, no secret, and changes nothing."""
 
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from conftest import Company, StartService, make_company
-from harness.paths import ROOT
+from harness.inspections import INSPECTIONS, fill_inspection
 from kit import create_invoice
-
-INSPECT = ROOT / "sql" / "inspect"
 
 SECRETS = {
     ("api_keys", "secret_sha256"),
@@ -154,10 +151,6 @@ async def test_every_tenant_table_lets_the_reader_see_its_rows(owner: asyncpg.Co
     assert rows == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted(INSPECT.glob("*.sql")),
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", INSPECTIONS, ids=lambda path: path.stem)
 async def test_reader_runs_the_inspections(reader: asyncpg.Connection, path: Path) -> None:
-    await reader.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
+    await reader.fetch(fill_inspection(path))

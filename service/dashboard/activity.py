@@ -1,0 +1,83 @@
+"""The audit log in words: who did what, and the old and new values."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from markupsafe import Markup, escape
+
+from service import json_codec
+from service.dashboard import formats
+
+Texts = Mapping[str, Any]
+#: Members whose values are instants.
+_INSTANT = re.compile(r"(_at|not_before|not_after)$")
+
+
+def make_filters(texts: Texts) -> dict[str, Callable[..., Any]]:
+    """Return the filters of templates that describe a row of the audit log in a language."""
+    return {"activity": partial(_describe, texts), "changes": partial(_describe_changes, texts)}
+
+
+def _describe(texts: Texts, row: Mapping[str, Any]) -> str:
+    """Return an entry in words, such as: Key till cancelled invoice 7."""
+    kind, _, name = row["actor"].partition(" ")
+    words = texts["activity"]
+    who = (
+        words["actors"]
+        .get(kind, "{name}")
+        .format(name=row["user_name"] or row["key_name"] or name, id=name)
+    )
+    action = words["actions"].get(row["action"], row["action"])
+    return action.format(who=who, subject=row["subject"])
+
+
+def _describe_changes(texts: Texts, row: Mapping[str, Any], zone: ZoneInfo) -> list[Markup]:
+    """Return the changed members of an entry in words, such as: City: from Ipoh to Klang."""
+    labels = _label_members(texts)
+    changes: Mapping[str, Any] = json_codec.loads((row["changes"] or "{}").encode())
+    known = [name for name in labels if name in changes]
+    return [
+        _describe_change(
+            texts,
+            labels.get(name, name),
+            *(_describe_value(texts, name, changes[name][side], zone) for side in ("old", "new")),
+        )
+        for name in [*known, *sorted(changes.keys() - labels.keys())]
+    ]
+
+
+def _label_members(texts: Texts) -> dict[str, str]:
+    """Return the labels of members as the forms of the settings have them."""
+    settings = texts["settings"]
+    prefixes = {
+        f"setting.{name}": texts["activity"]["prefix"].format(name=label)
+        for name, label in settings["numbers"]["prefixes"].items()
+    }
+    return {**settings["profile"]["fields"], **prefixes, **texts["activity"]["members"]}
+
+
+def _describe_change(
+    texts: Texts, label: str, old: str | Markup | None, new: str | Markup | None
+) -> Markup:
+    words = texts["activity"]["changes"]
+    kind = "added" if old is None else "removed" if new is None else "changed"
+    return Markup(words[kind]).format(name=label, old=old, new=new)
+
+
+def _describe_value(texts: Texts, name: str, value: Any, zone: ZoneInfo) -> str | Markup | None:
+    """Return a value in words. None if there is none."""
+    words = texts["activity"]["values"]
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return words["yes" if value else "no"]
+    if isinstance(value, list):
+        return escape(", ".join(map(str, value))) if value else words["all"]
+    if name == "role":
+        return texts["roles"].get(value, value)
+    if _INSTANT.search(name):
+        return formats.when(value, zone)
+    return Markup("<bdi>{}</bdi>").format(value)

@@ -1,0 +1,28 @@
+-- The documents of a company that can still be cancelled, those whose 72 hours end first at the
+-- top. `refused` says why the service would not cancel one now.
+--
+--   psql "$DATABASE_URL" -v company_id=1 -f sql/inspect/cancellable.sql
+--
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
+
+select d.number,
+       document_name(d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id) as document,
+       d.uuid,
+       d.submitted_at,
+       d.submitted_at + interval '72 hours' as until,
+       date_trunc('minute', d.submitted_at + interval '72 hours' - clock_timestamp()) as time_left,
+       case when d.cancellation_requested_at is not null then 'a cancellation is in progress'
+            when exists (select
+                           from adjustment_notes n
+                          where n.company_id = d.company_id
+                            and (n.invoice_id = d.invoice_id
+                                 or n.consolidated_invoice_id = d.consolidated_invoice_id)
+                            and n.deleted_at is null
+                            and n.status in ('Submitting', 'Submitted', 'Valid'))
+            then 'it has notes' end as refused
+  from submitted_documents d
+ where d.company_id = :company_id
+   and d.status = 'Valid'
+   and d.submitted_at >= statement_timestamp() - interval '72 hours'
+ order by d.submitted_at;

@@ -1,0 +1,29 @@
+-- The documents with a number, and their submissions, the latest first. A number is used again in
+-- another year, and after a deletion.
+--
+--   psql "$DATABASE_URL" -v company_id=1 -v number=INV-00042 -f sql/inspect/document_find.sql
+--
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
+
+select document_name(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id) as document,
+       k.type,
+       k.status,
+       k.issue_date,
+       k.currency_code as currency,
+       k.payable_amount as amount,
+       k.deleted_at,
+       d.id as submitted_document,
+       d.number,
+       d.status as submitted_as,
+       d.uuid,
+       d.submitted_at,
+       d.validated_at,
+       d.submitted_at + interval '72 hours' as cancellable_until,
+       d.validation_link
+  from documents_numbered(:company_id, :'number') k
+  left join submissions_numbered(:company_id, :'number') n
+         on n.document
+            = document_name(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id)
+  left join submitted_documents d on d.company_id = :company_id and d.id = n.submitted_document
+ order by k.issue_date desc, d.id desc;

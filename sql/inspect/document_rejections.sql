@@ -1,0 +1,23 @@
+-- Why a document was rejected: the portal's errors of each submission, the latest first, and the
+-- reason of a buyer who asked for a rejection. Errors of the service's own checks go to the client
+-- and are not stored: `POST .../preflight` shows them.
+--
+--   psql "$DATABASE_URL" -v company_id=1 -v number=INV-00042 -f sql/inspect/document_rejections.sql
+--
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
+
+select d.id as submitted_document,
+       d.status,
+       d.updated_at as at,
+       e.value ->> 'code' as code,
+       e.value ->> 'path' as path,
+       coalesce(e.value ->> 'message', s.last_error ->> 'message') as message,
+       d.rejection_requested_at as buyer_asked_at,
+       d.rejection_reason as buyer_says
+  from submissions_numbered(:company_id, :'number') k
+  join submitted_documents d on d.company_id = :company_id and d.id = k.submitted_document
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+  left join lateral jsonb_array_elements(d.errors) with ordinality as e (value, place) on true
+ where d.status in ('Invalid', 'Rejected') or d.rejection_requested_at is not null
+ order by d.id desc, e.place;

@@ -1,0 +1,36 @@
+create or replace view document_taxes with (security_invoker = true) as
+select document.company_id,
+       document.status,
+       document.issue_date,
+       document.currency_code,
+       tax.type,
+       tax.rate,
+       document.sign * tax.taxable as taxable,
+       document.sign * tax.tax as tax
+  from (select company_id, status, issue_date, currency_code, taxes, 1 as sign
+          from invoices
+         where deleted_at is null
+         union all
+        select company_id, status, issue_date, 'MYR', taxes, 1
+          from consolidated_invoices
+         where deleted_at is null
+         union all
+        select n.company_id, n.status, n.issue_date, coalesce(i.currency_code, 'MYR'), n.taxes,
+               case when n.type = 'DEBIT_NOTE' then 1 else -1 end
+          from adjustment_notes n
+          left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
+         where n.deleted_at is null) document
+  left join lateral jsonb_to_recordset(document.taxes) as tax (
+         type text, rate numeric, taxable numeric, tax numeric) on true;
+grant select on document_taxes to einvoice_service, einvoice_reader;
+comment on view document_taxes is
+  'Taxes of documents by type and rate, with a row for each. Credit and refund notes are negative.';
+comment on column document_taxes.company_id is 'Company of the document.';
+comment on column document_taxes.status is 'Status of the document.';
+comment on column document_taxes.issue_date is 'When the document is issued.';
+comment on column document_taxes.currency_code is 'Currency of the amounts, ISO 4217.';
+comment on column document_taxes.type is
+  'Code of the tax type. Null: the document has no taxes, or an older version stored it.';
+comment on column document_taxes.rate is 'Percentage. Null: an amount per unit.';
+comment on column document_taxes.taxable is 'Amount that is taxed.';
+comment on column document_taxes.tax is 'Amount of the tax.';

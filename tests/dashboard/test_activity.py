@@ -1,0 +1,93 @@
+"""The page with the audit log: who did what, with old and new values in words."""
+
+import re
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from conftest import Client, Company, StartService
+from harness.visitors import Visitor, make_person
+from kit import GENEROUS, cancel_latest, create_valid_invoice, request_json
+
+from service.config import read_config
+from service.dashboard.activity import _label_members
+from service.dashboard.pages import TEXTS
+
+#: Columns of companies that the audit log leaves out.
+UNSHOWN = {"id", "created_at", "updated_at", "tin", "setting"}
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    return await start(company, **GENEROUS)
+
+
+@pytest.fixture
+async def admin(
+    site: Client, environment: dict[str, str], company: Company
+) -> AsyncIterator[Visitor]:
+    """An administrator who has signed in."""
+    link = await make_person(read_config(environment), company.id, "admin@example.com", "admin")
+    async with Visitor(site.make_url("/")) as visitor:
+        await visitor.use_link(link)
+        yield visitor
+
+
+async def _read_words(visitor: Visitor, path: str) -> str:
+    await visitor.get(path)
+    return re.sub(r"\s+", " ", visitor.words)
+
+
+async def test_old_and_new_values_of_settings_are_shown_in_words(
+    admin: Visitor, site: Client
+) -> None:
+    for city in ("Ipoh", "<b>Klang</b>"):
+        assert (await request_json(site, "PUT", "/api/companies", json={"city": city}))[0] == 200
+    _, answer = await request_json(site, "GET", "/api/companies")
+    setting = {**answer["data"]["setting"], "INVOICE_PREFIX": "X-", "AUTO_SUBMIT_INVOICE": True}
+    assert (await request_json(site, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    text = await _read_words(admin, "/settings/activity")
+    assert "City: from Ipoh to <b>Klang</b>" in text and "<b>Klang" not in admin.text
+    assert "Prefix of Invoices: from INV- to X-" in text
+    assert "Automatic submission: from no to yes" in text
+    assert "Role: Administrator" in text
+
+
+async def test_changes_of_a_webhook_are_shown_without_its_secret(
+    admin: Visitor, site: Client
+) -> None:
+    body = {"url": "https://hooks.example.com/in"}
+    _, made = await request_json(site, "POST", "/api/webhooks", json=body)
+    change = {"types": ["invoice.valid"], "enabled": False}
+    path = f"/api/webhooks/{made['data']['id']}"
+    assert (await request_json(site, "PUT", path, json=change))[0] == 200
+    assert (await request_json(site, "POST", f"{path}/rotate-secret", json={}))[0] == 200
+    text = await _read_words(admin, "/settings/activity")
+    assert "URL: https://hooks.example.com/in" in text
+    assert "Event types: from all to invoice.valid" in text and "Enabled: from yes to no" in text
+    assert made["data"]["secret"].removeprefix("whsec_") not in admin.text
+
+
+async def test_the_page_of_a_document_shows_who_cancelled_it_and_why(
+    admin: Visitor, site: Client
+) -> None:
+    invoice_id = await create_valid_invoice(site)
+    assert (await cancel_latest(site, invoice_id, reason="Wrong buyer"))[0] == 200
+    text = await _read_words(admin, f"/invoices/{invoice_id}")
+    assert f"cancelled invoice {invoice_id} Reason: Wrong buyer" in text
+
+
+async def test_every_member_of_an_entry_has_a_label(owner: asyncpg.Connection) -> None:
+    labels = _label_members(TEXTS).keys()
+    columns = await owner.fetch(
+        "select attname from pg_attribute"
+        " where attrelid = 'companies'::regclass and attnum > 0 and not attisdropped"
+    )
+    assert {row["attname"] for row in columns} - UNSHOWN - labels == set()
+    settings = await owner.fetch(
+        "select 'setting.' || jsonb_object_keys(setting) as name from companies"
+    )
+    webhook = await owner.fetch(
+        "select jsonb_object_keys(webhook_values(null::webhook_endpoints)) as name"
+    )
+    assert {row["name"] for row in [*settings, *webhook]} - labels == set()
