@@ -12,12 +12,21 @@ import asyncpg
 
 from service.config import SILENCE_SECONDS
 from service.db.connections import connect
-from service.db.schema_objects import SQL, apply_objects, load_objects
+from service.db.schema_objects import SQL, apply_objects, load_objects, version_of
 from service.db.statements import sql
 
 MIGRATIONS = SQL / "migrations"
 #: A migration of the schema before its first release, which has no upgrade path.
 UNRELEASED_MIGRATION = "0001_roles.sql"
+NOT_MIGRATED = (
+    "The schema of the database is not that of this version of the service, and this login may "
+    "not change it. Run the command migrate with DATABASE_OWNER_URL, the login that owns the "
+    "database."
+)
+NOT_A_MEMBER = (
+    "The login of DATABASE_URL is not a member of the role einvoice_service: "
+    "grant einvoice_service to this login."
+)
 #: How often a migration waits for its locks, a second each time.
 MIGRATION_TRIES = 120
 
@@ -38,10 +47,15 @@ async def migrate(
     starts does the work. A transaction waits one second for its locks, during which later requests
     queue behind it. Then it lets them pass and is retried, for minutes.
 
-    Raises SchemaError for a database that has no upgrade path.
+    A login that does not own the schema applies nothing and checks that everything was applied.
+
+    Raises SchemaError for a database that has no upgrade path, or that such a login cannot use.
     """
     conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
     try:
+        if not await sql.migrations_permitted(conn):
+            await _check_version(conn, folder, objects)
+            return []
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)
         done = {row["name"] for row in await sql.migrations_done(conn)}
@@ -63,6 +77,19 @@ async def migrate(
         )
     finally:
         await conn.close()
+
+
+async def _check_version(conn: asyncpg.Connection, folder: Path, objects: Path) -> None:
+    """Raise SchemaError if this version of the schema was not applied, or cannot be used."""
+    version = version_of(load_objects(objects), (path.name for path in folder.glob("*.sql")))
+    try:
+        is_applied = await sql.schema_is_applied(conn, version=version)
+    except asyncpg.UndefinedFunctionError:
+        is_applied = False  # by an empty database, or an earlier version
+    except asyncpg.InsufficientPrivilegeError:
+        raise SchemaError(NOT_A_MEMBER) from None
+    if not is_applied:
+        raise SchemaError(NOT_MIGRATED)
 
 
 async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:

@@ -81,7 +81,7 @@ async def apply_objects(
     nothing: while two versions run side by side, the objects are those of the newer one. A version
     is identified by the texts of all objects and the names of its migrations.
     """
-    version = _version(objects, migrations)
+    version = version_of(objects, migrations)
     former = [row["sha256"] for row in await sql.migration_versions(conn)]
     pending = await _pending(conn, objects)
     if pending and version in former[1:]:
@@ -98,7 +98,8 @@ async def apply_objects(
     return applied
 
 
-def _version(objects: Sequence[SchemaObject], migrations: Iterable[str]) -> bytes:
+def version_of(objects: Sequence[SchemaObject], migrations: Iterable[str]) -> bytes:
+    """Return a digest of the texts of all objects and the names of all migrations."""
     parts = [*sorted(migrations), *(f"{item.file} {item.sha256.hex()}" for item in objects)]
     return hashlib.sha256("\n".join(parts).encode()).digest()
 

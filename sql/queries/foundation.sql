@@ -1,6 +1,18 @@
 -- Statements that belong to no company: migrations, the check of tenant isolation, and session
 -- locks.
 
+-- name: migrations_permitted :value
+-- Return whether the login may migrate: it is the owner of the schema, or may create it.
+select coalesce(
+         (select pg_has_role(relowner, 'usage')
+            from pg_class
+           where oid = to_regclass('public.schema_migrations')),
+         has_schema_privilege('public', 'create'));
+
+-- name: schema_is_applied :value
+-- Return whether a version of the schema was applied.
+select schema_is_applied(:version);
+
 -- name: migrations_lock :value
 -- Wait until no other process migrates. The lock ends with the session.
 select pg_advisory_lock(hashtextextended('einvoice migrations', 0));
