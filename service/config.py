@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
+
+Network = IPv4Network | IPv6Network
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,10 +34,14 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """A type of values: `read` raises ValueError, `allowed` describes the valid texts."""
+    """A type of values: `read` raises ValueError, `allowed` describes the valid texts.
+
+    The text of a secret can be in a file, which the variable with the suffix _FILE names.
+    """
 
     read: Callable[[str], Any]
     allowed: str
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,11 @@ class Setting:
     parser: Parser
     description: str
     needs: tuple[str, ...] = ()
+
+    @property
+    def file_variable(self) -> str:
+        """The variable with the path of a file that has the value, if it is a secret."""
+        return f"{self.variable}_FILE"
 
 
 def _setting(
@@ -84,6 +96,17 @@ def _seconds(value: str) -> timedelta:
     if number.is_nan() or not Decimal("0.001") <= number <= 10**7:
         raise ValueError("must be a number of seconds, at least 0.001")
     return timedelta(milliseconds=int(number * 1000))
+
+
+def _seconds_up_to(most: int) -> Parser:
+    """Return the type of times up to a limit."""
+
+    def read(value: str) -> timedelta:
+        if (time := _seconds(value)) > timedelta(seconds=most):
+            raise ValueError(f"must be at most {most} seconds")
+        return time
+
+    return Parser(read, f"seconds, 0.001 to {most}")
 
 
 def _scale(value: str) -> Decimal:
@@ -148,14 +171,23 @@ def _base_url(value: str) -> str:
     return value.rstrip("/")
 
 
-TEXT, HOST, URL = Parser(str, "text"), Parser(str, "address"), Parser(str, "URL")
+def _networks(value: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be addresses and networks, separated by commas: {error}") from None
+
+
+TEXT, HOST = Parser(str, "text"), Parser(str, "address")
+SECRET, SECRET_URL = Parser(str, "text", is_secret=True), Parser(str, "URL", is_secret=True)
+NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
 PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
 FLAG = Parser(_flag, "`true`, `false`")
 SECONDS = Parser(_seconds, "seconds, from 0.001")
 RATE, SCALE = Parser(_rate, "0 to 1000"), Parser(_scale, "above 0, at most 1")
 ZONE = Parser(_zone, "IANA name")
-KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64")
+KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +200,15 @@ class Config:
     database_url: str = _setting(
         "DATABASE_URL",
         "",
-        URL,
+        SECRET_URL,
         "Login of the service. Empty: the embedded PostgreSQL under `DATA_DIR`.",
     )
     database_owner_url: str = _setting(
         "DATABASE_OWNER_URL",
         "",
-        URL,
-        "Login that runs migrations. Empty: the same as `DATABASE_URL`.",
+        SECRET_URL,
+        "Login that runs migrations. Empty: the same as `DATABASE_URL`. A login that does not own "
+        "the schema only checks that it is current.",
     )
     database_silence: int = _setting(
         "DATABASE_SILENCE_SECONDS",
@@ -288,8 +321,23 @@ class Config:
         "300",
         _integer(0, 10**7),
         "Requests with an invalid key from one address (IPv6: one /64 network) per process, "
-        "before they get a 429. Behind a proxy all clients share one address. Valid keys are "
-        "not affected. 0 disables the limit.",
+        "before they get a 429. Behind a proxy it needs `TRUSTED_PROXIES`. Valid keys are not "
+        "affected. 0 disables the limit.",
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        "TRUSTED_PROXIES",
+        "",
+        NETWORKS,
+        "Reverse proxies, such as `10.0.0.0/24,::1`. For a request from one of them, the last "
+        "address in `X-Forwarded-For` that is not one of them is the client's. Empty: the header "
+        "is ignored.",
+    )
+    drain: timedelta = _setting(
+        "DRAIN_SECONDS",
+        "0.1",
+        _seconds_up_to(300),
+        "How long a process that was asked to stop still accepts requests, while `/readyz` is "
+        "503. Longer than the interval of a load balancer that checks `/readyz`.",
     )
     log_level: str = _setting(
         "LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "Log level."
@@ -317,7 +365,7 @@ class Config:
     )
     portal_client_id: str = _setting("PORTAL_CLIENT_ID", "", TEXT, "Client id at the portal.")
     portal_client_secret: str = _setting(
-        "PORTAL_CLIENT_SECRET", "", TEXT, "Client secret at the portal."
+        "PORTAL_CLIENT_SECRET", "", SECRET, "Client secret at the portal."
     )
     portal_intermediary: bool = _setting(
         "PORTAL_INTERMEDIARY", "false", FLAG, "Log in on behalf of each company's TIN."
@@ -475,7 +523,7 @@ class Config:
         needs=("signing_certificate_file",),
     )
     signing_key_password: str = _setting(
-        "SIGNING_KEY_PASSWORD", "", TEXT, "Password of an encrypted key."
+        "SIGNING_KEY_PASSWORD", "", SECRET, "Password of an encrypted key."
     )
     signing_issuer_form: str = _setting(
         "SIGNING_ISSUER_FORM",
@@ -526,8 +574,8 @@ def read_config(environ: Mapping[str, str] = os.environ) -> Config:
     values: dict[str, Any] = {}
     errors: list[str] = []
     for name, setting in SETTINGS.items():
-        text = environ.get(setting.variable, setting.default).strip() or setting.default
         try:
+            text = _read_text(setting, environ) or setting.default
             values[name] = setting.parser.read(text)
         except ValueError as error:
             errors.append(f"{setting.variable} {error}")
@@ -536,6 +584,25 @@ def read_config(environ: Mapping[str, str] = os.environ) -> Config:
         raise ConfigError("\n".join(errors))
     derived = {name: derive(values) for name, derive in DERIVED.items() if not values[name]}
     return Config(**{**values, **derived})
+
+
+def _read_text(setting: Setting, environ: Mapping[str, str]) -> str:
+    """Return the text of a variable, or of the file that its _FILE variable names.
+
+    Raises ValueError if both are set, or if the file cannot be read.
+    """
+    text = environ.get(setting.variable, "").strip()
+    path = environ.get(setting.file_variable, "").strip() if setting.parser.is_secret else ""
+    if not path:
+        return text
+    if text:
+        raise ValueError(f"and {setting.file_variable} must not both be set")
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"cannot be read from {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"cannot be read from {path}: it is not UTF-8 text") from None
 
 
 def _missing(values: Mapping[str, Any]) -> Iterator[str]:

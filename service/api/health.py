@@ -32,12 +32,14 @@ async def get_liveness(request: web.Request) -> web.Response:
     errors=(ErrorResponse(503, "Readiness", _STARTING), Unavailable(UNAVAILABLE)),
 )
 async def get_readiness(request: web.Request) -> web.Response:
-    """Return 200 while PostgreSQL responds, else 503.
+    """Return 200 while PostgreSQL responds and the process does not stop, else 503.
 
     Asks over the dedicated session, which requests do not use: a full pool is not an outage.
     Overdue work gives the status `degraded`, but still a 200: the API itself can serve.
     """
     summary = request.app[app_keys.WATCHDOG].summary()
+    if request.app[app_keys.SHUTDOWN].has_begun:
+        return responses.json_response({"status": "stopping", **summary}, 503)
     if not await request.app[app_keys.SESSION].answers():
         return responses.json_response({"status": "starting", **summary}, 503)
     return responses.json_response(

@@ -12,7 +12,8 @@ CONFIGURATION = """\
 # Configuration
 
 Configuration is read from environment variables at startup. All invalid variables are reported \
-together. Times are in seconds and may have decimals. `SANDBOX_…` variables of a sandbox that runs \
+together. Times are in seconds and may have decimals. A secret can be in a file, for which the \
+variable in brackets has the path. `SANDBOX_…` variables of a sandbox that runs \
 alone are in [Sandbox](sandbox.md#starting-it). `make docs` generates this page from \
 `service/config.py`.
 
@@ -70,6 +71,7 @@ def _setting_cells() -> list[tuple[str, ...]]:
     for setting in SETTINGS.values():
         default = _code(setting.default.removeprefix(f"{ROOT}/"))
         name = _code(setting.variable)
+        name += f" (`{setting.file_variable}`)" if setting.parser.is_secret else ""
         rows.append((name, default, setting.parser.allowed, setting.description))
     return rows
 

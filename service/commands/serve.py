@@ -38,8 +38,7 @@ from service.http import app_keys
 from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
 
-PARTING_SECONDS = 0.1  # For requests that were sent before the shutdown was visible.
-LONGEST_STOP_SECONDS = 28  # Then the process ends; what is committed is safe.
+LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
 SANDBOX_START_SECONDS = 20
 
 #: The company that a first start without configuration creates.
@@ -175,10 +174,14 @@ async def serve_api(
 
 
 async def _close(app: web.Application, runner: web.AppRunner) -> None:
-    """Shut down, after a moment for requests that clients have already sent."""
-    last_resort = asyncio.get_running_loop().call_later(LONGEST_STOP_SECONDS, os._exit, 1)
-    app[app_keys.SHUTDOWN].begin()
-    await asyncio.sleep(PARTING_SECONDS)
+    """Drain, then close the port and shut down.
+
+    Even without a load balancer, clients need a moment to see that connections are closed.
+    """
+    drain = app[app_keys.CONFIG].drain.total_seconds()
+    last_resort = asyncio.get_running_loop().call_later(drain + LONGEST_STOP_SECONDS, os._exit, 1)
+    app[app_keys.SHUTDOWN].begin(drain)
+    await asyncio.sleep(drain)
     await runner.cleanup()
     last_resort.cancel()
 
@@ -228,7 +231,17 @@ def _environment(config: Config) -> dict[str, str]:
         "PORTAL_INTERMEDIARY": "true" if config.portal_intermediary else "false",
         "TIN_VERIFICATION": config.tin_verification,
         "PUBLIC_URL": config.public_url,
+        # The values of these files are above.
+        **dict.fromkeys(_SECRET_FILES, ""),
     }
+
+
+_SECRET_FILES = (
+    "DATABASE_URL_FILE",
+    "SECRET_KEY_FILE",
+    "SECRET_KEY_PREVIOUS_FILE",
+    "PORTAL_CLIENT_SECRET_FILE",
+)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from service.db.transactions import set_actor
 from service.documents import codes
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
+from service.http.client_address import sender_of
 from service.http.limits import RateLimiter
 
 PAGES: list[Page] = []
@@ -74,7 +75,7 @@ async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
 
 async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
     """Return the link of the path, and give the request its company. Raises NotFound."""
-    if wait := request.app[LIMITER].take(request.remote):
+    if wait := request.app[LIMITER].take(sender_of(request)):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
     async with request.app[app_keys.DATABASE].across() as conn:
         row = await sql.document_link_of(conn, token_sha256=digest_of(request.match_info["token"]))

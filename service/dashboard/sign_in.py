@@ -23,6 +23,7 @@ from service.dashboard.sessions import (
 from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
+from service.http.client_address import sender_of
 from service.http.limits import RateLimiter
 
 PAGES: list[Page] = []
@@ -75,7 +76,7 @@ async def sign_in(request: web.Request) -> web.Response:
 def _limit(request: web.Request, account: str) -> None:
     """Count a try of a password. Raises TooManyRequests."""
     limiter = request.app[SIGN_IN].limiter
-    wait = max(limiter.take(("account", account)), limiter.take(("address", request.remote)))
+    wait = max(limiter.take(("account", account)), limiter.take(("address", sender_of(request))))
     if wait:
         raise TooManyRequests(TEXTS["too_many"], retry_after(wait))
 

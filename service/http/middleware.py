@@ -7,7 +7,6 @@ concern.
 import random
 import re
 import time
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
 from service.http.api_keys import REQUIRED, KeyRing, contains_key
+from service.http.client_address import sender_of
 from service.http.error_responses import error_response, is_client_gone, is_integration
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
@@ -175,22 +175,11 @@ async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> tuple[i
     try:
         return await ring.owner_of(text)
     except Unauthorized:
-        sender = _sender(request.remote)
-        if text and (wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender)):
+        limiter = request.app[app_keys.WRONG_KEY_LIMITER]
+        if text and (wait := limiter.take(sender_of(request))):
             more: dict[str, Any] = {"retry_after": wait} if is_integration(request.path) else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
-
-
-def _sender(address: str | None) -> str | bytes | None:
-    """Return an IPv4 address, or the /64 network of an IPv6 address, which is one customer's."""
-    try:
-        parsed = ip_address(address or "")
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address) and not parsed.ipv4_mapped:
-        return parsed.packed[:8]
-    return str(parsed)
 
 
 def _request_id(request: web.Request) -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-#: Time for running work after the process is asked to stop. Supervisors kill after 30 seconds.
+#: Time for running work after the drain. Supervisors often kill after 30 seconds.
 STOP_SECONDS = 23
 
 
@@ -16,10 +16,10 @@ class GracefulShutdown:
         self._begun = asyncio.Event()
         self._deadline = 0.0  # monotonic, set when the shutdown begins
 
-    def begin(self) -> None:
-        """Begin the shutdown. Has no effect if it has begun."""
+    def begin(self, drain: float = 0) -> None:
+        """Begin the shutdown, with seconds in which requests are accepted. Has effect once."""
         if not self._begun.is_set():
-            self._deadline = time.monotonic() + STOP_SECONDS
+            self._deadline = time.monotonic() + drain + STOP_SECONDS
             self._begun.set()
 
     @property

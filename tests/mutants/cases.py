@@ -653,6 +653,31 @@ APART = (
         ),
     ),
     Mutant(
+        "forwarded-address-of-any-sender",
+        "service/http/client_address.py",
+        "if address is None or not any(address in network for network in trusted):",
+        "if address is None or not trusted:",
+        (
+            "tests/security/test_client_address.py::test_client_is_the_last_address_that_is_no_trusted_proxy",
+        ),
+    ),
+    Mutant(
+        "ready-while-stopping",
+        "service/api/health.py",
+        "if request.app[app_keys.SHUTDOWN].has_begun:",
+        "if False:",
+        ("tests/submission/test_crash.py::test_draining_service_is_not_ready_and_serves_requests",),
+    ),
+    Mutant(
+        "any-schema-accepted",
+        "service/db/migrations.py",
+        "    if not is_applied:\n",
+        "    if False:\n",
+        (
+            "tests/operations/test_migration_logins.py::test_service_login_rejects_a_database_of_another_version",
+        ),
+    ),
+    Mutant(
         "route-without-a-key",
         "service/http/middleware.py",
         'OPEN = {\n    "/healthz",',

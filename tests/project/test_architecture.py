@@ -13,7 +13,7 @@ from harness.paths import ROOT
 from service import errors, failpoints, json_codec, schema
 from service.commands import docs
 from service.commands.main import create_command_line
-from service.config import ConfigError, read_config
+from service.config import SETTINGS, ConfigError, read_config
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.documents import consolidation, states
@@ -314,6 +314,8 @@ def test_all_invalid_and_missing_variables_are_reported_together() -> None:
         "PORTAL_POLL_SECONDS": "NaN",
         "PORTAL_INTERMEDIARY": "perhaps",
         "PORTAL_RATE_SCALE": "fast",
+        "TRUSTED_PROXIES": "10.0.0.1, proxy.example",
+        "DRAIN_SECONDS": "301",
         "PORTAL_API_BASE": "https://portal.example",
         "PORTAL_WEB_BASE": "portal.example",
     }
@@ -322,6 +324,33 @@ def test_all_invalid_and_missing_variables_are_reported_together() -> None:
     named = [line.split()[0] for line in str(raised.value).splitlines()]
     missing = ["PORTAL_IDENTITY_BASE", "PORTAL_CLIENT_ID", "PORTAL_CLIENT_SECRET"]
     assert sorted(named) == sorted([*(set(wrong) - {"PORTAL_API_BASE"}), *missing])
+
+
+def test_secrets_are_read_from_files(tmp_path: Path) -> None:
+    path = tmp_path / "url"
+    path.write_text("postgresql://me:hush@db/x\n")
+    assert read_config({"DATABASE_URL_FILE": str(path)}).database_url == path.read_text().strip()
+    secrets = {setting.file_variable for setting in SETTINGS.values() if setting.parser.is_secret}
+    assert {"SECRET_KEY_FILE", "PORTAL_CLIENT_SECRET_FILE"} < secrets
+    assert not secrets & {setting.variable for setting in SETTINGS.values()}
+
+
+def test_secret_file_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff")
+    wrong = {
+        "DATABASE_URL": "postgresql:///x",
+        "DATABASE_URL_FILE": str(path),
+        "PORTAL_CLIENT_SECRET_FILE": str(tmp_path / "none"),
+        "SIGNING_KEY_PASSWORD_FILE": str(path),
+    }
+    with pytest.raises(ConfigError) as raised:
+        read_config(wrong)
+    assert str(raised.value).splitlines() == [
+        "DATABASE_URL and DATABASE_URL_FILE must not both be set",
+        f"PORTAL_CLIENT_SECRET cannot be read from {tmp_path / 'none'}: No such file or directory",
+        f"SIGNING_KEY_PASSWORD cannot be read from {path}: it is not UTF-8 text",
+    ]
 
 
 def test_repr_of_the_configuration_hides_secrets() -> None:

@@ -12,7 +12,16 @@ import asyncpg
 import pytest
 from conftest import Company, Sandbox, until
 from harness.processes import Service, free_port
-from kit import create_invoice, get_documents, get_invoice, invoice, note, now, submit
+from kit import (
+    create_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    note,
+    now,
+    request_json,
+    submit,
+)
 
 #: Timeouts so long that the service still waits for the portal when it is killed.
 PATIENT = {
@@ -220,6 +229,23 @@ async def test_sigterm_finishes_requests_and_closes_connections(
     assert await service.stop() == 0
     response = await answer
     assert response.status == 200 and response.headers["Connection"] == "close"
+
+
+async def test_draining_service_is_not_ready_and_serves_requests(
+    environment: dict[str, str], company: Company, tmp_path: Path
+) -> None:
+    service = Service({**environment, "DRAIN_SECONDS": "60"}, tmp_path / "draining.log")
+    await service.start()
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+        service.send_signal(signal.SIGTERM)
+        _, body = await until(
+            lambda: request_json(client, "GET", "/readyz"), lambda answer: answer[0] == 503
+        )
+        assert body["status"] == "stopping"
+        async with client.get("/api/invoices") as response:
+            assert response.status == 200 and response.headers["Connection"] == "close"
+        assert (await request_json(client, "GET", "/healthz"))[0] == 200
+    await service.kill()
 
 
 async def test_no_work_is_claimed_after_sigterm(
