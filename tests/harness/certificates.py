@@ -137,6 +137,16 @@ def issued(
     return Issued(built.sign(issuer_key, hashes.SHA256()), key)
 
 
+def make_server_certificate(name: x509.GeneralName) -> Issued:
+    """Return a self-signed certificate of a TLS server."""
+    key, now = rsa_key("tls"), datetime.now(UTC)
+    subject = _name({COMMON_NAME: str(name.value)})
+    built = _builder(subject, subject, key, now - timedelta(days=1), now + timedelta(days=1))
+    built = built.add_extension(x509.SubjectAlternativeName([name]), critical=False)
+    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return Issued(built.sign(key, hashes.SHA256()), key)
+
+
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,

@@ -6,13 +6,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from harness.certificates import rsa_key
+from harness.certificates import make_server_certificate
 
 
 @dataclass
@@ -28,20 +25,10 @@ class Authority:
 
 
 def make_authority(directory: Path) -> Authority:
-    key, name = (
-        rsa_key("tls"),
-        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")]),
-    )
-    now, address = datetime.now(UTC), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(
-        now + timedelta(days=1)
-    )
-    builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    issued = make_server_certificate(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     certificate, private = directory / "tls.pem", directory / "tls.key"
-    certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    certificate.write_text(issued.certificate_pem)
+    private.write_text(issued.key_pem)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate, private)
     return Authority(certificate, server)
