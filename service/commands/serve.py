@@ -37,6 +37,7 @@ from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
 from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
+from service.supervisor import READY, STOPPING, notify_supervisor
 
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
 SANDBOX_START_SECONDS = 20
@@ -112,7 +113,7 @@ async def serve(config: Config, background: bool = True) -> None:
         processes = serve_api if config.workers == 1 else _processes
         await stack.enter_async_context(processes(config, background))
         print(f"{describe_addresses(config, support)}{greeting}", flush=True)
-        await stop.wait()
+        await _wait_for_stop(stop)
 
 
 async def serve_child(config: Config, background: bool = True) -> None:
@@ -133,8 +134,15 @@ async def work(config: Config) -> None:
         runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
-        await stop.wait()
+        await _wait_for_stop(stop)
         await runner.cleanup()
+
+
+async def _wait_for_stop(stop: asyncio.Event) -> None:
+    """Wait for the end, and report both states to the supervisor."""
+    notify_supervisor(READY)
+    await stop.wait()
+    notify_supervisor(STOPPING)
 
 
 def stop_event() -> asyncio.Event:

@@ -86,6 +86,13 @@ def replace_database(url: str, name: str) -> str:
     return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
+def replace_login(url: str, login: str) -> str:
+    """Return the URL of the same database for another name and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{login}@{host}").geturl()
+
+
 def name_of(url: str) -> str:
     """Return the name of the database in a URL."""
     return urlsplit(url).path.strip("/")

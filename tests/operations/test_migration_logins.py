@@ -3,12 +3,11 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from conftest import Templates
-from harness.databases import administer, create_database
+from harness.databases import administer, create_database, replace_login
 
 from service.db.migrations import NOT_A_MEMBER, NOT_MIGRATED, SchemaError, migrate
 
@@ -19,10 +18,8 @@ async def create_login(server: str, database: str, role: str) -> AsyncIterator[s
     name = f"login_{secrets.token_hex(6)}"
     membership = f"in role {role}" if role else ""
     await administer(server, f"create role {name} login password '{name}' {membership}")
-    parts = urlsplit(database)
-    host = parts.netloc.rpartition("@")[2]
     try:
-        yield parts._replace(netloc=f"{name}:{name}@{host}").geturl()
+        yield replace_login(database, f"{name}:{name}")
     finally:
         await administer(server, f"drop role {name}")
 
