@@ -74,7 +74,7 @@ def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Sha
 def _expand(
     schemas: Mapping[str, Schema], stem: str, schema: Schema
 ) -> Iterator[tuple[str, Schema]]:
-    """Yield a schema and the schemas that it includes, each with the file that it stands in."""
+    """Yield a schema and the schemas that it includes, each with the file that it is in."""
     yield stem, schema
     for part in schema.get("allOf", ()):
         yield from _expand(schemas, stem, part)

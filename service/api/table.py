@@ -20,8 +20,8 @@ from service.api import (
     health,
     integrations,
     invoices,
-    submitted_documents,
     portal_credentials,
+    submitted_documents,
     validations,
     webhooks,
 )

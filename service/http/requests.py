@@ -134,7 +134,7 @@ def name_family(name: str) -> str:
 def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
     """Return the query parameters with these names as {name: text}.
 
-    A name `family[]` stands for all parameters `family[key]`.
+    A name `family[]` includes all parameters `family[key]`.
 
     Raises ValidationError for a parameter that is repeated or not UTF-8: aiohttp would choose one
     value, or replace bytes.

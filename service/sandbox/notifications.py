@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from service.documents.codes import TABLES
+from service.documents.codes import get_names
 
 from .answers import answer, bad_argument
 from .clock import instant
@@ -89,7 +89,7 @@ def read_number(query: Query, name: str, names: dict[int, str]) -> int | None:
 def show_notification(row: Row) -> dict[str, Any]:
     """Return a notification in the published shape."""
     name, at = TYPES[row["type"]], instant(row["at"])
-    document = f"{TABLES['document_types'][row['document_type']]} {row['number']}"
+    document = f"{get_names('document_types')[row['document_type']]} {row['number']}"
     number = f"{row['sequence']}{row['type']:02}"
     return {
         "notificationId": number,
