@@ -102,11 +102,12 @@ def _seconds_up_to(most: int) -> Parser:
     """Return the type of times up to a limit."""
 
     def read(value: str) -> timedelta:
-        if (time := _seconds(value)) > timedelta(seconds=most):
-            raise ValueError(f"must be at most {most} seconds")
-        return time
+        number = _number(value)
+        if not 0 <= number <= most:
+            raise ValueError(f"must be a number of seconds from 0 to {most}")
+        return timedelta(milliseconds=int(number * 1000))
 
-    return Parser(read, f"seconds, 0.001 to {most}")
+    return Parser(read, f"seconds, 0 to {most}")
 
 
 def _scale(value: str) -> Decimal:
@@ -334,10 +335,10 @@ class Config:
     )
     drain: timedelta = _setting(
         "DRAIN_SECONDS",
-        "0.1",
+        "0",
         _seconds_up_to(300),
         "How long a process that was asked to stop still accepts requests, while `/readyz` is "
-        "503. Longer than the interval of a load balancer that checks `/readyz`.",
+        "503. For load balancers that check `/readyz`: longer than their interval.",
     )
     log_level: str = _setting(
         "LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "Log level."

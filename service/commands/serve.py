@@ -39,6 +39,7 @@ from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
 from service.supervisor import READY, STOPPING, notify_supervisor
 
+PARTING_SECONDS = 0.1  # For requests on connections that clients have kept.
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
 SANDBOX_START_SECONDS = 20
 
@@ -168,7 +169,8 @@ async def serve_api(
     runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
-        await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()
+        site = web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port)
+        await site.start()
     except OSError as error:
         await runner.cleanup()
         raise ServeError(
@@ -178,18 +180,22 @@ async def serve_api(
     try:
         yield app
     finally:
-        await _close(app, runner)
+        await _close(app, runner, site)
 
 
-async def _close(app: web.Application, runner: web.AppRunner) -> None:
-    """Drain, then close the port and shut down.
+async def _close(app: web.Application, runner: web.AppRunner, site: web.TCPSite) -> None:
+    """Drain, close the port, then the connections, and shut down.
 
-    Even without a load balancer, clients need a moment to see that connections are closed.
+    A connection that waits to be accepted when the port closes is reset. Until then clients keep
+    their connections, so that few new ones are on the way.
     """
-    drain = app[app_keys.CONFIG].drain.total_seconds()
+    shutdown, drain = app[app_keys.SHUTDOWN], app[app_keys.CONFIG].drain.total_seconds()
     last_resort = asyncio.get_running_loop().call_later(drain + LONGEST_STOP_SECONDS, os._exit, 1)
-    app[app_keys.SHUTDOWN].begin(drain)
+    shutdown.begin(drain)
     await asyncio.sleep(drain)
+    await site.stop()
+    shutdown.closes_connections = True
+    await asyncio.sleep(PARTING_SECONDS)
     await runner.cleanup()
     last_resort.cancel()
 

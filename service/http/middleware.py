@@ -110,7 +110,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
     elif path.startswith(API):
         headers.update({**NOT_STORED, "Vary": "X-API-Key"})
-    if request.app[app_keys.SHUTDOWN].has_begun:
+    if request.app[app_keys.SHUTDOWN].closes_connections:
         response.force_close()
         headers["Connection"] = "close"
 

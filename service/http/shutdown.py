@@ -15,6 +15,8 @@ class GracefulShutdown:
     def __init__(self) -> None:
         self._begun = asyncio.Event()
         self._deadline = 0.0  # monotonic, set when the shutdown begins
+        #: True once each response closes its connection.
+        self.closes_connections = False
 
     def begin(self, drain: float = 0) -> None:
         """Begin the shutdown, with seconds in which requests are accepted. Has effect once."""

@@ -377,16 +377,17 @@ async def check_each_is_stored_once(site: Site, load: Load) -> None:
 
 
 @pytest.mark.long
-async def test_stopped_api_process_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
+async def test_rolling_restart_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
     site = await open_site(REQUESTS_PER_MINUTE="0")
-    load, process = Load(site), site.processes[0]
+    load = Load(site)
 
-    async def restart() -> None:
-        assert await process.stop() == 0
-        await load.go_on()
-        await process.start()
+    async def restart_each() -> None:
+        for process in site.processes:
+            assert await process.stop() == 0
+            await load.go_on()
+            await process.start()
 
-    await load.run(restart)
+    await load.run(restart_each)
     assert load.failed_reads == []
     await check_each_is_stored_once(site, load)
 

@@ -662,6 +662,13 @@ APART = (
         ),
     ),
     Mutant(
+        "proxy-passes-the-clients-address-header",
+        "deploy/nginx/einvoice.conf",
+        "X-Forwarded-For $remote_addr;",
+        'X-Forwarded-For "$http_x_forwarded_for";',
+        ("tests/deployment/test_nginx.py::test_forwarded_address_of_the_client_is_ignored",),
+    ),
+    Mutant(
         "ready-while-stopping",
         "service/api/health.py",
         "if request.app[app_keys.SHUTDOWN].has_begun:",
