@@ -422,7 +422,8 @@ async def test_concurrent_exports_of_a_process_are_limited(api: Client) -> None:
             await stack.enter_async_context(exports.one())
         assert (await request_json(api, "get", path))[0] == 200
         await stack.enter_async_context(exports.one())
-        assert is_unavailable(await api.get(path))
+        async with api.get(path) as response:
+            assert is_unavailable(response) and (await response.json())["code"] == "busy"
     assert (await request_json(api, "get", path))[0] == 200
 
 
