@@ -257,6 +257,7 @@ PATTERNS = {
     ),
     r"^[!-~]*$": "must be visible ASCII characters without spaces",
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "must be a date, like 2026-01-31",
+    r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$": "must be a time in UTC, like 04:00:00Z",
 }
 
 #: Keyword -> message after the member's name, or a function from the keyword's value to it.

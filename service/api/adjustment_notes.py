@@ -247,6 +247,6 @@ def _reject_misclassified(draft: Draft) -> None:
 
 def _reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
-    if draft.body["type"] != "DEBIT_NOTE" and draft.amounts["payable_amount"] > adjustable:
+    if draft.body["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])

@@ -160,6 +160,8 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
         "month": wanted.month and f"{wanted.month:%Y-%m}",
         "lines": draft.body["lineItems"],
         "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
+        "prepayment": draft.body["prepayment"],
+        "payableRoundingAmount": draft.body["payableRoundingAmount"],
         "totals": _totals(draft.amounts),
         "invoices": plan.ids,
         "left_out": plan.left_out,
@@ -298,11 +300,14 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
 
 def _columns(draft: Draft) -> dict[str, Any]:
     """Return the variables of the insert that come from the draft."""
-    adjustments = draft.body["invoiceLevelAllowanceCharge"]
+    body = draft.body
+    adjustments, prepayment = body["invoiceLevelAllowanceCharge"], body["prepayment"]
     return {
         "issue_date": draft.issue_date,
-        "line_items": json_codec.dumps(draft.body["lineItems"]),
+        "line_items": json_codec.dumps(body["lineItems"]),
         "adjustments": adjustments and json_codec.dumps(adjustments),
+        "prepayment": prepayment and json_codec.dumps(prepayment),
+        "payable_rounding_amount": body["payableRoundingAmount"],
         **draft.columns,
     }
 

@@ -247,8 +247,6 @@ def _compute_totals(body: Any) -> money.Totals | None:
     if not body:
         return None
     try:
-        return money.compute_totals(
-            body.get("lineItems", []), body.get("invoiceLevelAllowanceCharge")
-        )
+        return money.compute_document(body)
     except (money.AmountError, TypeError, AttributeError):
         return None

@@ -25,6 +25,19 @@ page = partial(pages.page, PAGES)
 PER_PAGE = 25
 TEXTS = pages.TEXTS["documents"]
 
+#: Members of a body that its amounts depend on -> members of a record.
+AMOUNTS = {
+    "lineItems": "line_items",
+    "invoiceLevelAllowanceCharge": "invoice_level_allowance_charge",
+    "prepayment": "prepayment",
+    "payableRoundingAmount": "payable_rounding_amount",
+}
+
+
+def read_amounts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a record that its amounts depend on, in the shape of a body."""
+    return {name: record.get(member) for name, member in AMOUNTS.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -186,9 +199,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         kind=kind,
         record=record,
         number=str(record[kind.code]),
-        sums=money.compute_totals(
-            record["line_items"], record.get("invoice_level_allowance_charge")
-        ),
+        sums=money.compute_document(read_amounts(record)),
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=_find_latest_errors(record, submitted),

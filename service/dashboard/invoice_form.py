@@ -1,6 +1,7 @@
 """The form to create and to edit an invoice."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from service.dashboard.document_form import (
     refuse,
     render_form,
 )
-from service.dashboard.documents import INVOICES, read_next_code
+from service.dashboard.documents import INVOICES, read_amounts, read_next_code
 from service.dashboard.operations import call, read
 from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
@@ -160,6 +161,8 @@ def _render(
     request: web.Request, form: Form, record: Mapping[str, Any] | None = None
 ) -> web.Response:
     """Return the form, of a stored invoice if there is a record."""
+    if record and form.body:  # The totals depend on members that the form does not have.
+        form = replace(form, body={**read_amounts(record), **form.body})
     role = "supplier" if "SELF_BILLED" in form.fields.get("/type", "") else "buyer"
     return render_form(
         request,

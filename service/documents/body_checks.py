@@ -30,6 +30,11 @@ class Draft:
     taxes: str
 
     @property
+    def total_amount(self) -> Decimal:
+        """The value of the document, prepaid or to be paid."""
+        return self.amounts["payable_amount"] + self.amounts["prepaid_amount"]
+
+    @property
     def columns(self) -> dict[str, Decimal | str]:
         """The computed columns."""
         return {**self.amounts, "taxes": self.taxes}
@@ -42,13 +47,14 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     violations of size, codes, days, references and amounts.
     """
     try:
-        sums = money.compute_totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
+        sums = money.compute_document(body)
     except money.AmountError:
         sums = None
     violations = [
         *find_size_violations(body, length),
         *codes.find_violations(body),
         *_find_period_violations(body.get("billingPeriod") or {}),
+        *_find_prepayment_violations(body.get("prepayment") or {}),
         *_find_reference_violations(body.get("references") or ()),
         *(money.find_noise(body["lineItems"]) if sums else money.find_violations(body)),
     ]
@@ -59,6 +65,7 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
         "excluding_tax": sums.excluding_tax,
         "including_tax": sums.including_tax,
         "payable_amount": sums.payable,
+        "prepaid_amount": sums.prepaid,
     }
     return Draft(body, issue_date, amounts, _write_taxes(sums))
 
@@ -95,17 +102,33 @@ def find_size_violations(
 
 def _find_period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield the violations of a billing period: invalid days, or an end before the start."""
-    days: dict[str, date] = {}
     for name in ("start", "end"):
-        try:
-            if name in period:
-                days[name] = date.fromisoformat(period[name])
-        except ValueError:
-            wording = f"{name} must be a day of the calendar."
-            yield violation(f"/billingPeriod/{name}", "format", wording)
+        yield from _find_day_violations("/billingPeriod", period, name)
+    days = {name: day for name in ("start", "end") if (day := _read_day(period, name))}
     if len(days) == 2 and days["end"] < days["start"]:
         wording = "The end of the billing period must not be before its start."
         yield violation("/billingPeriod/end", "order", wording)
+
+
+def _find_prepayment_violations(prepayment: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the violation of a prepayment on a day that does not exist."""
+    yield from _find_day_violations("/prepayment", prepayment, "date")
+
+
+def _find_day_violations(
+    path: str, holder: Mapping[str, Any], name: str
+) -> Iterator[dict[str, str]]:
+    """Yield a violation if a member of the object at a path is no day."""
+    if name in holder and not _read_day(holder, name):
+        yield violation(f"{path}/{name}", "format", f"{name} must be a day of the calendar.")
+
+
+def _read_day(holder: Mapping[str, Any], name: str) -> date | None:
+    """Return a member that is a day, or None if it is absent or not in the calendar."""
+    try:
+        return date.fromisoformat(holder[name]) if name in holder else None
+    except ValueError:
+        return None
 
 
 def _find_reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:

@@ -37,7 +37,7 @@ FAMILIES = {
 
 CLASSIFICATION = "004"
 UNIT = "C62"
-LARGEST_SALE = Decimal(10_000)  # payable amount in MYR; a larger sale needs an invoice of its own
+LARGEST_SALE = Decimal(10_000)  # value in MYR; a larger sale needs an invoice of its own
 LONGEST_NUMBER = 50  # Portal: 10.2
 
 MAX_INVOICES = 10_000
@@ -162,7 +162,7 @@ INVOICE_RULES: tuple[InvoiceRule, ...] = (
     InvoiceRule(
         "amount",
         date(2026, 1, 1),
-        lambda invoice, terms: invoice["payable_amount"] > LARGEST_SALE,
+        lambda invoice, terms: invoice["total_amount"] > LARGEST_SALE,
         f"The invoice exceeds RM {LARGEST_SALE:,} and must be submitted individually.",
         relaxable=True,
     ),
@@ -295,6 +295,8 @@ class ConsolidationPlan:
     runs: list[Run] = field(default_factory=list[Run])
     allowances: Decimal = ZERO
     charges: Decimal = ZERO
+    prepaid: Decimal = ZERO
+    rounding: Decimal = ZERO
     size: int = 0
     is_full: bool = False
     _latest_runs: dict[TaxGroup, Run] = field(default_factory=dict[TaxGroup, Run])
@@ -314,28 +316,35 @@ class ConsolidationPlan:
                 if self.is_full:
                     self.left_out.append(describe_left_out(invoice["id"], *FULL))
                 else:
-                    self.add(invoice, *_parse_lines(rows[invoice["id"]]))
+                    row = rows[invoice["id"]]
+                    if self.add(invoice, *_parse_lines(row)):
+                        self.prepaid += row["prepaid_amount"]
+                        self.rounding += row["payable_rounding_amount"] or ZERO
 
     def add(
         self,
         invoice: Row,
         line_items: Sequence[dict[str, Any]],
         adjustments: dict[str, Any] | None,
-    ) -> None:
-        """Add an invoice or leave it out. The first one that is too large makes the plan full."""
+    ) -> bool:
+        """Add an invoice or leave it out, and return whether it was added.
+
+        The first one that is too large makes the plan full.
+        """
         if any(lacks_tax(item) for item in line_items):
             self.left_out.append(describe_left_out(invoice["id"], *LACKS_TAX))
-            return
+            return False
         amounts = compute_totals(line_items, adjustments)
         parts = _group_lines(line_items, amounts.lines)
         if not self._reserve(invoice, parts):
             self.left_out.append(describe_left_out(invoice["id"], *FULL))
-            return
+            return False
         self.ids.append(invoice["id"])
         self.allowances += amounts.allowances
         self.charges += amounts.charges
         for taxes, sums in parts.items():
             self._extend_run(invoice, taxes, sums)
+        return True
 
     def _reserve(self, invoice: Row, groups: Iterable[TaxGroup]) -> bool:
         """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
@@ -361,10 +370,12 @@ class ConsolidationPlan:
             self.runs.append(run)
 
     def body(self) -> dict[str, Any]:
-        """Return the lines and the document's discounts and charges in the request shape."""
+        """Return the lines and the document's other amounts in the request shape."""
         return {
             "lineItems": [_build_line(str(index), run) for index, run in enumerate(self.runs, 1)],
             "invoiceLevelAllowanceCharge": self._build_adjustments(),
+            "prepayment": {"amount": self.prepaid} if self.prepaid else None,
+            "payableRoundingAmount": self.rounding or None,
         }
 
     def _build_adjustments(self) -> dict[str, Any] | None:

@@ -86,8 +86,21 @@ class TypeTotal(NamedTuple):
 _NO_TAX = TypeTotal(ZERO, ZERO)
 
 
+class Settlement(NamedTuple):
+    """The amount paid before a document was issued, and the rounding of the amount to pay."""
+
+    prepaid: Decimal = ZERO
+    rounding: Decimal = ZERO
+
+
+UNSETTLED = Settlement()
+
+
 class Totals(NamedTuple):
-    """The amounts of a document; `by_tax_type` has the order in which the lines name the types."""
+    """The amounts of a document; `by_tax_type` has the order in which the lines name the types.
+
+    `payable` is what is left to pay: `total` without the prepaid amount.
+    """
 
     lines: tuple[LineAmounts, ...]
     net_amount: Decimal
@@ -96,8 +109,15 @@ class Totals(NamedTuple):
     excluding_tax: Decimal
     tax: Decimal
     including_tax: Decimal
+    prepaid: Decimal
+    rounding: Decimal
     payable: Decimal
     by_tax_type: dict[str, TypeTotal]
+
+    @property
+    def total(self) -> Decimal:
+        """The value of the document, which notes adjust: prepaid or to be paid."""
+        return self.including_tax + self.rounding
 
 
 def round_cents(number: Decimal | int | str) -> Decimal:
@@ -169,8 +189,18 @@ def compute_line(item: Mapping[str, Any], path: str = "") -> LineAmounts:
             raise error.below(path) from None
 
 
+def compute_document(body: Mapping[str, Any]) -> Totals:
+    """Compute the amounts of a document in the request shape. Raises AmountError."""
+    with localcontext(EXACT):
+        settlement = _read_settlement(body)
+    items: Sequence[Mapping[str, Any]] = body.get("lineItems") or ()
+    return compute_totals(items, body.get("invoiceLevelAllowanceCharge"), settlement)
+
+
 def compute_totals(
-    line_items: Sequence[Mapping[str, Any]], allowance_charge: Mapping[str, Any] | None = None
+    line_items: Sequence[Mapping[str, Any]],
+    allowance_charge: Mapping[str, Any] | None = None,
+    settlement: Settlement = UNSETTLED,
 ) -> Totals:
     """Compute the amounts of a document and of each of its lines.
 
@@ -186,9 +216,17 @@ def compute_totals(
         excluding = net - allowances + charges
         including = excluding + tax
         _check_limits(excluding, max(net, allowances, charges, including))
-        by_type = sum_taxes(lines, _get_type)
         return Totals(
-            lines, net, allowances, charges, excluding, tax, including, including, by_type
+            lines,
+            net,
+            allowances,
+            charges,
+            excluding,
+            tax,
+            including,
+            *settlement,
+            payable=_compute_payable(including, settlement),
+            by_tax_type=sum_taxes(lines, _get_type),
         )
 
 
@@ -217,7 +255,7 @@ def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     items: Sequence[Mapping[str, Any]] = body.get("lineItems", ())
     try:
-        compute_totals(items, body.get("invoiceLevelAllowanceCharge"))
+        compute_document(body)
     except AmountError as error:
         return _find_line_violations(items) or [_describe(error)]
     return []
@@ -341,6 +379,44 @@ def _check_limits(excluding: Decimal, largest: Decimal) -> None:
             f"The document's amounts must have at most {WHOLE_DIGITS} digits before the point."
         )
         raise AmountError("/lineItems", wording)
+
+
+def _read_settlement(body: Mapping[str, Any]) -> Settlement:
+    """Return the rounded prepayment and the rounding of a body. Raises AmountError."""
+    prepayment, rounding = body.get("prepayment"), body.get("payableRoundingAmount")
+    return Settlement(
+        _round(read_number(prepayment, "amount", "/prepayment")) if prepayment else ZERO,
+        ZERO if rounding is None else _read_rounding(rounding),
+    )
+
+
+def _read_rounding(value: object) -> Decimal:
+    """Return a rounding, which may be negative. Raises AmountError for more than two decimals."""
+    path = "/payableRoundingAmount"
+    if isinstance(value, float):
+        raise TypeError(f"{path} is a binary float, not an exact number")
+    if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+        raise AmountError(path, "A number is required.")
+    rounding = Decimal(value)
+    if count_decimals(rounding.normalize()) > 2:
+        raise AmountError(path, "The rounding must have at most 2 decimals.")
+    return _round(rounding)
+
+
+def _compute_payable(including: Decimal, settlement: Settlement) -> Decimal:
+    """Return what is left to pay.
+
+    Raises AmountError if the rounding or the prepayment exceeds the amount of the document.
+    """
+    total = including + settlement.rounding
+    if total < 0:
+        raise AmountError(
+            "/payableRoundingAmount", "The rounding exceeds the amount of the document."
+        )
+    if settlement.prepaid > total:
+        wording = f"The prepayment exceeds the amount of the document, {total}."
+        raise AmountError("/prepayment/amount", wording)
+    return total - settlement.prepaid
 
 
 def _get_type(tax: Tax) -> str:

@@ -16,7 +16,7 @@ from service.documents.money import (
     Adjustment,
     Tax,
     Totals,
-    compute_totals,
+    compute_document,
     count_decimals,
     round_cents,
     sum_taxes,
@@ -96,6 +96,9 @@ class Terms:
     frequency: str | None
     recipient: str | None
     bills: Sequence[str]
+    prepaid_on: str | None
+    prepaid_at: str | None
+    prepayment: str | None
 
 
 def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
@@ -115,13 +118,14 @@ def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) ->
         items=source["lineItems"],
         allowances=_get_adjustments(adjustments, "allowances"),
         charges=_get_adjustments(adjustments, "charges"),
-        sums=compute_totals(source["lineItems"], adjustments),
+        sums=compute_document(source),
         terms=_get_terms(source, issuer),
     )
 
 
 def _get_terms(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> list[tuple[str, str]]:
     payment, period = get_object(source, "payment"), get_object(source, "billingPeriod")
+    prepayment = get_object(source, "prepayment")
     is_paid_to_issuer = payment.get("mode") and not document.is_self_billed(source)
     own_account = issuer.get("bank_account") if is_paid_to_issuer else None
     return format_terms(
@@ -134,6 +138,9 @@ def _get_terms(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> list[tup
             frequency=period.get("frequency"),
             recipient=get_object(source, "delivery").get("name"),
             bills=get_reference_numbers(source.get("references") or (), "BILL"),
+            prepaid_on=prepayment.get("date"),
+            prepaid_at=prepayment.get("time"),
+            prepayment=prepayment.get("reference"),
         )
     )
 
@@ -142,10 +149,12 @@ def format_terms(terms: Terms) -> list[tuple[str, str]]:
     """Return (label, text) of each fact that is present."""
     mode = terms.mode
     span = " – ".join(filter(None, (terms.start, terms.end)))
+    prepaid = " ".join(filter(None, (terms.prepaid_on, terms.prepaid_at)))
     rows = (
         ("Payment by", get_names("payment_modes").get(mode, mode) if mode else None),
         ("Bank account", terms.account),
         ("Terms of payment", terms.note),
+        ("Prepayment", ", ".join(filter(None, (prepaid, terms.prepayment)))),
         ("Billing period", ", ".join(filter(None, (span, terms.frequency)))),
         ("Delivery to", terms.recipient),
         ("Bill reference", ", ".join(terms.bills)),

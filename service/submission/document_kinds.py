@@ -172,7 +172,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")
-    if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
+    if row["type"] != "DEBIT_NOTE" and row["total_amount"] > row["adjustable"]:
         message = states.NOTE_TOO_HIGH.format(amount=row["adjustable"])
         raise _not_ready("Amount", "/lineItems", message)
     if row["consolidated_invoice_id"]:

@@ -30,3 +30,37 @@ insert into code_list_imports (code_list, number, imported_at)
 select code_list, 1, now()
   from code_lists
  group by code_list;
+
+-- What was paid before a document was issued, and the rounding of the amount to pay. The value of a
+-- document, which notes adjust, is payable_amount + prepaid_amount.
+
+alter table invoices
+  add column prepayment json,
+  add column prepaid_amount numeric(20, 2) not null default 0,
+  add column payable_rounding_amount numeric(20, 2);
+alter table adjustment_notes
+  add column prepayment json,
+  add column prepaid_amount numeric(20, 2) not null default 0,
+  add column payable_rounding_amount numeric(20, 2);
+alter table consolidated_invoices
+  add column prepayment json,
+  add column prepaid_amount numeric(20, 2) not null default 0,
+  add column payable_rounding_amount numeric(20, 2);
+comment on column invoices.prepayment is
+  'Payment before the issue, as the API shows it. Null: none.';
+comment on column invoices.prepaid_amount is
+  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
+comment on column invoices.payable_rounding_amount is
+  'Rounding that is part of the amount to pay. Null: none.';
+comment on column adjustment_notes.prepayment is
+  'Payment before the issue, as the API shows it. Null: none.';
+comment on column adjustment_notes.prepaid_amount is
+  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
+comment on column adjustment_notes.payable_rounding_amount is
+  'Rounding that is part of the amount to pay. Null: none.';
+comment on column consolidated_invoices.prepayment is
+  'Sum of the prepayments of its invoices, as the API shows it. Null: none.';
+comment on column consolidated_invoices.prepaid_amount is
+  'Amount of the prepayments. The amount to pay is smaller by it.';
+comment on column consolidated_invoices.payable_rounding_amount is
+  'Sum of the roundings of its invoices. Null: none.';

@@ -7,14 +7,18 @@
 with stored as (
   insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type,
          issue_date, line_items, payment, delivery, billing_period, document_references, reference,
-         metadata, net_amount, excluding_tax, including_tax, payable_amount, taxes)
+         metadata, prepayment, payable_rounding_amount, net_amount, excluding_tax, including_tax,
+         payable_amount, prepaid_amount, taxes)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
          "adjustmentNoteCode", type, :issue_date::timestamptz, "lineItems", payment, delivery,
-         "billingPeriod", "references", reference, metadata, :net_amount::numeric,
-         :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric, :taxes::jsonb
+         "billingPeriod", "references", reference, metadata, prepayment,
+         "payableRoundingAmount", :net_amount::numeric,
+         :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric,
+         :prepaid_amount::numeric, :taxes::jsonb
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
-           "billingPeriod" json, "references" json, reference text, metadata json)
+           "billingPeriod" json, "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
   returning id, invoice_id, consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -83,14 +87,16 @@ select k.id
 -- Lock a note for a change. `body` is a document with the parties and the currency of the target.
 -- `adjustable` is the amount by which the target can still be reduced, less the notes that are
 -- being submitted.
-select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date, n.payable_amount,
-       n.invoice_id, n.consolidated_invoice_id,
+select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date,
+       n.payable_amount + n.prepaid_amount as total_amount, n.invoice_id, n.consolidated_invoice_id,
        full_code(
          note_prefix(n.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
          n.code) as number,
-       coalesce(i.payable_amount + i.adjusted_by, k.payable_amount + k.adjusted_by)
-         - (select coalesce(sum(o.payable_amount), 0)
+       coalesce(
+         i.payable_amount + i.prepaid_amount + i.adjusted_by,
+         k.payable_amount + k.prepaid_amount + k.adjusted_by)
+         - (select coalesce(sum(o.payable_amount + o.prepaid_amount), 0)
               from adjustment_notes o
              where o.company_id = :company_id
                and o.type <> 'DEBIT_NOTE'
@@ -102,6 +108,8 @@ select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date, n.payable
          'adjustmentNoteIssueDate', instant(n.issue_date), 'lineItems', n.line_items,
          'payment', n.payment, 'delivery', n.delivery, 'billingPeriod', n.billing_period,
          'references', n.document_references, 'reference', n.reference, 'metadata', n.metadata,
+         'prepayment', n.prepayment,
+         'payableRoundingAmount', n.payable_rounding_amount,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
          'buyer', case when k.type = 'CONSOLIDATED_INVOICE'
                        then json_build_object('type', 'GENERAL_PUBLIC')
@@ -139,15 +147,19 @@ with changed as (
          document_references = request."references",
          reference = request.reference,
          metadata = request.metadata,
+         prepayment = request.prepayment,
+         payable_rounding_amount = request."payableRoundingAmount",
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
+         prepaid_amount = :prepaid_amount::numeric,
          taxes = :taxes::jsonb,
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            "adjustmentNoteCode" numeric, type text, "lineItems" json, payment json, delivery json,
-           "billingPeriod" json, "references" json, reference text, metadata json)
+           "billingPeriod" json, "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
    where n.company_id = :company_id and n.id = :id
   returning n.id, n.invoice_id, n.consolidated_invoice_id
 )

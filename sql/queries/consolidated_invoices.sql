@@ -10,7 +10,7 @@ select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until
 -- name: consolidation_of_month :many
 -- Return the candidates that were issued in a time span, ordered by code. Those of :omitted_types
 -- that were submitted individually have no row.
-select id, code, number, type, status, issue_date, currency_code, payable_amount,
+select id, code, number, type, status, issue_date, currency_code, total_amount,
        consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and issue_date >= :since and issue_date < :until
@@ -30,7 +30,7 @@ select count(*)
 
 -- name: consolidation_of_ids :many
 -- Return the candidates with these ids, ordered by code. Missing invoices have no row.
-select id, code, number, type, status, issue_date, currency_code, payable_amount,
+select id, code, number, type, status, issue_date, currency_code, total_amount,
        consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and id = any (:ids::bigint[])
@@ -47,7 +47,8 @@ select id
 
 -- name: consolidation_lines :many
 -- Return the parts of invoices that the lines are computed from, as JSON text.
-select id, line_items::text as line_items, invoice_level_allowance_charge::text as adjustments
+select id, line_items::text as line_items, invoice_level_allowance_charge::text as adjustments,
+       prepaid_amount, payable_rounding_amount
   from invoices
  where company_id = :company_id and id = any (:ids::bigint[]);
 
@@ -56,12 +57,14 @@ select id, line_items::text as line_items, invoice_level_allowance_charge::text 
 -- consolidated_invoices_code_once_a_year.
 with stored as (
   insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month,
-         line_items, invoice_level_allowance_charge, invoice_ids, net_amount, excluding_tax,
-         including_tax, payable_amount, taxes)
+         line_items, invoice_level_allowance_charge, prepayment, payable_rounding_amount,
+         invoice_ids, net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount,
+         taxes)
   values (:company_id::bigint, :code::bigint, :code_year::smallint, :type, :issue_date::timestamptz,
-          :month::date, :line_items::json, :adjustments::json, :ids::bigint[],
-          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
-          :payable_amount::numeric, :taxes::jsonb)
+          :month::date, :line_items::json, :adjustments::json, :prepayment::json,
+          :payable_rounding_amount::numeric, :ids::bigint[], :net_amount::numeric,
+          :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric,
+          :prepaid_amount::numeric, :taxes::jsonb)
   returning id
 ), taken as (
   update invoices i
@@ -125,7 +128,7 @@ select total, id, record
 -- name: consolidated_invoice_lock :one
 -- Lock a consolidated invoice for a change. `body` is its document: the buyer, or for a self-billed
 -- one the supplier, is the general public, and the billing period is the month of its sales.
-select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amount,
+select k.id, k.status, k.type, k.attempts, k.issue_date, k.month,
        clock_timestamp() as now,
        full_code(
          consolidated_prefix(k.type, c.setting),
@@ -134,6 +137,7 @@ select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amou
        json_build_object(
          'type', k.type, 'code', k.code, 'issueDateTime', instant(k.issue_date),
          'lineItems', k.line_items, 'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'prepayment', k.prepayment, 'payableRoundingAmount', k.payable_rounding_amount,
          'billingPeriod', json_build_object(
            'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date,
            'frequency', 'Monthly'),
@@ -147,7 +151,7 @@ select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amou
 -- name: consolidated_invoice_share :one
 -- Lock a consolidated invoice FOR SHARE, so that a note cannot be inserted while it is being
 -- cancelled.
-select id, type, payable_amount + adjusted_by as final_adjusted_amount
+select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount
   from consolidated_invoices
  where company_id = :company_id and id = :id and deleted_at is null
    for share;

@@ -11,31 +11,35 @@ with tenant as materialized (
 ), stored as (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
-         delivery, billing_period, document_references, reference, metadata, net_amount,
-         excluding_tax, including_tax, payable_amount, taxes)
+         delivery, billing_period, document_references, reference, metadata,
+         prepayment, payable_rounding_amount,
+         net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
   select :company_id::bigint, code, code_year, type, coalesce(is_ready, false), issue_date, buyer,
          supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
          exchange_rate, payment, delivery, billing_period, document_references, reference, metadata,
-         net_amount, excluding_tax, including_tax, payable_amount, taxes::jsonb
+         prepayment, payable_rounding_amount, net_amount, excluding_tax, including_tax,
+         payable_amount, prepaid_amount, taxes::jsonb
     from tenant
    cross join rows from (
            json_to_recordset(:bodies::json) as (
              code numeric, type text, "isReady" boolean, buyer json, supplier json,
              "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
              "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-             "references" json, reference text, metadata json),
+             "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric),
            unnest(:code_year::smallint[]),
            unnest(:issue_date::timestamptz[]),
            unnest(:net_amount::numeric[]),
            unnest(:excluding_tax::numeric[]),
            unnest(:including_tax::numeric[]),
            unnest(:payable_amount::numeric[]),
+           unnest(:prepaid_amount::numeric[]),
            unnest(:taxes::text[])
          ) as request (
            code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
            currency_code, exchange_rate, payment, delivery, billing_period, document_references,
-           reference, metadata, code_year, issue_date, net_amount, excluding_tax, including_tax,
-           payable_amount, taxes)
+           reference, metadata, prepayment, payable_rounding_amount, code_year, issue_date,
+           net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
    order by code_year, code  -- Concurrent batches then wait for each other in one order.
       on conflict do nothing
   returning id, code_year, code
@@ -89,7 +93,7 @@ select total, id, record
 -- body, and its full number. Read other rows in a later statement, which sees what the previous
 -- holder of the lock committed.
 select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_ready,
-       i.consolidated_invoice_id, i.payable_amount,
+       i.consolidated_invoice_id,
        full_code(
          invoice_prefix(i.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
@@ -100,7 +104,8 @@ select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_read
          'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment,
          'delivery', i.delivery,
          'billingPeriod', i.billing_period, 'references', i.document_references,
-         'reference', i.reference, 'metadata', i.metadata) as body
+         'reference', i.reference, 'metadata', i.metadata,
+         'prepayment', i.prepayment, 'payableRoundingAmount', i.payable_rounding_amount) as body
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null
@@ -109,7 +114,7 @@ select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_read
 -- name: invoice_share :one
 -- Lock an invoice FOR SHARE, so that a note cannot be inserted while the invoice is being
 -- cancelled.
-select id, type, payable_amount + adjusted_by as final_adjusted_amount
+select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount
   from invoices
  where company_id = :company_id and id = :id and deleted_at is null
    for share;
@@ -143,17 +148,21 @@ with changed as (
          document_references = request."references",
          reference = request.reference,
          metadata = request.metadata,
+         prepayment = request.prepayment,
+         payable_rounding_amount = request."payableRoundingAmount",
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,
          payable_amount = :payable_amount::numeric,
+         prepaid_amount = :prepaid_amount::numeric,
          taxes = :taxes::jsonb,
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            code numeric, type text, "isReady" boolean, buyer json, supplier json,
            "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
            "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-           "references" json, reference text, metadata json)
+           "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
    where i.company_id = :company_id and i.id = :id
   returning i.id
 )

@@ -81,7 +81,7 @@ having sum(live) > 0;
 
 -- name: overview_amounts :many
 -- Return the number and the amount of a period's invoices by status and currency.
-select status, currency_code, count(*) as records, sum(payable_amount) as amount
+select status, currency_code, count(*) as records, sum(payable_amount + prepaid_amount) as amount
   from invoices
  where company_id = :company_id
    and deleted_at is null

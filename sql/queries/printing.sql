@@ -13,7 +13,8 @@ select i.status, i.issue_date,
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment,
          'delivery', i.delivery,
-         'billingPeriod', i.billing_period, 'references', i.document_references) as body
+         'billingPeriod', i.billing_period, 'references', i.document_references,
+         'prepayment', i.prepayment, 'payableRoundingAmount', i.payable_rounding_amount) as body
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null;
@@ -29,6 +30,7 @@ select n.status, n.issue_date,
        json_build_object(
          'type', n.type, 'lineItems', n.line_items, 'payment', n.payment, 'delivery', n.delivery,
          'billingPeriod', n.billing_period, 'references', n.document_references,
+         'prepayment', n.prepayment, 'payableRoundingAmount', n.payable_rounding_amount,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
          'buyer', case when k.type = 'CONSOLIDATED_INVOICE'
                        then json_build_object('type', 'GENERAL_PUBLIC')
@@ -60,6 +62,7 @@ select k.status, k.issue_date,
        json_build_object(
          'type', k.type, 'lineItems', k.line_items,
          'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'prepayment', k.prepayment, 'payableRoundingAmount', k.payable_rounding_amount,
          'billingPeriod', json_build_object(
            'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date,
            'frequency', 'Monthly'),

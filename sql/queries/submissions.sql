@@ -354,7 +354,8 @@ with wanted as (
     from moved
    where n.company_id = :company_id and n.id = moved.adjustment_note_id
   returning n.invoice_id, n.consolidated_invoice_id,
-            case when n.type = 'DEBIT_NOTE' then n.payable_amount else -n.payable_amount end
+            (n.payable_amount + n.prepaid_amount)
+            * case when n.type = 'DEBIT_NOTE' then 1 else -1 end
             * case when moved.status = 'Valid' then 1
                    when moved.before = 'Valid' then -1
                    else 0 end as adjusts_by
@@ -479,7 +480,8 @@ select (select count(*) from found) as total,
                   from found
                  order by id desc
                  limit :per_page::bigint offset :offset::bigint) page
-          join submitted_document_records r on r.company_id = :company_id and r.id = page.id) as data;
+          join submitted_document_records r
+            on r.company_id = :company_id and r.id = page.id) as data;
 
 -- name: submitted_document_issuer :value
 -- Return the TIN under which the Valid document of an invoice or consolidated invoice was

@@ -13,7 +13,9 @@ select n.id,
          'issueDate', instant(n.issue_date),
          'targetInvoiceCode', i.code::text,
          'targetConsolidatedInvoiceCode', k.code::text,
-         'createdAt', instant(n.created_at)) as export
+         'createdAt', instant(n.created_at),
+         'prepayment', n.prepayment,
+         'payableRoundingAmount', n.payable_rounding_amount) as export
   from adjustment_notes n
   join companies c on c.id = n.company_id
   left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id

@@ -20,6 +20,8 @@ select id,
        delivery,
        billing_period,
        document_references as "references",
+       prepayment,
+       payable_rounding_amount,
        reference,
        metadata,
        case when attempts > 0
@@ -65,3 +67,7 @@ comment on column adjustment_note_records.reference is
 comment on column adjustment_note_records.metadata is 'Texts of the client by key. Null: none.';
 comment on column adjustment_note_records.last_submission is
   'Outcome of the latest submission: status, code, message and time. Null: never submitted.';
+comment on column adjustment_note_records.prepayment is
+  'Payment before the issue, as the API shows it. Null: none.';
+comment on column adjustment_note_records.payable_rounding_amount is
+  'Rounding that is part of the amount to pay. Null: none.';

@@ -22,7 +22,9 @@ select k.id,
          'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
          'consolidatedInvoiceCode', null,
          'invoiceIds', k.invoice_ids,
-         'createdAt', instant(k.created_at)) as export
+         'createdAt', instant(k.created_at),
+         'prepayment', k.prepayment,
+         'payableRoundingAmount', k.payable_rounding_amount) as export
   from consolidated_invoices k
   join companies c on c.id = k.company_id
  where k.deleted_at is null;

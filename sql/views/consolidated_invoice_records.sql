@@ -7,7 +7,7 @@ select id,
        to_char(month, 'YYYY-MM') as month,
        cardinality(invoice_ids) as invoice_count,
        line_items,
-       payable_amount + adjusted_by as final_adjusted_amount,
+       payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount,
        status,
        json_build_object(
          'excludingTax', excluding_tax,
@@ -18,6 +18,8 @@ select id,
        invoice_level_allowance_charge,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at,
+       prepayment,
+       payable_rounding_amount,
        case when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
@@ -43,7 +45,7 @@ comment on column consolidated_invoice_records.invoice_count is
   'Number of invoices that it was made of.';
 comment on column consolidated_invoice_records.line_items is 'Line items as the API shows them.';
 comment on column consolidated_invoice_records.final_adjusted_amount is
-  'Amount to pay after valid notes, in MYR.';
+  'Value after valid notes, in MYR.';
 comment on column consolidated_invoice_records.status is
   'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
 comment on column consolidated_invoice_records.legal_monetary_total is 'Totals as a JSON object.';
@@ -55,3 +57,7 @@ comment on column consolidated_invoice_records.updated_at is
   'When the row was last changed, as text.';
 comment on column consolidated_invoice_records.last_submission is
   'Outcome of the latest submission: status, code, message and time. Null: never submitted.';
+comment on column consolidated_invoice_records.prepayment is
+  'Sum of the prepayments of its invoices, as the API shows it. Null: none.';
+comment on column consolidated_invoice_records.payable_rounding_amount is
+  'Sum of the roundings of its invoices. Null: none.';

@@ -11,7 +11,7 @@ select i.company_id,
        i.status,
        i.issue_date,
        i.currency_code,
-       i.payable_amount,
+       i.payable_amount + i.prepaid_amount as total_amount,
        i.consolidated_invoice_id,
        coalesce(other.party, '{}')::jsonb <> '{}'
        and other.party ->> 'type' is distinct from 'GENERAL_PUBLIC' as is_named,
@@ -44,7 +44,7 @@ comment on column consolidation_candidates.status is
   'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
 comment on column consolidation_candidates.issue_date is 'When it is issued.';
 comment on column consolidation_candidates.currency_code is 'Currency of all amounts, ISO 4217.';
-comment on column consolidation_candidates.payable_amount is 'Amount to pay.';
+comment on column consolidation_candidates.total_amount is 'Value, prepaid or to pay.';
 comment on column consolidation_candidates.consolidated_invoice_id is
   'Consolidated invoice that includes the invoice now. Null: none.';
 comment on column consolidation_candidates.is_named is

@@ -16,7 +16,9 @@ select i.id,
          'invoiceDateTime', instant(i.issue_date),
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'consolidatedInvoiceCode', k.code::text,
-         'createdAt', instant(i.created_at)) as export
+         'createdAt', instant(i.created_at),
+         'prepayment', i.prepayment,
+         'payableRoundingAmount', i.payable_rounding_amount) as export
   from companies c
  -- offset 0 keeps the planner from computing the company for each row.
  cross join lateral (

@@ -8,7 +8,7 @@ select id,
        buyer,
        supplier,
        line_items,
-       payable_amount + adjusted_by as final_adjusted_amount,
+       payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount,
        status,
        json_build_object(
          'excludingTax', excluding_tax,
@@ -26,6 +26,8 @@ select id,
        delivery,
        billing_period,
        document_references as "references",
+       prepayment,
+       payable_rounding_amount,
        reference,
        metadata,
        case when attempts > 0
@@ -54,7 +56,7 @@ comment on column invoice_records.buyer is
 comment on column invoice_records.supplier is
   'Supplier of a self-billed invoice as the API shows it. Null for other invoices.';
 comment on column invoice_records.line_items is 'Line items as the API shows them.';
-comment on column invoice_records.final_adjusted_amount is 'Amount to pay after valid notes.';
+comment on column invoice_records.final_adjusted_amount is 'Value after valid notes.';
 comment on column invoice_records.status is
   'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
 comment on column invoice_records.legal_monetary_total is 'Totals as a JSON object.';
@@ -79,3 +81,7 @@ comment on column invoice_records.reference is 'Reference that the client chose.
 comment on column invoice_records.metadata is 'Texts of the client by key. Null: none.';
 comment on column invoice_records.last_submission is
   'Outcome of the latest submission: status, code, message and time. Null: never submitted.';
+comment on column invoice_records.prepayment is
+  'Payment before the issue, as the API shows it. Null: none.';
+comment on column invoice_records.payable_rounding_amount is
+  'Rounding that is part of the amount to pay. Null: none.';

@@ -633,7 +633,7 @@ def candidate(**changes: Any) -> dict[str, Any]:
         "type": "INVOICE",
         "status": "Draft",
         "currency_code": "MYR",
-        "payable_amount": Decimal("10000.01"),
+        "total_amount": Decimal("10000.01"),
         "consolidated_invoice_id": None,
         "is_named": False,
         "was_accepted": False,
@@ -729,7 +729,7 @@ TAXES = [
 
 
 def random_sale(pick: random.Random) -> dict[str, Any]:
-    """Return an invoice body with odd cents, mixed taxes, line discounts and a total charge."""
+    """Return an invoice body with odd cents, mixed taxes, discounts, a charge and a prepayment."""
     lines = [
         item(
             f"{pick.randint(1, 9999) / 100:.2f}",
@@ -744,6 +744,8 @@ def random_sale(pick: random.Random) -> dict[str, Any]:
     return {
         "lineItems": lines,
         **({"invoiceLevelAllowanceCharge": whole} if pick.random() < 0.4 else {}),
+        **({"prepayment": {"amount": 0.01}} if pick.random() < 0.3 else {}),
+        **({"payableRoundingAmount": pick.randint(1, 4) / 100} if pick.random() < 0.5 else {}),
     }
 
 
@@ -799,6 +801,8 @@ def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None
         "id": invoice_id,
         "line_items": simplejson.dumps(lines),
         "adjustments": adjustments and simplejson.dumps(adjustments),
+        "prepaid_amount": Decimal(0),
+        "payable_rounding_amount": None,
     }
 
 

@@ -28,6 +28,8 @@ MEMBERS = [
     "invoiceLevelAllowanceCharge",
     "consolidatedInvoiceCode",
     "createdAt",
+    "prepayment",
+    "payableRoundingAmount",
 ]
 
 
@@ -71,7 +73,11 @@ async def insert_copies(
 async def test_export_has_the_specified_members(api: Client) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
     sent: dict[str, Any] = invoice(
-        code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
+        code=7,
+        issueDateTime="2026-01-31T09:30:00+08:00",
+        invoiceLevelAllowanceCharge=charge,
+        prepayment={"amount": 50, "reference": "DEP-771"},
+        payableRoundingAmount=0.04,
     )
     invoice_id = await create_invoice(api, **sent)
     export = await get_export(api, invoice_id)
@@ -86,6 +92,8 @@ async def test_export_has_the_specified_members(api: Client) -> None:
         "invoiceLevelAllowanceCharge": charge,
         "consolidatedInvoiceCode": None,
         "createdAt": (await get_invoice(api, invoice_id))["created_at"],
+        "prepayment": sent["prepayment"],
+        "payableRoundingAmount": 0.04,
     }
 
 

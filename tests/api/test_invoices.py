@@ -65,6 +65,8 @@ FURTHER = [
     "delivery",
     "billing_period",
     "references",
+    "prepayment",
+    "payable_rounding_amount",
 ]
 
 

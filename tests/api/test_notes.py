@@ -6,7 +6,17 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Sandbox, until
-from kit import create_valid_invoice, get_invoice, line, not_found, note
+from kit import (
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    line,
+    not_found,
+    note,
+    request_json,
+    submit,
+    wait_for_status,
+)
 
 ONE = [
     line(
@@ -31,7 +41,7 @@ SELLER = {
 async def create_note(api: Client, invoice: int, **changes: Any) -> int:
     """Create a note against an invoice, and return the id of the note."""
     async with api.post(
-        f"/api/invoices/{invoice}/adjustment-note", json=note(lineItems=ONE, **changes)
+        f"/api/invoices/{invoice}/adjustment-note", json=note(**{"lineItems": ONE, **changes})
     ) as response:
         body = await response.json()
         assert response.status == 201, body
@@ -80,6 +90,41 @@ async def test_a_valid_note_adjusts_its_invoice_until_it_is_cancelled(
         {"success": True, "message": "The submitted document has been cancelled."},
     )
     assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 200
+
+
+async def test_a_prepaid_invoice_can_be_credited_up_to_its_value(api: Client) -> None:
+    """The invoice of 200 is paid but for its rounding, and the notes of 50 have prepayments."""
+    paid = {"prepayment": {"amount": 200}, "payableRoundingAmount": 0.05}
+    invoice = await create_valid_invoice(api, lineItems=FOUR, **paid)
+    found = await get_invoice(api, invoice)
+    assert found["legal_monetary_total"]["payableAmount"] == 0.05
+    assert found["final_adjusted_amount"] == 200.05
+    refused = note(lineItems=FOUR, payableRoundingAmount=0.06)
+    path = f"/api/invoices/{invoice}/adjustment-note"
+    status, answer = await request_json(api, "POST", path, json=refused)
+    assert (status, answer["errors"][0]["path"]) == (422, "/lineItems")
+    note_id = await create_valid_note(api, invoice, prepayment={"amount": 50})
+    found = await get_note(api, note_id)
+    assert found["legal_monetary_total"]["payableAmount"] == 0
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 150.05
+    assert (await cancel(api, note_id))[0] == 200
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 200.05
+
+
+async def test_a_note_being_submitted_counts_with_its_prepayment(
+    api: Client, sandbox: Sandbox
+) -> None:
+    await sandbox.settings(processing_seconds=3600)
+    invoice = await create_invoice(api, lineItems=FOUR)
+    assert (await submit(api, invoice))[0] == 200
+    await sandbox.settings(processing_seconds=0)
+    await wait_for_status(api, invoice, "Valid")
+    await sandbox.settings(processing_seconds=3600)
+    sent = await create_note(api, invoice, lineItems=FOUR, prepayment={"amount": 200})
+    other = await create_note(api, invoice)
+    assert (await send(api, sent))[0] == 200
+    status, answer = await send(api, other)
+    assert (status, answer["errors"][0]["code"]) == (400, "Amount")
 
 
 @pytest.mark.parametrize(

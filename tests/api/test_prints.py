@@ -366,6 +366,22 @@ async def test_totals_of_a_foreign_invoice_are_printed_in_myr(api: Client) -> No
         await wait_for_status(api, invoice_id, "Valid")
 
 
+async def test_prepayment_and_rounding_are_printed_before_and_after_sending(api: Client) -> None:
+    prepayment = {"amount": 100, "date": "2026-09-02", "time": "04:00:00Z", "reference": "<b>"}
+    invoice_id = await create_invoice(api, prepayment=prepayment, payableRoundingAmount=-0.01)
+    for _ in ("stored", "sent"):
+        page = await get_invoice_page(api, invoice_id)
+        assert page.rows[-4:] == [
+            ["Total including tax", "104.76"],
+            ["Rounding", "−0.01"],
+            ["Prepaid", "−100.00"],
+            ["Total payable (MYR)", "4.75"],
+        ]
+        assert page.fact("Prepayment") == "2026-09-02 04:00:00Z, <b>"
+        await submit(api, invoice_id)
+        await wait_for_status(api, invoice_id, "Valid")
+
+
 async def test_payment_and_delivery_are_printed_before_and_after_sending(
     api: Client,
 ) -> None:

@@ -153,6 +153,13 @@ EVERYTHING = {
         {"type": "BILL", "id": "PO-4711"},
     ],
     "payment": {"mode": "03", "terms": "30 days from invoice date"},
+    "prepayment": {
+        "amount": Decimal("100.005"),
+        "date": "2026-09-02",
+        "time": "04:00:00Z",
+        "reference": "DEP-771",
+    },
+    "payableRoundingAmount": Decimal("-0.02"),
     "delivery": {
         "name": "Guangzhou Harbour Stores",
         "registration": {"type": "BRN", "number": "91440101MA59"},

@@ -428,7 +428,7 @@ def test_payment_without_a_mode_has_only_terms(payment: dict[str, Any]) -> None:
 
 
 def test_null_and_empty_members_are_omitted() -> None:
-    names = ["payment", "delivery", "billingPeriod", "references"]
+    names = ["payment", "delivery", "billingPeriod", "references", "prepayment"]
     empty: dict[str, Any] = {name: [] if name == "references" else {} for name in names}
     for nothing in (dict.fromkeys(names), empty):
         assert build_as_parsed({**EXAMPLE, **nothing}) == build_as_parsed(EXAMPLE)

@@ -19,6 +19,8 @@ NAMES = {
     "delivery": "delivery",
     "billingPeriod": "billing_period",
     "references": "references",
+    "prepayment": "prepayment",
+    "payableRoundingAmount": "payable_rounding_amount",
 }
 MEMBERS = {
     "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days"},
@@ -33,6 +35,13 @@ MEMBERS = {
         {"type": "FTA", "description": "ACFTA"},
         {"type": "BILL", "id": "DO-1"},
     ],
+    "prepayment": {
+        "amount": 10.5,
+        "date": "2026-02-28",
+        "time": "04:00:00Z",
+        "reference": "DEP-771",
+    },
+    "payableRoundingAmount": -0.01,
 }
 
 
@@ -114,6 +123,28 @@ async def test_optional_members_are_replaced_and_removed_independently(
             "/billingPeriod/frequency",
             "one of Daily, Weekly",
         ),
+        (
+            {"prepayment": {"amount": 1, "date": "2026-02-29"}},
+            "/prepayment/date",
+            "a day of the calendar",
+        ),
+        (
+            {"prepayment": {"amount": 1, "date": "2026-02-28", "time": "24:00:00Z"}},
+            "/prepayment/time",
+            "a time in UTC, like 04:00:00Z",
+        ),
+        (
+            {"prepayment": {"amount": 10**6}},
+            "/prepayment/amount",
+            "exceeds the amount of the document, ",
+        ),
+        (
+            {"prepayment": {"amount": 1, "referense": "DEP-771"}},
+            "/prepayment/referense",
+            "reference",
+        ),
+        ({"payableRoundingAmount": 0.005}, "/payableRoundingAmount", "at most 2 decimals"),
+        ({"payableRoundingAmount": -1.5}, "/payableRoundingAmount", "at least -1"),
         (
             {"references": [{"type": "K2", "id": "1" * 500}] * 2},
             "/references",

@@ -171,7 +171,10 @@ def check_document(invoice: dict[str, Any]) -> None:
     tax = number(taxes, "TaxAmount")
     assert tax == sum(number(each, "TaxAmount") for each in taxes["TaxSubtotal"])
     assert number(totals, "TaxInclusiveAmount") == number(totals, "TaxExclusiveAmount") + tax
-    assert number(totals, "PayableAmount") == number(totals, "TaxInclusiveAmount")
+    prepaid = sum(number(each, "PaidAmount") for each in invoice.get("PrepaidPayment", ()))
+    rounding = read_optional_number(totals, "PayableRoundingAmount")
+    total = number(totals, "TaxInclusiveAmount") + rounding
+    assert number(totals, "PayableAmount") == total - prepaid >= 0
     of_lines = [
         each for item in invoice["InvoiceLine"] for each in item["TaxTotal"][0]["TaxSubtotal"]
     ]

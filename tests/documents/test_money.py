@@ -133,6 +133,50 @@ def test_document_totals_add_lines_adjustments_and_taxes() -> None:
     assert sums.by_tax_type == {"01": (1653, Decimal("165.30")), "02": (480, Decimal("38.40"))}
 
 
+@pytest.mark.parametrize(
+    "prepaid, rounding, payable",
+    [
+        (None, None, "10.00"),
+        ("4", None, "6.00"),
+        (None, "-0.02", "9.98"),
+        ("0.005", 1, "10.99"),
+        ("10.05", "0.05", "0.00"),
+    ],
+)
+def test_payable_amount_is_rounded_and_without_the_prepayment(
+    prepaid: str | None, rounding: str | int | None, payable: str
+) -> None:
+    sums = money.compute_document(settled(prepaid, rounding))
+    assert str(sums.payable) == payable
+    assert sums.total == sums.payable + sums.prepaid == sums.including_tax + sums.rounding
+    assert sums.including_tax == 10
+
+
+def settled(prepaid: str | None, rounding: str | int | None) -> dict[str, Any]:
+    return {
+        "lineItems": [item("10")],
+        "prepayment": prepaid and {"amount": Decimal(prepaid)},
+        "payableRoundingAmount": None if rounding is None else Decimal(rounding),
+    }
+
+
+@pytest.mark.parametrize(
+    "prepaid, rounding, path",
+    [
+        ("10.01", None, "/prepayment/amount"),
+        ("10", "-0.01", "/prepayment/amount"),
+        ("-1", None, "/prepayment/amount"),
+        (None, "0.005", "/payableRoundingAmount"),
+        (None, "-10.01", "/payableRoundingAmount"),
+    ],
+)
+def test_a_settlement_over_the_amount_of_the_document_is_refused(
+    prepaid: str | None, rounding: str | None, path: str
+) -> None:
+    (found,) = money.find_violations(settled(prepaid, rounding))
+    assert (found["path"], found["rule"]) == (path, "amount")
+
+
 def test_a_document_may_have_no_adjustments() -> None:
     assert (
         money.compute_totals([item()], {}).payable

@@ -336,6 +336,7 @@ def test_terms_of_a_document_are_printed() -> None:
         "Payment by",
         "Bank account",
         "Terms of payment",
+        "Prepayment",
         "Billing period",
         "Delivery to",
         "Bill reference",
@@ -345,4 +346,5 @@ def test_terms_of_a_document_are_printed() -> None:
         dict(read.terms)["Payment by"]
         == get_names("payment_modes")[GOLDEN["everything"]["payment"]["mode"]]
     )
+    assert dict(read.terms)["Prepayment"] == "2026-09-02 04:00:00Z, DEP-771"
     assert dict(read.terms)["Delivery to"] == GOLDEN["everything"]["delivery"]["name"]

@@ -699,6 +699,30 @@ APART = (
         ("tests/operations/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
     ),
     Mutant(
+        "prepayment-over-the-value",
+        "service/documents/money.py",
+        "    if settlement.prepaid > total:",
+        "    if settlement.prepaid > total + 1000:",
+        (
+            "tests/documents/test_money.py"
+            "::test_a_settlement_over_the_amount_of_the_document_is_refused",
+        ),
+    ),
+    Mutant(
+        "note-adjusts-by-what-is-left-to-pay",
+        "sql/queries/submissions.sql",
+        "(n.payable_amount + n.prepaid_amount)",
+        "(n.payable_amount)",
+        ("tests/api/test_notes.py::test_a_prepaid_invoice_can_be_credited_up_to_its_value",),
+    ),
+    Mutant(
+        "prepaid-notes-not-counted",
+        "sql/queries/adjustment_notes.sql",
+        "sum(o.payable_amount + o.prepaid_amount)",
+        "sum(o.payable_amount)",
+        ("tests/api/test_notes.py::test_a_note_being_submitted_counts_with_its_prepayment",),
+    ),
+    Mutant(
         "import-of-codes-not-announced",
         "sql/queries/codes.sql",
         "returning pg_notify('code_lists_changed', code_list) is not null;",

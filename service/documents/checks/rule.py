@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from service.documents.money import AmountError, Totals, compute_totals
+from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
 
 ERROR, WARNING = "error", "warning"
@@ -122,7 +122,7 @@ class Case:
     def sums(self) -> Totals | AmountError:
         """The amounts of the document, or the error in them."""
         try:
-            return compute_totals(self.items, self.source.get("invoiceLevelAllowanceCharge"))
+            return compute_document(self.source)
         except AmountError as error:
             return error
 

@@ -14,7 +14,7 @@ from typing import Any
 import simplejson
 
 from service import json_codec
-from service.documents.money import Adjustment, Totals, compute_totals, round_cents
+from service.documents.money import Adjustment, Totals, compute_document, round_cents
 from service.documents.ubl.elements import Element, amount, get_object, group, optional, value
 from service.documents.ubl.lines import (
     build_adjustment,
@@ -30,7 +30,12 @@ from service.documents.ubl.parties import (
     or_general_public,
 )
 from service.documents.ubl.references import build_billing_references, build_document_references
-from service.documents.ubl.shipping import build_delivery, build_payment_means, build_payment_terms
+from service.documents.ubl.shipping import (
+    build_delivery,
+    build_payment_means,
+    build_payment_terms,
+    build_prepayment,
+)
 
 HOME_CURRENCY = "MYR"
 
@@ -75,7 +80,7 @@ def build(
     items, references = source["lineItems"], source.get("references") or ()
     payment = get_object(source, "payment")
     adjustments = get_object(source, "invoiceLevelAllowanceCharge")
-    sums = compute_totals(items, adjustments)
+    sums = compute_document(source)
     invoice = group(
         **_build_header(source, number, issued_at, version),
         BillingReference=build_billing_references(_get_originals(source), references),
@@ -90,6 +95,7 @@ def build(
         Delivery=build_delivery(get_object(source, "delivery"), number, currency),
         PaymentMeans=build_payment_means(payment, own.get("bank_account")),
         PaymentTerms=build_payment_terms(payment),
+        PrepaidPayment=build_prepayment(get_object(source, "prepayment"), sums.prepaid, currency),
         AllowanceCharge=_build_adjustments(adjustments, currency),
         TaxTotal=build_document_tax(sums, join_exemption_reasons(items), currency),
         LegalMonetaryTotal=_build_totals(sums, currency),
@@ -258,5 +264,6 @@ def _build_totals(sums: Totals, currency: str) -> Element | None:
         TaxInclusiveAmount=amount(sums.including_tax, currency),
         AllowanceTotalAmount=sums.allowances and amount(sums.allowances, currency),
         ChargeTotalAmount=sums.charges and amount(sums.charges, currency),
+        PayableRoundingAmount=sums.rounding and amount(sums.rounding, currency),
         PayableAmount=amount(sums.payable, currency),
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from service.documents.money import Adjustment, LineAmounts, Tax, Totals, TypeTotal
+from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals, TypeTotal
 from service.documents.printing import Printout, Terms, format_terms
 
 Node = Mapping[str, Any]
@@ -40,6 +40,7 @@ def read(content: bytes) -> Printout:
 
 def _read_terms(invoice: Node) -> list[tuple[str, str]]:
     means, period = _find(invoice, "PaymentMeans"), _find(invoice, "InvoicePeriod")
+    prepayment = _find(invoice, "PrepaidPayment")
     bills = [
         _get_value(each, "AdditionalDocumentReference", "ID")
         for each in invoice.get("BillingReference", [])
@@ -56,6 +57,9 @@ def _read_terms(invoice: Node) -> list[tuple[str, str]]:
                 invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"
             ),
             bills=[bill for bill in bills if bill],
+            prepaid_on=_get_value(prepayment, "PaidDate"),
+            prepaid_at=_get_value(prepayment, "PaidTime"),
+            prepayment=_get_value(prepayment, "ID"),
         )
     )
 
@@ -195,11 +199,13 @@ def _read_totals(invoice: Node, lines: tuple[LineAmounts, ...]) -> Totals:
     return Totals(
         lines=lines,
         net_amount=_get_value(sums, "LineExtensionAmount"),
-        allowances=_get_value(sums, "AllowanceTotalAmount") or Decimal("0.00"),
-        charges=_get_value(sums, "ChargeTotalAmount") or Decimal("0.00"),
+        allowances=_get_value(sums, "AllowanceTotalAmount") or ZERO,
+        charges=_get_value(sums, "ChargeTotalAmount") or ZERO,
         excluding_tax=_get_value(sums, "TaxExclusiveAmount"),
         tax=_get_value(taxes, "TaxAmount"),
         including_tax=_get_value(sums, "TaxInclusiveAmount"),
+        prepaid=_get_value(invoice, "PrepaidPayment", "PaidAmount") or ZERO,
+        rounding=_get_value(sums, "PayableRoundingAmount") or ZERO,
         payable=_get_value(sums, "PayableAmount"),
         by_tax_type=by_type,
     )

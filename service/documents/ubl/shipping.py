@@ -1,6 +1,7 @@
 """Build the delivery and the payment of a document. Portal: 10.5, 10.6"""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from service.documents.money import round_cents
@@ -49,3 +50,17 @@ def build_payment_means(payment: Mapping[str, str], own_account: str | None) -> 
 def build_payment_terms(payment: Mapping[str, str]) -> Element | None:
     """Build the payment terms."""
     return group(Note=optional(payment.get("terms"), 300))
+
+
+def build_prepayment(
+    prepayment: Mapping[str, Any], prepaid: Decimal, currency: str
+) -> Element | None:
+    """Build the prepayment with its rounded amount."""
+    if not prepayment:
+        return None
+    return group(
+        ID=optional(prepayment.get("reference"), 150),
+        PaidAmount=amount(prepaid, currency),
+        PaidDate=optional(prepayment.get("date")),
+        PaidTime=optional(prepayment.get("time")),
+    )
