@@ -52,6 +52,11 @@ REGISTRY: Registry[Any] = Registry().with_resources(
 )
 
 
+def get_values(name: str) -> list[str]:
+    """Return the values that a definition of common.json allows."""
+    return ALL["common"]["$defs"][name]["enum"]
+
+
 def _is_integer(checker: TypeChecker, value: object) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool)) or (
         isinstance(value, Decimal) and value == value.to_integral_value()

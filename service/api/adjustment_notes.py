@@ -41,12 +41,7 @@ DOCUMENTS = Documents(
     NOTE,
     "/api/adjustment-notes",
     "AdjustmentNote",
-    (
-        *document_filters(
-            tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
-        ),
-        *OWN_FILTERS,
-    ),
+    (*document_filters(schema.get_values("note_type"), "NoteType"), *OWN_FILTERS),
     Source(
         sql.adjustment_note_page,
         sql.adjustment_note_search,
@@ -77,7 +72,7 @@ def _refuse_note(code: str) -> Forbidden:
 
 
 def declare_note_creation(
-    operation: partial[Operation], invoices: Documents, description: str = ""
+    operation: partial[Operation], invoices: Documents, description: str
 ) -> None:
     """Declare the operation that creates a note for a kind of invoice."""
     operation(
@@ -90,6 +85,7 @@ def declare_note_creation(
         body="adjustment_note_create",
         errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED, REFERENCE_USED),
         description=description,
+        name=f"create_adjustment_note_of_{invoices.kind.identifier}",
     )(partial(create_adjustment_note, invoices.kind))
 
 

@@ -36,6 +36,7 @@ REMOVED = "Signing certificate removed."
     "Get the certificate that signs the company's documents",
     "SigningCertificateAnswer",
     errors=(not_found(NOUN),),
+    description="Its names, its validity and a warning, without the private key.",
     is_record=True,
 )
 async def get_signing_certificate(request: web.Request) -> web.Response:
@@ -88,6 +89,7 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
     "Success",
     message=REMOVED,
     errors=(not_found(NOUN),),
+    description="Later documents are signed with the certificate of the service, if it has one.",
 )
 async def delete_signing_certificate(request: web.Request) -> web.Response:
     """Delete the certificate and its private key."""

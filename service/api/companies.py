@@ -24,7 +24,14 @@ TIN_IN_USE = (
 )
 
 
-@operation("GET", "/api/companies", "Get the company of the key", "CompanyAnswer", is_record=True)
+@operation(
+    "GET",
+    "/api/companies",
+    "Get the company of the key",
+    "CompanyAnswer",
+    description="`readiness` lists what the company needs before it can submit documents.",
+    is_record=True,
+)
 async def get_company(request: web.Request) -> web.Response:
     """Return the company."""
     company = request[app_keys.COMPANY]

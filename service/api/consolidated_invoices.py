@@ -171,7 +171,11 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-declare_reading(operation, DOCUMENTS, everything="")
+declare_reading(
+    operation,
+    DOCUMENTS,
+    everything="Every consolidated invoice of the company, newest first, without pages.",
+)
 
 
 @operation(
@@ -199,7 +203,11 @@ async def delete_consolidated_invoice(request: web.Request) -> web.Response:
 
 submissions.declare(operation, DOCUMENTS, cancelling="cancel-latest-invoice-submitted")
 printing.declare(operation, DOCUMENTS)
-declare_note_creation(operation, DOCUMENTS)
+declare_note_creation(
+    operation,
+    DOCUMENTS,
+    description="The latest submitted document of the consolidated invoice must be Valid.",
+)
 declare_export(operation, DOCUMENTS)
 
 

@@ -26,26 +26,51 @@ PAGE_HEADERS = {
 }
 
 
-@operation("GET", "/api/openapi.json", "Get this description", "Description", is_record=True)
+@operation(
+    "GET",
+    "/api/openapi.json",
+    "Get this description",
+    "Description",
+    description="OpenAPI 3.1, for client generators and other tools.",
+    is_record=True,
+)
 async def get_description(request: web.Request) -> web.Response:
     """Return the OpenAPI description."""
     return responses.record_response(request, request.app[DESCRIBE]())
 
 
-@operation("GET", "/api/docs", "Get a page that renders this description", "text/html")
-async def get_page(request: web.Request) -> web.Response:
+@operation(
+    "GET",
+    "/api/docs",
+    "Get a page that renders this description",
+    "text/html",
+    description="It loads nothing from other sites.",
+)
+async def get_docs_page(request: web.Request) -> web.Response:
     """Return the page that renders the description."""
     return _file("docs.html", "text/html")
 
 
-@operation("GET", "/api/docs/docs.js", "Get the script of the page", "text/javascript")
-async def get_script(request: web.Request) -> web.Response:
+@operation(
+    "GET",
+    "/api/docs/docs.js",
+    "Get the script of the page",
+    "text/javascript",
+    description="Part of `/api/docs`.",
+)
+async def get_docs_script(request: web.Request) -> web.Response:
     """Return the script of the page."""
     return _file("docs.js", "text/javascript")
 
 
-@operation("GET", "/api/docs/docs.css", "Get the style sheet of the page", "text/css")
-async def get_style_sheet(request: web.Request) -> web.Response:
+@operation(
+    "GET",
+    "/api/docs/docs.css",
+    "Get the style sheet of the page",
+    "text/css",
+    description="Part of `/api/docs`.",
+)
+async def get_docs_style_sheet(request: web.Request) -> web.Response:
     """Return the style sheet of the page."""
     return _file("docs.css", "text/css")
 

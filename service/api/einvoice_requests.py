@@ -42,7 +42,7 @@ LIST = Source(
 SORTS = ("id", "-id")
 FILTERS = (
     pagination.some_of(
-        "status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]
+        "status", schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"
     ),
     pagination.SEARCH,
     pagination.METADATA,
@@ -81,6 +81,8 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     status=201,
     message=CREATED,
     body="einvoice_request_create",
+    description="Stores the buyer's request as Pending. All members but `invoiceCode` describe the "
+    "buyer.",
 )
 async def create_einvoice_request(request: web.Request) -> web.Response:
     """Store a pending request. Raises ValidationError, also for an unknown code of its buyer."""
@@ -102,6 +104,7 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
     "/api/einvoice-requests/{id}",
     "Get an e-invoice request",
     "EinvoiceRequest",
+    description="With the buyer that it names and the company as supplier.",
     is_record=True,
 )
 async def get_einvoice_request(request: web.Request) -> web.Response:
@@ -163,6 +166,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     "Delete an e-invoice request",
     "Success",
     message=DELETED,
+    description="A finalized invoice keeps its buyer.",
 )
 async def delete_einvoice_request(request: web.Request) -> web.Response:
     """Delete a request."""

@@ -15,7 +15,7 @@ from service.http import app_keys, requests, responses
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Events")
 
-TYPES = tuple(schema.ALL["common"]["$defs"]["event_type"]["enum"])
+TYPES = schema.get_values("event_type")
 
 
 def _read_types(text: str) -> list[str]:
@@ -28,7 +28,11 @@ def _read_types(text: str) -> list[str]:
 AFTER = QueryParameter(
     "after", {"type": "integer", "minimum": 0, "default": 0}, "Only events after this one."
 )
-LIMIT = QueryParameter("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 50})
+LIMIT = QueryParameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
+    "Events of a page.",
+)
 ONLY_TYPES = QueryParameter(
     "types",
     {"type": "string", "maxLength": 300},

@@ -18,7 +18,13 @@ _UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refus
 _STARTING = {"status": "starting", "overdue": {}, **_UNKNOWN}
 
 
-@operation("GET", "/healthz", "Get the liveness of the process", "Health")
+@operation(
+    "GET",
+    "/healthz",
+    "Get the liveness of the process",
+    "Health",
+    description="200 while the process runs. Asks neither PostgreSQL nor the portal.",
+)
 async def get_liveness(request: web.Request) -> web.Response:
     """Return 200 while the process runs."""
     return responses.json_response({"status": "ok"})
@@ -30,6 +36,7 @@ async def get_liveness(request: web.Request) -> web.Response:
     "Get the readiness of the service",
     "Readiness",
     errors=(ErrorResponse(503, "Readiness", _STARTING), Unavailable(UNAVAILABLE)),
+    description="200 while PostgreSQL responds, also if work is overdue.",
 )
 async def get_readiness(request: web.Request) -> web.Response:
     """Return 200 while PostgreSQL responds and the process does not stop, else 503.
@@ -47,7 +54,13 @@ async def get_readiness(request: web.Request) -> web.Response:
     )
 
 
-@operation("GET", "/metrics", "Get the metrics for Prometheus", "text/plain")
+@operation(
+    "GET",
+    "/metrics",
+    "Get the metrics for Prometheus",
+    "text/plain",
+    description="In the text format of Prometheus.",
+)
 async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics of the process in the text format of Prometheus."""
     app = request.app

@@ -43,6 +43,7 @@ def new_organization_id() -> str:
     "List users",
     "IntegrationUserList",
     query=(*FILTERS, *pagination.PAGE),
+    description="The users of the account, newest first.",
 )
 async def list_users(request: web.Request) -> web.Response:
     """Return a page of users."""
@@ -57,6 +58,7 @@ async def list_users(request: web.Request) -> web.Response:
     status=201,
     body="integration_user_create",
     errors=(EMAIL_USED,),
+    description="The e-mail address must be new in the account. The response is the record.",
 )
 async def create_user(request: web.Request) -> web.Response:
     """Create a user, and return the record.
@@ -78,6 +80,7 @@ async def create_user(request: web.Request) -> web.Response:
     "/api/integrations/users/{id}",
     "Get a user",
     "IntegrationUser",
+    description="The role is that in the account, not in an organization.",
     noun=USER,
     is_record=True,
 )
@@ -97,6 +100,7 @@ async def get_user(request: web.Request) -> web.Response:
     "IntegrationUser",
     body="integration_user_update",
     errors=(EMAIL_USED,),
+    description="Only sent members change. The response is the record.",
     noun=USER,
 )
 async def update_user(request: web.Request) -> web.Response:
@@ -116,6 +120,7 @@ async def update_user(request: web.Request) -> web.Response:
     "/api/integrations/users/{id}/organizations",
     "List the organizations of a user",
     "IntegrationMemberships",
+    description="All organizations of which the user is a member, without pages.",
     noun=USER,
 )
 async def list_user_organizations(request: web.Request) -> web.Response:
@@ -134,6 +139,7 @@ async def list_user_organizations(request: web.Request) -> web.Response:
     "List organizations",
     "IntegrationOrganizationList",
     query=(*FILTERS, *pagination.PAGE),
+    description="The organizations of the account, newest first.",
 )
 async def list_organizations(request: web.Request) -> web.Response:
     """Return a page of organizations."""
@@ -145,6 +151,7 @@ async def list_organizations(request: web.Request) -> web.Response:
     "/api/integrations/organizations/{id}",
     "Get an organization",
     "IntegrationOrganization",
+    description="With its companies and its members.",
     noun=ORGANIZATION,
     is_record=True,
 )
@@ -165,6 +172,8 @@ async def get_organization(request: web.Request) -> web.Response:
     "IntegrationOrganization",
     body="integration_organization_update",
     errors=(EMAIL_USED,),
+    description="Only sent members change; `members` replaces all members. The response is the "
+    "record.",
     noun=ORGANIZATION,
 )
 async def update_organization(request: web.Request) -> web.Response:

@@ -43,12 +43,7 @@ DOCUMENTS = Documents(
     INVOICE,
     "/api/invoices",
     "Invoice",
-    (
-        *document_filters(
-            tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
-        ),
-        *OWN_FILTERS,
-    ),
+    (*document_filters(schema.get_values("invoice_type"), "InvoiceType"), *OWN_FILTERS),
     Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
     get=sql.invoices_get,
     export=sql.invoice_export,

@@ -10,6 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
+from service.api import openapi_webhooks
+from service.api.components import (
+    Components,
+    Json,
+    component_name,
+    describe_header,
+    refer_to,
+)
 from service.api.operation import (
     COMPANY,
     INTEGRATION,
@@ -20,7 +28,7 @@ from service.api.operation import (
     QueryParameter,
     Surface,
 )
-from service.api.pagination import PER_PAGE, read_number, refer_to
+from service.api.pagination import PER_PAGE, read_number
 from service.db.transactions import UNAVAILABLE
 from service.errors import (
     ApiError,
@@ -46,10 +54,13 @@ from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
 from service.schema import describe_unknown
 
 VERSION = "1.0.0"
+#: Members of the description's `info` that linters require.
+INFORMATION: Json = {
+    "contact": {"name": "The operator of this installation"},
+    "license": {"name": "All rights reserved", "identifier": "LicenseRef-All-Rights-Reserved"},
+}
 JSON = "application/json"
 
-#: Parsed JSON of a schema, or of a part of the description.
-Json = dict[str, Any]
 #: (description, schema) of a header.
 Header = tuple[str, Json]
 
@@ -145,13 +156,24 @@ HEADERS: dict[str, Header] = {
 }
 #: Headers of the errors with a status.
 STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+#: Description of each tag.
+TAGS = {
+    "Invoices": "Invoices and self-billed invoices, from the draft to the exports.",
+    "Adjustment notes": "Credit, debit and refund notes, which adjust a valid invoice.",
+    "Consolidated invoices": "One document for the sales of a month without named buyers.",
+    "Validations": "Checks of TINs and codes before they are used in a document.",
+    "Company": "The company of the key: its profile, its settings and its signing certificate.",
+    "E-invoice requests": "Requests of buyers for an e-invoice of a sale.",
+    "Events": "The feed of changes, in order.",
+    "Webhooks": "Endpoints of the company that receive its events, and their deliveries.",
+    openapi_webhooks.TAG: "The requests that the service sends to the endpoints of webhooks.",
+    "Integrations": "Users and organizations of an account, with an integration key.",
+    "Service": "The state of the service, and this description.",
+}
 SECURITY = {
     "CompanyKey": ("X-API-Key", "The key of one company."),
     "IntegrationKey": ("X-Portal-Key", "The key of an integration account."),
 }
-
-#: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
-SHARED = {"common", "records"}
 
 
 def describe(
@@ -163,140 +185,86 @@ def describe(
     that does not exist is described as any object.
     """
     operations = tuple(operations)
-    components = _components(
-        schemas, {operation.body for operation in operations if operation.body}
-    )
+    components = Components(schemas, (each.body for each in operations if each.body))
     paths: dict[str, Json] = {}
     for operation in operations:
-        described = _describe_operation(operation, components, schemas, examples)
+        described = _describe_operation(operation, components, examples)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    webhooks = openapi_webhooks.describe_webhooks(components)
+    tags = dict.fromkeys((*(each.tag for each in operations), openapi_webhooks.TAG))
     return {
         "openapi": "3.1.0",
-        "info": {"title": "E-invoicing API", "version": VERSION, "description": INTRODUCTION},
-        "servers": [{"url": "/"}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in operations)],
+        "info": {
+            "title": "E-invoicing API",
+            "version": VERSION,
+            "description": INTRODUCTION,
+            **INFORMATION,
+        },
+        "servers": [{"url": "/", "description": "This installation."}],
+        "tags": [{"name": tag, "description": TAGS.get(tag, tag)} for tag in tags],
         "paths": paths,
+        "webhooks": webhooks,
         "components": {
-            "schemas": components,
+            "schemas": components.described,
             "responses": _shared_responses(paths),
-            "parameters": {
-                name: _header_parameter(name, *facts) for name, facts in HEADER_PARAMETERS.items()
-            },
-            "headers": {
-                name: {"description": text, "schema": schema}
-                for name, (text, schema) in HEADERS.items()
-            },
-            "securitySchemes": {
-                name: {"type": "apiKey", "in": "header", "name": header, "description": text}
-                for name, (header, text) in SECURITY.items()
-            },
+            **_describe_shared_headers(components),
         },
     }
 
 
-def component_name(stem: str) -> str:
-    """Return the name of a component: InvoiceCreate for invoice_create."""
-    return "".join(part[:1].upper() + part[1:] for part in stem.split("_"))
-
-
-def _components(schemas: dict[str, Json], bodies: set[str]) -> dict[str, Json]:
-    """Return {name: schema} of all files and their definitions.
-
-    Raises ValueError for two schemas of one name.
-    """
-    found: dict[str, Json] = {}
-
-    def add(name: str, schema: Json, stem: str) -> None:
-        if name in found:
-            raise ValueError(f"Two schemas would be the component {name}.")
-        found[name] = _rewrite(schema, stem)
-
-    for stem, schema in schemas.items():
-        if stem not in SHARED:
-            public = {key: value for key, value in schema.items() if key not in FILE_ONLY}
-            add(component_name(stem), public, stem)
-        for name, definition in schema.get("$defs", {}).items():
-            add(_definition_name(stem, name), definition, stem)
-    for stem in sorted(bodies - schemas.keys()):
-        add(component_name(stem), {"type": "object"}, stem)
-    add("Description", {"type": "object"}, "")
-    return dict(sorted(found.items()))
-
-
-FILE_ONLY = {"$schema", "$id", "$defs", "title"}
-UNCHANGED = {"const", "enum", "default", "examples"}
-
-
-def _definition_name(stem: str, name: str) -> str:
-    return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
-
-
-def _rewrite(part: Any, stem: str) -> Any:
-    """Return a part of the schema file `stem` with references to components."""
-    if isinstance(part, list):
-        return [_rewrite(entry, stem) for entry in part]
-    if not isinstance(part, dict):
-        return part
+def _describe_shared_headers(components: Components) -> Json:
+    """Return the components of headers: of requests, of responses, and those with a key."""
+    parameters = {name: describe_header(name, *facts) for name, facts in HEADER_PARAMETERS.items()}
     return {
-        key: value
-        if key in UNCHANGED
-        else _rewrite_reference(value, stem)
-        if key == "$ref"
-        else _rewrite(value, stem)
-        for key, value in part.items()
-        if not (key == "$comment" and isinstance(value, str))
+        "parameters": {**parameters, **openapi_webhooks.describe_webhook_headers()},
+        "headers": {
+            name: {"description": text, "schema": components.describe(schema)}
+            for name, (text, schema) in HEADERS.items()
+        },
+        "securitySchemes": {
+            name: {"type": "apiKey", "in": "header", "name": header, "description": text}
+            for name, (header, text) in SECURITY.items()
+        },
     }
 
 
-def _rewrite_reference(reference: str, stem: str) -> str:
-    file, _, pointer = reference.partition("#")
-    stem = file.removesuffix(".json") or stem
-    definition = re.fullmatch(r"/\$defs/([^/]+)(.*)", pointer)
-    if definition:
-        return f"#/components/schemas/{_definition_name(stem, definition[1])}{definition[2]}"
-    return f"#/components/schemas/{component_name(stem)}{pointer}"
-
-
 def _describe_operation(
-    operation: Operation,
-    components: dict[str, Json],
-    schemas: dict[str, Json],
-    examples: dict[str, Json],
+    operation: Operation, components: Components, examples: dict[str, Json]
 ) -> Json:
     surface = operation.surface
     described: Json = {
         "tags": [operation.tag],
-        "operationId": _operation_id(operation),
+        "operationId": operation.operation_id,
         "summary": operation.summary,
         "description": operation.description,
         "parameters": [
-            *_path_parameters(operation),
-            *map(_query_parameter, operation.query),
+            *_path_parameters(operation, components),
+            *(_query_parameter(each, components) for each in operation.query),
             *_header_references(operation),
         ],
         "security": [{name: []} for name in surface.security],
     }
     if operation.body:
-        described["requestBody"] = _request_body(operation.body, schemas, examples)
+        described["requestBody"] = _request_body(operation.body, components, examples)
     described["responses"] = _responses(operation, components)
     return {key: value for key, value in described.items() if value or key == "security"}
 
 
-def _operation_id(operation: Operation) -> str:
-    words = operation.path.removeprefix("/api").replace("{", "by_").replace("}", "")
-    parts = [part for part in re.split(r"[^A-Za-z0-9]+", words) if part]
-    return operation.method.lower() + "".join(part[0].upper() + part[1:] for part in parts)
+def _path_parameters(operation: Operation, components: Components) -> list[Json]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "description": _describe_path_parameter(name, operation),
+            "required": True,
+            "schema": components.describe(_path_schema(operation, name)),
+        }
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
 
 
 #: Name of a path parameter that is not an id -> its schema.
 NAMED = {"name": "CodeTableName"}
-
-
-def _path_parameters(operation: Operation) -> list[Json]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": _path_schema(operation, name)}
-        for name in re.findall(r"{(\w+)}", operation.path)
-    ]
 
 
 def _path_schema(operation: Operation, name: str) -> Json:
@@ -305,7 +273,14 @@ def _path_schema(operation: Operation, name: str) -> Json:
     return refer_to(NAMED.get(name, "RecordId"))
 
 
-def _query_parameter(parameter: QueryParameter) -> Json:
+def _describe_path_parameter(name: str, operation: Operation) -> str:
+    """Return the text of a path parameter: the id of a record, or the name of a code table."""
+    own = name.removesuffix("id").replace("_", " ").strip()
+    noun = operation.noun[:1].lower() + operation.noun[1:]
+    return f"The name of the {noun}." if name in NAMED else f"The id of the {own or noun}."
+
+
+def _query_parameter(parameter: QueryParameter, components: Components) -> Json:
     name, is_array = parameter.name, parameter.schema.get("type") == "array"
     style = {"style": "deepObject", "explode": True} if name.endswith("[]") else {}
     described = {
@@ -314,7 +289,7 @@ def _query_parameter(parameter: QueryParameter) -> Json:
         **({"style": "form", "explode": False} if is_array else style),
         "description": parameter.description,
         "allowEmptyValue": parameter.read is not None,
-        "schema": parameter.schema,
+        "schema": components.describe(parameter.schema),
     }
     return {key: value for key, value in described.items() if value or key == "explode"}
 
@@ -335,21 +310,18 @@ TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
 }
 
 
-def _header_parameter(name: str, text: str, schema: Json) -> Json:
-    return {"name": name, "in": "header", "description": text, "schema": schema}
-
-
-def _request_body(stem: str, schemas: dict[str, Json], examples: dict[str, Json]) -> Json:
-    media: Json = {"schema": refer_to(component_name(stem))}
+def _request_body(stem: str, components: Components, examples: dict[str, Json]) -> Json:
+    schema = components.describe(refer_to(component_name(stem)))
+    media: Json = {"schema": schema}
     if stem in examples:
         media["examples"] = {
             _slug(title): {"summary": title, "value": body}
             for title, body in examples[stem].items()
         }
-    return {"required": "required" in schemas.get(stem, {}), "content": {JSON: media}}
+    return {"required": "required" in components.resolve(schema), "content": {JSON: media}}
 
 
-def _responses(operation: Operation, components: dict[str, Json]) -> Json:
+def _responses(operation: Operation, components: Components) -> Json:
     names = ("X-Request-Id", *operation.surface.headers)
     responses = {str(operation.status): _success(operation, names, components)}
     if operation.is_record:
@@ -370,7 +342,7 @@ def _responses(operation: Operation, components: dict[str, Json]) -> Json:
     return responses
 
 
-def _success(operation: Operation, names: Iterable[str], components: dict[str, Json]) -> Json:
+def _success(operation: Operation, names: Iterable[str], components: Components) -> Json:
     more = ["ETag"] * operation.is_record + ["Content-Disposition"] * operation.is_file
     more += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
     described = {
@@ -378,13 +350,14 @@ def _success(operation: Operation, names: Iterable[str], components: dict[str, J
         "headers": _headers(*names, *more),
     }
     if "/" in operation.response:
-        media = {"schema": {"type": "string"}} if operation.response.startswith("text/") else {}
-        return {**described, "content": {operation.response: media}}
-    reference = refer_to(operation.response)
-    example = example_of(reference, components)
+        is_text = operation.response.startswith("text/")
+        body = {"type": "string", **({} if is_text else {"format": "binary"})}
+        return {**described, "content": {operation.response: {"schema": body}}}
+    schema = components.describe(refer_to(operation.response))
+    example = example_of(schema, components)
     if operation.message:
         example = {**example, "message": operation.message}
-    return {**described, "content": {JSON: {"schema": reference, "example": example}}}
+    return {**described, "content": {JSON: {"schema": schema, "example": example}}}
 
 
 def _errors(operation: Operation) -> Iterator[ErrorResponse]:
@@ -411,8 +384,7 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
         yield key_reused()
     if TAKES_HEADER["If-Match"](operation):
         yield PreconditionFailed(requests.CHANGED)
-    if any(takes(operation) for takes in TAKES_HEADER.values()):
-        yield ErrorResponse(400, "Message", BadRequest(NOT_HTTP).body)
+    yield ErrorResponse(400, "Message", BadRequest(NOT_HTTP).body)
 
 
 def _invalid_query() -> ValidationError:
@@ -421,32 +393,32 @@ def _invalid_query() -> ValidationError:
     return ValidationError(violations)
 
 
-def _describe_errors(errors: list[ErrorResponse], components: dict[str, Json]) -> Json:
+def _describe_errors(errors: list[ErrorResponse], components: Components) -> Json:
     """Return the schemas and the examples of the errors of one status."""
-    references = [refer_to(name) for name in dict.fromkeys(error.schema for error in errors)]
+    schemas = {error.schema: components.describe(refer_to(error.schema)) for error in errors}
     examples: Json = {}
     for error in errors:
-        body = error.body or example_of(refer_to(error.schema), components)
+        body = error.body or example_of(schemas[error.schema], components)
         title = error.title or body.get("message") or error.schema
         examples.setdefault(_slug(title), {"summary": title, "value": body})
-    schema = references[0] if len(references) == 1 else {"anyOf": references}
-    return {"schema": schema, "examples": examples}
+    schema, *others = schemas.values()
+    return {"schema": {"anyOf": [schema, *others]} if others else schema, "examples": examples}
 
 
-def example_of(schema: Json, components: dict[str, Json]) -> Any:
+def example_of(schema: Json, components: Components) -> Any:
     """Return the first example of a schema, or one built from the examples of its parts."""
     if "examples" in schema:
         return schema["examples"][0]
     if "$ref" in schema:
-        return example_of(_component(schema["$ref"], components), components)
+        return example_of(components.resolve(schema), components)
     if "const" in schema:
         return schema["const"]
     if "enum" in schema:
         return schema["enum"][0]
-    if "anyOf" in schema:
-        return example_of(schema["anyOf"][0], components)
-    kind = schema.get("type", "object")
-    kind = kind if isinstance(kind, str) else kind[0]
+    for combined in ("allOf", "anyOf"):
+        if combined in schema:
+            return example_of(schema[combined][0], components)
+    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
     if kind == "object":
         return {
             name: example_of(part, components)
@@ -455,13 +427,6 @@ def example_of(schema: Json, components: dict[str, Json]) -> Any:
     if kind == "array":
         return [example_of(schema["items"], components)]
     return PLAIN[kind]
-
-
-def _component(reference: str, components: dict[str, Json]) -> Json:
-    part = components
-    for name in reference.removeprefix("#/components/schemas/").split("/"):
-        part = part[name]
-    return part
 
 
 PLAIN: Json = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}

@@ -71,7 +71,7 @@ class Surface:
 
 
 COMPANY = Surface(("CompanyKey",), "Message", "Refusal")
-VALIDATION = Surface(("CompanyKey",), "Failure", "Failure")
+VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", invalid="Failure")
 INTEGRATION = Surface(
     ("IntegrationKey",),
     error="IntegrationError",
@@ -91,7 +91,8 @@ class Operation:
     records.json, or a media type; `message` is its message. `body` is the schema of the request in
     schemas/. `errors` are those of this operation alone, without the 404 for an unknown `{id}`,
     whose subject is `noun`. `is_record` marks a response with one record and its ETag, `is_file` a
-    download.
+    download. `name` is a verb and its object, such as create_invoice: by default the name of the
+    handler. Several operations with one handler have a name each.
     """
 
     operations: list["Operation"] = field(repr=False, compare=False)
@@ -109,12 +110,20 @@ class Operation:
     noun: str = ""
     is_record: bool = False
     is_file: bool = False
+    name: str = ""
     handler: Handler | None = None
 
     def __call__(self, handler: AnyHandler) -> AnyHandler:
         """Declare the operation of a handler, and return the handler."""
-        self.operations.append(replace(self, handler=handler))
+        name = self.name or getattr(handler, "__name__", "")
+        self.operations.append(replace(self, handler=handler, name=name))
         return handler
+
+    @property
+    def operation_id(self) -> str:
+        """The operation's id in the description: createInvoice for create_invoice."""
+        first, *rest = self.name.split("_")
+        return first + "".join(word.capitalize() for word in rest)
 
     @property
     def surface(self) -> Surface:

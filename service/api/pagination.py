@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service import json_codec
+from service.api.components import refer_to
 from service.api.operation import QueryParameter
 from service.documents import states
 from service.errors import ValidationError, Violation, violation
@@ -25,7 +26,9 @@ NUMBER = QueryParameter(
     "A page after the last one is empty.",
 )
 PER_PAGE = QueryParameter(
-    "per_page", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}
+    "per_page",
+    {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+    "Records of a page.",
 )
 PAGE = (NUMBER, PER_PAGE)
 PAGE_NAMES = {NUMBER.name, PER_PAGE.name}
@@ -193,7 +196,7 @@ def one_of(name: str, values: Collection[str], component: str = "") -> QueryPara
         return text
 
     schema = refer_to(component) if component else {"enum": list(values)}
-    return QueryParameter(name, schema, read=read)
+    return QueryParameter(name, schema, f"Only records with this {name}.", read)
 
 
 def some_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
@@ -212,11 +215,6 @@ def some_of(name: str, values: Collection[str], component: str = "") -> QueryPar
     return QueryParameter(name, schema, "One or several values, separated by commas.", read)
 
 
-def refer_to(component: str) -> dict[str, Any]:
-    """Return the reference to a schema of the description."""
-    return {"$ref": f"#/components/schemas/{component}"}
-
-
 def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
     """Return a filter that accepts a day, or a date and time. `is_last` includes the whole day."""
 
@@ -232,7 +230,7 @@ def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
                 f"like 2026-01-31T09:30:00Z.{hint}"
             ) from None
 
-    schema = {"anyOf": [refer_to("Instant"), {"type": "string", "format": "date"}]}
+    schema = {"type": "string", "examples": ["2026-01-31", "2026-01-31T09:30:00Z"]}
     return QueryParameter(name, schema, description, read)
 
 

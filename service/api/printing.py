@@ -102,6 +102,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         description="A page for paper and screen, without scripts. For a submitted document it "
         "shows the sent document, with the QR code of the validation link while it is Valid. Other "
         "pages are marked as draft, not validated or cancelled.",
+        name=f"print_{kind.identifier}",
     )(partial(print_document, kind))
     for extension, media_type in PICTURES.items():
         operation(
@@ -111,6 +112,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
             media_type,
             errors=(NotFound(NO_LINK.format(noun=kind.noun)),),
             description="It exists while the document is Valid.",
+            name=f"get_{kind.identifier}_qr_{extension}",
         )(partial(get_qr_code, extension, kind))
 
 

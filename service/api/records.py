@@ -75,7 +75,8 @@ def declare_reading(operation: partial[Operation], documents: Documents, everyth
         f"List {plural}",
         f"{documents.schema}List",
         query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
-        description="Newest first.",
+        description="Newest first, unless `sort` says otherwise. Filters can be combined.",
+        name=f"list_{documents.kind.identifier}s",
     )(partial(_list_documents, documents))
     operation(
         "GET",
@@ -84,13 +85,16 @@ def declare_reading(operation: partial[Operation], documents: Documents, everyth
         f"{documents.schema}Exports",
         description=everything,
         is_file=True,
+        name=f"export_all_{documents.kind.identifier}s",
     )(partial(_export_documents, documents))
     operation(
         "GET",
         documents.record_path,
         f"Get {documents.kind.with_article}",
         documents.schema,
+        description="The ETag of the response can be sent as `If-Match` with a change.",
         is_record=True,
+        name=f"get_{documents.kind.identifier}",
     )(partial(_get_document, documents))
 
 
@@ -101,7 +105,9 @@ def declare_export(operation: partial[Operation], documents: Documents) -> None:
         f"{documents.record_path}/export",
         f"Export {documents.kind.with_article}",
         f"{documents.schema}Export",
+        description="A JSON file for other systems, named after the full code.",
         is_file=True,
+        name=f"export_{documents.kind.identifier}",
     )(partial(_export_document, documents))
 
 

@@ -75,7 +75,7 @@ def declare(
     `cancelling` is the last segment of the path that cancels. `submit_errors` are the errors of a
     submission that other kinds do not have. Spec: Endpoints
     """
-    kind, path = documents.kind, documents.record_path
+    kind, path, name = documents.kind, documents.record_path, documents.kind.identifier
     operation(
         "POST",
         f"{path}/preflight",
@@ -84,6 +84,7 @@ def declare(
         body="preflight",
         description="Sends nothing and changes nothing. `at` checks the document as of another "
         "time.",
+        name=f"preflight_{name}",
     )(partial(preflight, kind))
     operation(
         "POST",
@@ -96,6 +97,7 @@ def declare(
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
+        name=f"submit_{name}",
     )(partial(submit, kind))
     operation(
         "POST",
@@ -109,6 +111,7 @@ def declare(
         "that the portal gave no clear response: the service looks it up until it is certain, "
         "`cancellation_requested_at` is set meanwhile, and a repeated request sends the "
         "cancellation again.",
+        name=f"cancel_{name}",
     )(partial(cancel_latest, kind))
     operation(
         "GET",
@@ -116,6 +119,7 @@ def declare(
         f"List the submitted documents of {kind.with_article}",
         "SubmittedDocuments",
         description="All of them, newest first. Each submission creates a new one.",
+        name=f"list_submitted_documents_of_{name}",
     )(partial(list_submitted_documents, kind))
     operation(
         "GET",
@@ -123,7 +127,9 @@ def declare(
         "Get a submitted document",
         "SubmittedDocument",
         errors=(not_found(SUBMITTED_DOCUMENT),),
+        description="Its status at the portal, the portal's ids and links, and its errors.",
         is_record=True,
+        name=f"get_submitted_document_of_{name}",
     )(partial(get_submitted_document, kind))
 
 

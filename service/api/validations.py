@@ -24,7 +24,7 @@ operation = partial(Operation, operations, "Validations")
 
 VALID = "TIN is valid"
 INVALID_NOTE_TYPE = "Invalid adjustment note type"
-NOTE_TYPES = schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]
+NOTE_TYPES = schema.get_values("note_type")
 
 #: (condition of registration type, registration number and TIN; message). The first condition that
 #: is true rejects a TIN check. Spec: Errors

@@ -92,7 +92,14 @@ async def create_webhook(request: web.Request) -> web.Response:
     return response
 
 
-@operation("GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+@operation(
+    "GET",
+    "/api/webhooks/{id}",
+    "Get a webhook",
+    "Webhook",
+    description="Without its secret.",
+    is_record=True,
+)
 async def get_webhook(request: web.Request) -> web.Response:
     """Return an endpoint."""
     return await get_record(request, sql.webhook_get, NOUN)
@@ -105,6 +112,8 @@ async def get_webhook(request: web.Request) -> web.Response:
     "Success",
     message=UPDATED,
     body="webhook_update",
+    description="Sent members replace stored ones. A webhook that is enabled again receives "
+    "pending deliveries and all future events.",
 )
 async def update_webhook(request: web.Request) -> web.Response:
     """Merge the sent members.
@@ -121,7 +130,14 @@ async def update_webhook(request: web.Request) -> web.Response:
     return responses.success_response(UPDATED)
 
 
-@operation("DELETE", "/api/webhooks/{id}", "Delete a webhook", "Success", message=DELETED)
+@operation(
+    "DELETE",
+    "/api/webhooks/{id}",
+    "Delete a webhook",
+    "Success",
+    message=DELETED,
+    description="Deletes its deliveries too. The events remain in the feed.",
+)
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
@@ -140,8 +156,10 @@ async def delete_webhook(request: web.Request) -> web.Response:
     message=ROTATED,
     body="webhook_action",
     errors=(Conflict(NO_SECRET_KEY, code="encryption_not_configured"),),
+    description="The new secret is returned only here. Deliveries are signed with both secrets "
+    "until `previous_valid_until`.",
 )
-async def rotate_secret(request: web.Request) -> web.Response:
+async def rotate_webhook_secret(request: web.Request) -> web.Response:
     """Replace the secret. Only this response contains the new one.
 
     Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
@@ -167,7 +185,7 @@ async def rotate_secret(request: web.Request) -> web.Response:
     query=(*pagination.PAGE, *FILTERS),
     description="Newest first.",
 )
-async def list_deliveries(request: web.Request) -> web.Response:
+async def list_webhook_deliveries(request: web.Request) -> web.Response:
     """Return a page of the delivery log of an endpoint, newest first."""
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
@@ -191,8 +209,9 @@ async def list_deliveries(request: web.Request) -> web.Response:
     message=REDELIVERED,
     body="webhook_action",
     errors=(not_found(DELIVERY), Conflict(DISABLED, code="webhook_disabled")),
+    description="Makes the delivery due at once, in any status. The webhook must be enabled.",
 )
-async def redeliver(request: web.Request) -> web.Response:
+async def redeliver_event(request: web.Request) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
     await read_body(request, "webhook_action")
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)

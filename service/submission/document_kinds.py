@@ -38,6 +38,11 @@ class DocumentKind:
         """Return the noun with the indefinite article."""
         return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
+    @property
+    def identifier(self) -> str:
+        """Return the noun in snake case."""
+        return self.noun.replace(" ", "_")
+
     def ids(self, record_id: int) -> dict[str, int | None]:
         """Return the three foreign keys of a statement, of which one has a value."""
         return {**dict.fromkeys(COLUMNS), self.column: record_id}

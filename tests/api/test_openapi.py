@@ -25,6 +25,7 @@ from service.api.table import OPERATIONS, describe_api
 from service.app import create_app
 from service.config import read_config
 from service.http.middleware import OPEN
+from service.webhooks import signature
 
 API = json.loads(describe_api())
 
@@ -377,9 +378,146 @@ async def test_the_documentation_page_forbids_inline_scripts(api: Client) -> Non
 
 def test_a_missing_schema_is_described_as_any_object() -> None:
     without = {name: each for name, each in schema.ALL.items() if name != "cancel"}
-    assert describe(OPERATIONS, without, {})["components"]["schemas"]["Cancel"] == {
-        "type": "object"
+    described = describe(OPERATIONS, without, {})
+    assert "Cancel" not in described["components"]["schemas"]
+    path = described["paths"]["/api/invoices/{id}/cancel-latest-invoice-submitted"]
+    body = path["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"type": "object", "description": "Any JSON object."}
+
+
+def iterate_schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, schema) of every schema of the description, also within other schemas."""
+    roots = list(API["components"]["schemas"].items())
+    for path, part in iterate_objects(API):
+        if "/examples" not in path and "/example/" not in path and isinstance(part, dict):
+            roots += [(path, part["schema"])] if isinstance(part.get("schema"), dict) else []
+    while roots:
+        place, found = roots.pop()
+        yield place, found
+        for name, member in found.get("properties", {}).items():
+            roots.append((f"{place}.{name}", member))
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            roots += [(f"{place} {keyword}", each) for each in found.get(keyword, ())]
+        for keyword in ("items", "additionalProperties"):
+            if isinstance(found.get(keyword), dict):
+                roots.append((f"{place} {keyword}", found[keyword]))
+
+
+def is_described(part: dict[str, Any]) -> bool:
+    """Return whether a schema, or the component that it refers to, has a description."""
+    parts = [resolve(part), *part.get("allOf", ()), *part.get("anyOf", ())]
+    return any(resolve(each).get("description") for each in parts)
+
+
+COMBINATORS = {"$ref", "allOf", "anyOf", "oneOf"}
+
+
+def test_every_schema_has_a_type_or_combines_others() -> None:
+    untyped = [place for place, found in iterate_schemas() if not {"type", *COMBINATORS} & {*found}]
+    assert untyped == []
+
+
+def test_every_reference_has_no_siblings_and_names_a_component() -> None:
+    for place, found in iterate_schemas():
+        if "$ref" in found:
+            assert found.keys() == {"$ref"}, place
+            name = found["$ref"].removeprefix("#/components/schemas/")
+            assert name in API["components"]["schemas"], place
+
+
+def test_schemas_are_flat() -> None:
+    for place, found in iterate_schemas():
+        assert not {"if", "then", "else", "not", "oneOf"} & found.keys(), place
+        assert len(found.get("allOf", [1])) == 1, place
+
+
+def test_objects_within_schemas_are_components() -> None:
+    components = API["components"]["schemas"]
+    for place, found in iterate_schemas():
+        assert place in components or "properties" not in found, place
+    names = {"Address", "Party", "Registration", "LineItem", "Unit", "TaxDetail", "TaxRate"}
+    assert names | {"Payment", "Delivery", "BillingPeriod", "Reference"} <= components.keys()
+    assert components["Party"]["properties"]["address"]["allOf"] == [
+        {"$ref": "#/components/schemas/Address"}
+    ]
+
+
+def test_large_integers_have_64_bits() -> None:
+    for place, found in iterate_schemas():
+        if "integer" in found.get("type", ()) and found.get("maximum", 2**63) >= 2**31:
+            assert found["format"] == "int64", place
+
+
+def test_required_members_of_a_creation_are_visible() -> None:
+    created = API["components"]["schemas"]["InvoiceCreate"]
+    assert created["required"] == ["type", "code", "issueDateTime", "lineItems"]
+    changes = API["components"]["schemas"]["InvoiceUpdate"]
+    assert created["properties"].keys() == changes["properties"].keys()
+    assert "required" not in changes
+    assert created["additionalProperties"] is changes["additionalProperties"] is False
+
+
+def test_conditions_between_members_are_described() -> None:
+    components = API["components"]["schemas"]
+    for name, member, sentence in (
+        ("InvoiceCreate", "buyer", "Required if `type` is `INVOICE`."),
+        ("InvoiceCreate", "supplier", "Required if `type` is `SELF_BILLED_INVOICE`."),
+        ("InvoiceCreate", "exchangeRate", "Required if `currencyCode` is not `MYR`."),
+        ("Payment", "mode", "Required if `bankAccount` is present."),
+        ("Reference", "description", "Required if `type` is `FTA`."),
+    ):
+        text = components[name]["properties"][member]["description"]
+        assert text.endswith(f" {sentence}"), (name, member, text)
+    for name, members in (
+        ("ConsolidatedInvoiceCreate", "`invoiceIds` and `month`"),
+        ("LineAdjustment", "`amount` and `rate`"),
+    ):
+        assert components[name]["description"].endswith(f"Exactly one of {members} is required.")
+
+
+def test_everything_has_a_description() -> None:
+    for name, component in API["components"]["schemas"].items():
+        assert component.get("description"), name
+    for place, found in iterate_schemas():
+        for name, member in found.get("properties", {}).items():
+            assert is_described(member), f"{place}.{name}"
+    for operation in operations():
+        assert operation.get("description"), operation["operationId"]
+        for parameter in operation.get("parameters", ()):
+            assert resolve(parameter).get("description"), operation["operationId"]
+    used = {tag for operation in operations() for tag in operation["tags"]}
+    assert used <= {tag["name"] for tag in API["tags"]}
+    assert all(tag["description"] != tag["name"] for tag in API["tags"])
+
+
+def test_operation_ids_are_verbs_with_an_object() -> None:
+    ids = {operation["operationId"] for operation in operations()}
+    assert all(re.fullmatch("[a-z]+([A-Z][a-z]*)+", name) for name in ids)
+    assert ids >= {
+        *("createInvoice", "listInvoices", "getInvoice", "updateInvoice", "deleteInvoice"),
+        *("submitInvoice", "cancelInvoice", "preflightInvoice", "submitAdjustmentNote"),
+        *("createAdjustmentNoteOfInvoice", "cancelConsolidatedInvoice", "rotateWebhookSecret"),
     }
+
+
+def test_deliveries_of_events_are_described() -> None:
+    (delivery,) = [methods["post"] for methods in API["webhooks"].values()]
+    headers = [resolve(parameter) for parameter in delivery["parameters"]]
+    assert [header["name"] for header in headers] == list(signature.headers(1, 1, "{}", [b"key"]))
+    assert all(header["in"] == "header" and header["required"] for header in headers)
+    media = delivery["requestBody"]["content"]["application/json"]
+    assert media["examples"].keys() == set(schema.get_values("event_type"))
+    for example in media["examples"].values():
+        assert violations(media["schema"], example["value"]) == []
+        assert not example["summary"].endswith("has changed."), example
+    # Generators make one class per tag.
+    assert not {*delivery["tags"]} & {tag for each in operations() for tag in each["tags"]}
+
+
+def test_a_condition_of_an_unknown_form_is_refused() -> None:
+    broken = {"if": {"minProperties": 1}, "then": {"required": ["reason"]}, **schema.ALL["cancel"]}
+    with pytest.raises(KeyError):
+        describe(OPERATIONS, {**schema.ALL, "cancel": broken}, {})
 
 
 def test_two_schemas_with_one_name_are_refused() -> None:

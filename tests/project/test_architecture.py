@@ -188,10 +188,7 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
             "consolidated_invoices_only_unsent_deleted",
             set(states.RECORD_TRANSITIONS) - states.LOCKED,
         ),
-        (
-            "einvoice_requests_status",
-            schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"],
-        ),
+        ("einvoice_requests_status", schema.get_values("einvoice_request_status")),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
         (
             "signing_certificates_issuer_form",
@@ -201,22 +198,12 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
             "companies_registration_type",
             schema.ALL["company_update"]["properties"]["registration_type"]["enum"],
         ),
-        ("integration_users_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
-        ("organization_members_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
+        ("integration_users_role", schema.get_values("role")),
+        ("organization_members_role", schema.get_values("role")),
         ("consolidated_invoices_type", consolidation.FAMILIES),
-        (
-            "consolidated_invoices_type",
-            schema.ALL["consolidated_invoice_plan"]["properties"]["type"]["enum"],
-        ),
-        ("invoices_type", schema.ALL["invoice_update"]["properties"]["type"]["enum"]),
-        (
-            "adjustment_notes_type",
-            schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"],
-        ),
-        (
-            "adjustment_notes_type",
-            schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"],
-        ),
+        ("consolidated_invoices_type", schema.get_values("consolidated_invoice_type")),
+        ("invoices_type", schema.get_values("invoice_type")),
+        ("adjustment_notes_type", schema.get_values("note_type")),
     ],
 )
 async def test_check_constraint_lists_the_values_of_the_code(

@@ -3,6 +3,7 @@
 
 const METHODS = ["get", "post", "put", "delete", "patch"];
 const DEEPEST = 6;
+const LONGEST_PATTERN = 60;
 let api;
 
 /** Create an element with a class, and children that are elements or text. */
@@ -43,49 +44,26 @@ function merged(schema, depth = 0) {
   if (!schema || depth > 20) return {};
   let whole = {};
   const parts = [schema.$ref && found(schema.$ref), ...(schema.allOf || [])].filter(Boolean);
-  for (const part of parts) {
-    if (part.if) continue;
-    const { properties, required, conditions, ...rest } = merged(part, depth + 1);
-    whole = {
-      ...whole,
-      ...rest,
-      properties: { ...whole.properties, ...properties },
-      required: [...(whole.required || []), ...(required || [])],
-      conditions: [...(whole.conditions || []), ...(conditions || [])],
-    };
-  }
-  const conditions = parts.filter((part) => part.if);
-  return {
-    ...whole,
-    ...schema,
-    properties: { ...whole.properties, ...schema.properties },
-    required: [...(whole.required || []), ...(schema.required || [])],
-    conditions: [...(whole.conditions || []), ...conditions],
-  };
+  for (const part of parts) whole = { ...whole, ...merged(part, depth + 1) };
+  return { properties: {}, ...whole, ...schema };
 }
 
 function alternatives(schema) {
-  return schema.anyOf || schema.oneOf || null;
+  return schema.anyOf || null;
 }
 
 /** Return the alternative that is not null. */
 function principal(schema) {
   const whole = merged(schema);
-  const others = (alternatives(whole) || []).filter(
-    (part) => part.type !== "null" && !isRequirement(part),
-  );
+  const others = (alternatives(whole) || []).filter((part) => part.type !== "null");
   return others.length
     ? { ...merged(others[0]), description: whole.description || merged(others[0]).description }
     : whole;
 }
 
-function isRequirement(part) {
-  return part.required && Object.keys(part).length === 1;
-}
-
 function typeOf(schema) {
   const whole = merged(schema);
-  const others = (alternatives(whole) || []).filter((part) => !isRequirement(part));
+  const others = alternatives(whole) || [];
   if (others.length) return [...new Set(others.map(typeOf))].join(" or ");
   if (whole.const !== undefined) return JSON.stringify(whole.const);
   if (whole.type === "array") return `array of ${typeOf(whole.items || {}) || "anything"}`;
@@ -131,10 +109,8 @@ function remarks(schema, more) {
   );
   if (limits.length) notes.push(make("p", "", sentence(limits.join(", "))));
   if (whole.pattern === "\\S") notes.push(make("p", "", "Not blank."));
-  else if (whole.pattern && !whole.description)
+  else if (whole.pattern && whole.pattern.length <= LONGEST_PATTERN)
     notes.push(make("p", "", "Matches ", make("code", "", whole.pattern)));
-  const either = (whole.oneOf || []).filter(isRequirement).flatMap((part) => part.required);
-  if (either.length) notes.push(make("p", "", `Exactly one of ${either.join(", ")}.`));
   return notes;
 }
 
@@ -144,17 +120,6 @@ function sentence(words) {
 
 function text(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
-}
-
-/** Return a text such as "when type is INVOICE" for each condition of a required member. */
-function whenRequired(conditions, name) {
-  return conditions
-    .filter((rule) => rule.then && (rule.then.required || []).includes(name))
-    .map((rule) => {
-      const [member, wanted] = Object.entries(rule.if.properties)[0];
-      const not = wanted.not ? "not " : "";
-      return `Required when ${member} is ${not}${text((wanted.not || wanted).const)}.`;
-    });
 }
 
 /** Return table rows for the members of a schema, and for their members. */
@@ -177,8 +142,6 @@ function rowsOf(schema, depth = 0, seen = []) {
       make("td", "", typeOf(part)),
       make("td", "", ...remarks(part)),
     );
-    for (const condition of whenRequired(whole.conditions, name))
-      row.lastChild.append(make("p", "", condition));
     const key = part.$ref || name;
     const below =
       depth < DEEPEST && !seen.includes(key) ? rowsOf(part, depth + 1, [...seen, key]) : [];
@@ -323,7 +286,8 @@ function lazily(details, parts) {
   return details;
 }
 
-function operationDetail(method, path, operation) {
+/** Return the details of an operation, or of a webhook: a request that the service sends. */
+function operationDetail(method, path, operation, isWebhook = false) {
   operation.parameters = (operation.parameters || []).map(resolved);
   const summary = make(
     "summary",
@@ -335,7 +299,7 @@ function operationDetail(method, path, operation) {
   const details = lazily(make("details", "operation", summary), () => {
     const parts = [];
     if (operation.description) parts.push(make("p", "", ...prose(operation.description)));
-    parts.push(make("p", "access", ...access(operation)));
+    if (!isWebhook) parts.push(make("p", "access", ...access(operation)));
     if (operation.parameters.length)
       parts.push(make("h4", "", "Parameters"), parameterTable(operation.parameters));
     const media = operation.requestBody && operation.requestBody.content["application/json"];
@@ -343,7 +307,8 @@ function operationDetail(method, path, operation) {
       parts.push(make("h4", "", "Body"), schemaTable(media.schema));
       for (const [caption, value] of examplesOf(media)) parts.push(sample(caption, pretty(value)));
     }
-    parts.push(make("h4", "", "Request"), sample("", curl(method, path, operation)));
+    if (!isWebhook)
+      parts.push(make("h4", "", "Request"), sample("", curl(method, path, operation)));
     parts.push(make("h4", "", "Responses"));
     for (const [status, response] of Object.entries(operation.responses))
       parts.push(responseDetail(status, response));
@@ -376,13 +341,15 @@ function access(operation) {
 
 function sections() {
   const groups = new Map((api.tags || []).map((tag) => [tag.name, []]));
-  for (const [path, methods] of Object.entries(api.paths)) {
+  const add = (path, methods, isWebhook) => {
     for (const method of METHODS.filter((name) => methods[name])) {
       const tag = (methods[method].tags || ["Other"])[0];
       if (!groups.has(tag)) groups.set(tag, []);
-      groups.get(tag).push(operationDetail(method, path, methods[method]));
+      groups.get(tag).push(operationDetail(method, path, methods[method], isWebhook));
     }
-  }
+  };
+  for (const [path, methods] of Object.entries(api.paths)) add(path, methods, false);
+  for (const [name, methods] of Object.entries(api.webhooks || {})) add(name, methods, true);
   return groups;
 }
 
@@ -399,10 +366,12 @@ function show() {
   document
     .getElementById("introduction")
     .append(...api.info.description.split("\n\n").map((part) => make("p", "", ...prose(part))));
+  const texts = new Map((api.tags || []).map((tag) => [tag.name, tag.description || ""]));
   for (const [tag, operations] of sections()) {
+    const about = make("p", "", ...prose(texts.get(tag) || ""));
     document
       .getElementById("reference")
-      .append(make("section", "", make("h2", "", tag), ...operations));
+      .append(make("section", "", make("h2", "", tag), about, ...operations));
     document
       .getElementById("contents")
       .append(make("div", "", make("h2", "", tag), make("ul", "", ...operations.map(link))));

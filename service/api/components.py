@@ -1,0 +1,266 @@
+"""The component schemas of the OpenAPI description, in a form that client generators accept.
+
+The schema files validate requests and use all of JSON Schema. Generators understand less, so the
+description says the same in a simpler form:
+
+- A component is an object, or a definition with an enum. Other definitions are written where they
+  are used, and an object within an object gets a name.
+- A schema is flat: what it refers to and combines is merged into it. `$ref` has no siblings.
+- Each schema has a type. A value that can be null is `anyOf` a component and null.
+- Conditions between members become sentences in the descriptions of the members.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+#: Parsed JSON of a schema, or of a part of the description.
+Json = dict[str, Any]
+
+PREFIX = "#/components/schemas/"
+#: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
+SHARED = {"common", "records"}
+FILE_ONLY = {"$schema", "$id", "$defs", "title"}
+#: Keywords that describe a place. A reference with such siblings still refers to a component.
+ANNOTATIONS = {"description", "default", "examples"}
+UNCHANGED = {"const", "enum", "default", "examples"}
+#: Keywords that _describe_conditions replaces by sentences.
+CONDITIONAL = {"if", "then", "oneOf"}
+NULL = {"type": "null"}
+LARGEST_INT32 = 2**31 - 1
+TYPES = {bool: "boolean", int: "integer", str: "string", type(None): "null"}
+
+
+def component_name(stem: str) -> str:
+    """Return the name of a component: InvoiceCreate for invoice_create."""
+    return "".join(part[:1].upper() + part[1:] for part in stem.split("_"))
+
+
+def refer_to(component: str) -> Json:
+    """Return the reference to a component."""
+    return {"$ref": f"{PREFIX}{component}"}
+
+
+def describe_header(name: str, text: str, schema: Json) -> Json:
+    """Return the parameter of a request header."""
+    return {"name": name, "in": "header", "description": text, "schema": schema}
+
+
+class Components:
+    """The components that a description refers to. Each is described when it is first used."""
+
+    def __init__(self, files: Mapping[str, Json], bodies: Iterable[str]) -> None:
+        """`files` maps file stems to schemas. A body without a file is any object.
+
+        Raises ValueError for two schemas of one name.
+        """
+        self._sources = _read_sources(files, bodies)
+        self._found: dict[str, Json] = {}
+        self._wholes: dict[str, Json] = {}
+
+    @property
+    def described(self) -> dict[str, Json]:
+        """The components that were used so far, by name."""
+        return dict(sorted(self._found.items()))
+
+    def describe(self, schema: Json, name: str = "") -> Json:
+        """Return the description of a schema. `name` begins the names of objects within it."""
+        own = {keyword: part for keyword, part in schema.items() if keyword != "$ref"}
+        if len(own) < len(schema) and own.keys() <= ANNOTATIONS:
+            return self._describe_reference(schema["$ref"], own)
+        whole = self._merge(schema)
+        return self._define(name, whole) if _is_object(whole) else self._describe_whole(whole, name)
+
+    def resolve(self, schema: Json) -> Json:
+        """Return the component that a described schema refers to, or the schema itself."""
+        name = schema.get("$ref", "").removeprefix(PREFIX)
+        return self._found[name] if name else schema
+
+    def _describe_reference(self, reference: str, own: Json) -> Json:
+        name, source = self._find(reference)
+        if source.keys() <= {"$ref", *ANNOTATIONS}:
+            return self.describe({**source, **own})
+        whole = self._merge(source)
+        if not _is_object(whole) and "enum" not in whole:
+            return self._describe_whole({**whole, **own}, name)
+        place = self._define(name, whole)
+        return {**({"allOf": [place]} if "$ref" in place else place), **own} if own else place
+
+    def _define(self, name: str, whole: Json) -> Json:
+        """Return the reference to a component, or to null. Raises ValueError for a name in use."""
+        if self._wholes.setdefault(name, whole) != whole:
+            raise ValueError(f"Two schemas would be the component {name}.")
+        types = _types_of(whole)
+        if name not in self._found:
+            self._found[name] = {}  # an object can contain itself
+            kept = [kind for kind in types if kind != "null"]
+            self._found[name] = self._describe_whole({**whole, "type": kept[0]}, name)
+        return {"anyOf": [refer_to(name), NULL]} if "null" in types else refer_to(name)
+
+    def _describe_whole(self, whole: Json, name: str) -> Json:
+        """Return the description of a merged schema at its own place."""
+        whole, sentences = _describe_conditions(whole)
+        described: Json = {"type": None} if "anyOf" not in whole else {}
+        for keyword, part in whole.items():
+            if keyword == "properties":
+                part = {
+                    member: self.describe(
+                        _add_sentences(each, sentences.get(member, ())),
+                        f"{name}{component_name(member)}",
+                    )
+                    for member, each in part.items()
+                }
+            elif keyword in ("items", "additionalProperties") and isinstance(part, dict):
+                part = self.describe(part, f"{name}Item")
+            described[keyword] = part
+        if "anyOf" in whole:
+            return self._describe_alternatives(described, name)
+        types = _types_of(whole)
+        described["type"] = types if len(types) > 1 else types[0]
+        if "integer" in types and whole.get("maximum", 2**63) > LARGEST_INT32:
+            described.setdefault("format", "int64")
+        if isinstance(whole.get("const"), bool):
+            del described["const"]  # generators make an enum of strings of it
+        return described
+
+    def _describe_alternatives(self, schema: Json, name: str) -> Json:
+        """Return a schema with anyOf. A plain type or null becomes one schema of both types."""
+        parts: list[Json] = []
+        for alternative in schema.pop("anyOf"):
+            part = self.describe(alternative, name)
+            nested = part["anyOf"] if part.keys() == {"anyOf"} else [part]
+            parts += [each for each in nested if each not in parts]
+        others = [part for part in parts if part != NULL]
+        if len(others) == 1 and len(parts) == 2 and isinstance(others[0].get("type"), str):
+            return {**others[0], "type": [others[0]["type"], "null"], **schema}
+        return {**schema, "anyOf": parts}
+
+    def _find(self, reference: str) -> tuple[str, Json]:
+        """Return the name and the source of a referenced schema, which may be a member's."""
+        first, *rest = reference.removeprefix(PREFIX).split("/")
+        part = self._sources[first]
+        for step in rest:
+            part = part[step]
+        return component_name("_".join([first, *rest[1::2]])), part
+
+    def _merge(self, schema: Json) -> Json:
+        """Return a schema merged with those that it refers to and combines.
+
+        Its conditions are collected in the list `conditions`.
+        """
+        combined = [self._find(schema["$ref"])[1]] if "$ref" in schema else []
+        combined += schema.get("allOf", ())
+        own = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
+        conditions = [{key: own.pop(key) for key in CONDITIONAL & own.keys()}]
+        whole: Json = {}
+        for part in (*map(self._merge, combined), own):
+            conditions += part.get("conditions", ())
+            whole = {**whole, **part, **_join_members(whole, part)}
+        return {**whole, "conditions": [each for each in conditions if each]}
+
+
+def _read_sources(files: Mapping[str, Json], bodies: Iterable[str]) -> dict[str, Json]:
+    """Return {name: schema} of all files and their definitions, with references to components."""
+    sources: dict[str, Json] = {"Description": ANY_OBJECT}
+    for name, schema, stem in _iterate_files(files):
+        if name in sources:
+            raise ValueError(f"Two schemas would be the component {name}.")
+        sources[name] = _rewrite(schema, stem)
+    return {**{component_name(stem): ANY_OBJECT for stem in bodies}, **sources}
+
+
+ANY_OBJECT = {"type": "object", "description": "Any JSON object."}
+
+
+def _iterate_files(files: Mapping[str, Json]) -> Iterator[tuple[str, Json, str]]:
+    for stem, schema in files.items():
+        if stem not in SHARED:
+            public = {key: value for key, value in schema.items() if key not in FILE_ONLY}
+            yield component_name(stem), public, stem
+        for name, definition in schema.get("$defs", {}).items():
+            yield _definition_name(stem, name), definition, stem
+
+
+def _definition_name(stem: str, name: str) -> str:
+    return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
+
+
+def _rewrite(part: Any, stem: str) -> Any:
+    """Return a part of the schema file `stem` with references to components."""
+    if isinstance(part, list):
+        return [_rewrite(entry, stem) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: value
+        if key in UNCHANGED
+        else _rewrite_reference(value, stem)
+        if key == "$ref"
+        else _rewrite(value, stem)
+        for key, value in part.items()
+        if not (key == "$comment" and isinstance(value, str))
+    }
+
+
+def _rewrite_reference(reference: str, stem: str) -> str:
+    file, _, pointer = reference.partition("#")
+    stem = file.removesuffix(".json") or stem
+    definition = re.fullmatch(r"/\$defs/([^/]+)(.*)", pointer)
+    if definition:
+        return f"{PREFIX}{_definition_name(stem, definition[1])}{definition[2]}"
+    return f"{PREFIX}{component_name(stem)}{pointer}"
+
+
+def _is_object(whole: Json) -> bool:
+    """Return whether a merged schema is an object with known members."""
+    return "object" in _types_of(whole) and (
+        "properties" in whole or whole.get("additionalProperties") is False
+    )
+
+
+def _types_of(whole: Json) -> list[str]:
+    """Return the types that a merged schema accepts, also if only its values say so."""
+    if "type" in whole:
+        return [whole["type"]] if isinstance(whole["type"], str) else whole["type"]
+    values = [whole["const"]] if "const" in whole else whole.get("enum", ())
+    return list(dict.fromkeys(TYPES[type(value)] for value in values))
+
+
+def _join_members(first: Json, second: Json) -> Json:
+    """Return the members, and the names of the required ones, of two schemas that are combined."""
+    joined: Json = {}
+    if "properties" in first and "properties" in second:
+        joined["properties"] = {**first["properties"], **second["properties"]}
+    if "required" in first and "required" in second:
+        joined["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
+    return joined
+
+
+def _describe_conditions(whole: Json) -> tuple[Json, dict[str, list[str]]]:
+    """Return a merged schema without conditions, and {member: sentences} that replace them."""
+    sentences: dict[str, list[str]] = {}
+    general: list[str] = []
+    for rule in whole.get("conditions", ()):
+        demanded = rule.get("then", rule)
+        for member in demanded.get("required", ()):
+            sentences.setdefault(member, []).append(f"Required if {_describe_test(rule['if'])}.")
+        choice = [f"`{form['required'][0]}`" for form in demanded.get("oneOf", ())]
+        if choice:
+            general.append(f"Exactly one of {' and '.join(choice)} is required.")
+    rest = {keyword: part for keyword, part in whole.items() if keyword != "conditions"}
+    return _add_sentences(rest, general), sentences
+
+
+def _describe_test(test: Json) -> str:
+    """Return the words for the condition of a rule: one value, several, or one that is excluded."""
+    for member, wanted in test.get("properties", {}).items():
+        excluded = wanted.get("not")
+        values = (excluded or wanted).get("enum") or [(excluded or wanted)["const"]]
+        words = " or ".join(f"`{value}`" for value in values)
+        return f"`{member}` is {'not ' if excluded else ''}{words}"
+    return f"`{test['required'][0]}` is present"
+
+
+def _add_sentences(schema: Json, sentences: Iterable[str]) -> Json:
+    text = " ".join(filter(None, [schema.get("description", ""), *sentences]))
+    return {**schema, "description": text} if text else schema
