@@ -15,7 +15,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test test-all lint format types docs lock mutants fuzz chaos clean
+.PHONY: help run demo test test-all lint format types docs lock mutants fuzz chaos generators clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation.
 
 chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)
+
+generators: $(DEV_STAMP) ## Run client generators and linters on the OpenAPI description; downloads them. ARGS="--only NAME".
+	@exec env PYTHONPATH=.:tests $(RUNNING) -m generators $(ARGS)
 
 $(RUN_STAMP): requirements.txt requirements-embedded.txt
 	@command -v "$(PYTHON)" >/dev/null || \

@@ -161,6 +161,8 @@ TAGS = {
     "Invoices": "Invoices and self-billed invoices, from the draft to the exports.",
     "Adjustment notes": "Credit, debit and refund notes, which adjust a valid invoice.",
     "Consolidated invoices": "One document for the sales of a month without named buyers.",
+    "Submitted documents": "What the portal received, across all documents of the company.",
+    "Code tables": "The tables of codes that documents use, with their validity.",
     "Validations": "Checks of TINs and codes before they are used in a document.",
     "Company": "The company of the key: its profile, its settings and its signing certificate.",
     "E-invoice requests": "Requests of buyers for an e-invoice of a sale.",
