@@ -10,6 +10,7 @@ from service.db.transactions import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
 from service.monitoring.metrics import ProcessCollector, render_metrics
+from service.version import VERSION
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Service")
@@ -27,7 +28,7 @@ _STARTING = {"status": "starting", "overdue": {}, **_UNKNOWN}
 )
 async def get_liveness(request: web.Request) -> web.Response:
     """Return 200 while the process runs."""
-    return responses.json_response({"status": "ok"})
+    return responses.json_response({"status": "ok", "version": VERSION})
 
 
 @operation(

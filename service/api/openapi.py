@@ -52,8 +52,8 @@ from service.http.middleware import SLOW_DOWN
 from service.http.server import NOT_HTTP
 from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
 from service.schema import describe_unknown
+from service.version import VERSION
 
-VERSION = "1.0.0"
 #: Members of the description's `info` that linters require.
 INFORMATION: Json = {
     "contact": {"name": "The operator of this installation"},

@@ -18,6 +18,7 @@ from service.config import SECRET_KEY_BYTES, Config
 from service.db.migrations import migrate
 from service.db.transactions import Database, acting_as, connected_pool
 from service.embedded_postgres.lifecycle import postgres
+from service.version import VERSION
 
 OPEN_FILES = 65_536
 #: Objects between two garbage collections. A request makes several hundred, nearly all without
@@ -27,6 +28,8 @@ SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": 
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 _Result = TypeVar("_Result")
+
+log = logging.getLogger(__name__)
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -49,8 +52,9 @@ def _raise_file_limit() -> None:
 
 
 def start_logging(config: Config) -> None:
-    """Log to stderr at the configured level."""
+    """Log to stderr at the configured level, first the version."""
     logging.basicConfig(level=config.log_level, format=LOG_FORMAT)
+    log.info("start version=%s", VERSION)
 
 
 def with_portal(config: Config) -> Config:

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from service.version import VERSION
+
 Action = Callable[[argparse.Namespace], object]
 
 
@@ -14,6 +16,9 @@ class CommandLine:
     def __init__(self, default: Action) -> None:
         """Create a command line that runs `default` without a command."""
         self.parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")
+        self.parser.add_argument(
+            "--version", action="version", version=VERSION, help="print the version and exit"
+        )
         self.parser.set_defaults(command=default)
         self.by_name: dict[str, argparse.ArgumentParser] = {}
         self._commands = self.parser.add_subparsers(metavar="COMMAND")

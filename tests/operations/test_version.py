@@ -1,0 +1,35 @@
+"""The version: one place holds it, and everything that names it agrees."""
+
+import re
+from pathlib import Path
+
+from conftest import AnyClient
+from fixtures_service import RunCommand
+from harness.paths import ROOT
+from harness.processes import Service
+from kit import request_json
+
+from service.version import VERSION
+
+
+async def test_command_health_and_description_have_the_version(
+    api: AnyClient, command: RunCommand
+) -> None:
+    printed = await command("--version")
+    assert (printed.code, printed.out) == (0, f"{VERSION}\n")
+    assert await request_json(api, "GET", "/healthz") == (200, {"status": "ok", "version": VERSION})
+    _, description = await request_json(api, "GET", "/api/openapi.json")
+    assert description["info"]["version"] == VERSION
+
+
+async def test_the_log_of_a_start_begins_with_the_version(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    async with Service({**environment, "LOG_LEVEL": "INFO"}, tmp_path / "log") as service:
+        assert service.output().split("\n")[0].endswith(f"start version={VERSION}")
+
+
+def test_the_changelog_describes_the_version() -> None:
+    headings = re.findall(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    expected = "Unreleased" if VERSION.endswith("-dev") else VERSION
+    assert headings[0] == expected and re.fullmatch(r"\d+\.\d+\.\d+(-dev)?", VERSION)
