@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -166,6 +167,18 @@ def _file(value: str) -> Path | None:
     return Path(value) if value else None
 
 
+def _database_url(value: str) -> str:
+    """Return a URL of PostgreSQL, which can name several hosts."""
+    hosts = urlsplit(value).netloc.rpartition("@")[2].split(",")
+    ports = [re.search(r":([^]]*)$", host) for host in hosts]
+    is_valid = re.match(r"postgres(ql)?://", value) and all(
+        port is None or re.fullmatch("[0-9]+", port[1]) for port in ports
+    )
+    if value and not is_valid:
+        raise ValueError("must have the form postgresql://user:password@host:port/database")
+    return value
+
+
 def _base_url(value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise ValueError("must be an address that starts with https:// or http://")
@@ -180,7 +193,8 @@ def _networks(value: str) -> tuple[Network, ...]:
 
 
 TEXT, HOST = Parser(str, "text"), Parser(str, "address")
-SECRET, SECRET_URL = Parser(str, "text", is_secret=True), Parser(str, "URL", is_secret=True)
+SECRET = Parser(str, "text", is_secret=True)
+DATABASE = Parser(_database_url, "URL", is_secret=True)
 NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
 PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
@@ -201,13 +215,13 @@ class Config:
     database_url: str = _setting(
         "DATABASE_URL",
         "",
-        SECRET_URL,
+        DATABASE,
         "Login of the service. Empty: the embedded PostgreSQL under `DATA_DIR`.",
     )
     database_owner_url: str = _setting(
         "DATABASE_OWNER_URL",
         "",
-        SECRET_URL,
+        DATABASE,
         "Login that runs migrations. Empty: the same as `DATABASE_URL`. A login that does not own "
         "the schema only checks that it is current.",
     )

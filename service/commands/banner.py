@@ -1,5 +1,7 @@
 """The texts that `serve` prints: its addresses, how to sign in, and requests to try."""
 
+from collections.abc import Sequence
+
 from service.config import Config
 
 ADDRESSES = """
@@ -22,6 +24,11 @@ The demo company is company {company}. Its key was shown at the first start. Cre
   export API={api} SANDBOX={portal}
   export KEY=$(.venv/bin/python run.py add-key --company {company} |
                sed 's/.*"key": "\\([^"]*\\)".*/\\1/')
+"""
+OTHERS = """
+The database has other companies ({companies}), so no demo company was created. Create a key:
+
+  .venv/bin/python run.py add-key --company {first}
 """
 #: Can be pasted as often as wanted: each time it creates another invoice.
 TRY = """
@@ -54,6 +61,12 @@ def describe_addresses(config: Config, support: str | None) -> str:
     """Return the text with the addresses. `support` is the address of the login for psql."""
     psql = f'psql:         psql "{support}"\n' if support else ""
     return ADDRESSES.format(api=local_address(config), portal=config.portal_api_base, psql=psql)
+
+
+def describe_others(companies: Sequence[int]) -> str:
+    """Return the text for the operator of a database that has companies but no demo company."""
+    shown = ", ".join(map(str, companies[:10])) + (", …" if len(companies) > 10 else "")
+    return OTHERS.format(companies=shown, first=companies[0])
 
 
 def describe_demo(config: Config, link: str, company: tuple[int, str], key: str | None) -> str:

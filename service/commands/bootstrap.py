@@ -14,8 +14,15 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from service.commands.operator_errors import (
+    DATABASE_ERRORS,
+    OperatorError,
+    describe_database_error,
+)
 from service.config import SECRET_KEY_BYTES, Config
+from service.db.encryption import version_of_key
 from service.db.migrations import migrate
+from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 from service.version import VERSION
@@ -100,9 +107,33 @@ def _load_or_create_key(path: Path) -> bytes:
 
 
 async def migrate_database(config: Config) -> list[str]:
-    """Bring the database up to date as its owner, and return the names of the applied files."""
+    """Bring the database up to date as its owner, and return the names of the applied files.
+
+    Raises OperatorError.
+    """
     url = config.database_owner_url or config.database_url
-    return await migrate(url, silence=config.database_silence)
+    try:
+        return await migrate(url, silence=config.database_silence)
+    except DATABASE_ERRORS as error:
+        variable = "DATABASE_OWNER_URL" if config.database_owner_url else "DATABASE_URL"
+        raise OperatorError(describe_database_error(error, variable, url)) from error
+
+
+async def check_secret_keys(config: Config) -> None:
+    """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
+    async with (
+        connected_pool(config.database_url, 1, config.database_silence) as pool,
+        Database(pool).across() as conn,
+    ):
+        rows = await sql.secret_key_ids(conn)
+    stored = {row["secret_key"] for row in rows}
+    known = {version_of_key(key) for key in (config.secret_key, config.secret_key_previous)}
+    if stored and not stored & known:
+        raise OperatorError(
+            f"SECRET_KEY decrypts none of the {sum(row['secrets'] for row in rows)} stored secrets "
+            f"(encrypted with the key {', '.join(key.hex() for key in sorted(stored))}). "
+            "Set SECRET_KEY to that key, or restore the file secret-key of DATA_DIR."
+        )
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """The commands of the service, and the messages of their errors."""
 
 import argparse
-import socket
+import os
 import sys
 
 import asyncpg
@@ -23,8 +23,14 @@ from service.commands import (
     serve,
 )
 from service.commands.command_line import CommandLine
+from service.commands.operator_errors import (
+    DATABASE_ERRORS,
+    OperatorError,
+    describe_database_error,
+)
 from service.config import ConfigError
 from service.db.migrations import SchemaError
+from service.db.transactions import IsolationError
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
 
@@ -49,20 +55,16 @@ EXPECTED_ERRORS = (
     ConfigError,
     EmbeddedError,
     serve.ServeError,
+    OperatorError,
+    IsolationError,
     SchemaError,
     companies.CommandError,
     ApiError,
     OSError,
 )
+DATABASE_URL = "DATABASE_URL"
 #: Errors about a value, after which the database is usable.
 VALUE_ERRORS = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
-DATABASE_ERRORS = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    ConnectionError,
-    socket.gaierror,
-    TimeoutError,
-)
 
 
 def main(arguments: list[str]) -> None:
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> None:
     except VALUE_ERRORS as error:
         sys.exit(_describe_value_error(error))
     except DATABASE_ERRORS as error:
-        sys.exit(f"The database of DATABASE_URL cannot be used: {_first_line(error)}")
+        sys.exit(describe_database_error(error, DATABASE_URL, os.environ.get(DATABASE_URL, "")))
     except EXPECTED_ERRORS as error:
         sys.exit(f"{error}")
 
@@ -101,9 +103,4 @@ def _describe_value_error(error: asyncpg.PostgresError) -> str:
     create_error = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")
     if create_error:
         return create_error().message
-    return f"The database does not accept a value: {_first_line(error)}."
-
-
-def _first_line(error: Exception) -> str:
-    """Return the message of PostgreSQL without its details and hints."""
-    return str(error).partition("\n")[0] or type(error).__name__
+    return f"The database does not accept a value: {str(error).partition(chr(10))[0]}."

@@ -2,9 +2,10 @@
 
 import argparse
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -22,8 +23,10 @@ from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
+from service.portal.responses import LOGIN_REFUSED
 from service.submission import manual_resolution
 from service.submission.context import SubmissionContext
+from service.submission.send import describe_clocks_apart, read_database_clock
 from service.submission.sweep import MOST_DAYS, sweep
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
@@ -32,6 +35,11 @@ WHAT_TO_DO = (
     "If it belongs to the company, resolve its submission manually (settle-submission), "
     "and update the service so that it can read it."
 )
+#: What to do about errors of the portal, by their messages.
+ACTIONS = {
+    LOGIN_REFUSED: "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and that the taxpayer has "
+    "appointed the intermediary. Then run `run.py retry-logins`.",
+}
 PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate limits.
 
 
@@ -98,7 +106,19 @@ def _register_settle_submission(line: CommandLine) -> None:
 def _reconcile(options: argparse.Namespace) -> None:
     result = run(reconcile(read_running_config(), options.company, options.days))
     print_json(result)
-    sys.exit(1 if result["open"] or result["failed"] else 0)
+    for problem in _describe_problems(result):
+        print(problem, file=sys.stderr)
+    sys.exit(1 if result["open"] or result["failed"] or result.get("clocks") else 0)
+
+
+def _describe_problems(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each problem of the environment: what is wrong, and what to do."""
+    for each in result["companies"]:
+        if "error" in each:
+            action = ACTIONS.get(each["error"], "Read docs/operations.md, Conditions.")
+            yield f"Company {each['company_id']}: {each['error']} {action}"
+    if "clocks" in result:
+        yield f"{result['clocks']} Synchronise the clock of the database server (NTP)."
 
 
 def _hold_sending(options: argparse.Namespace) -> None:
@@ -147,8 +167,8 @@ async def with_submission_context(config: Config) -> AsyncIterator[SubmissionCon
 async def reconcile(config: Config, company_id: int | None = None, days: int = 1) -> dict[str, Any]:
     """Compare one company, or all, with the portal, and return {companies, open, failed}.
 
-    `open` counts open findings, `failed` the companies for which the portal did not answer.
-    Raises CommandError.
+    `open` counts open findings, `failed` the companies for which the portal did not answer. A
+    member `clocks` describes clocks that differ too far. Raises CommandError.
     """
     if not 1 <= days <= MOST_DAYS:
         raise CommandError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
@@ -157,8 +177,19 @@ async def reconcile(config: Config, company_id: int | None = None, days: int = 1
             await _sweep_company(context, each, days)
             for each in await _find_companies(context, company_id)
         ]
+        clocks = await _compare_clocks(context)
     found = sum(len(one.get("findings", ())) for one in results)
-    return {"companies": results, "open": found, "failed": sum("error" in one for one in results)}
+    failed = sum("error" in one for one in results)
+    return {"companies": results, "open": found, "failed": failed, **clocks}
+
+
+async def _compare_clocks(context: SubmissionContext) -> dict[str, str]:
+    """Return {clocks}: how far the portal's clock and the database's differ, if too far."""
+    reading = await read_database_clock(context)
+    difference = reading and await context.shared_portal.clocks_apart(
+        "", reading, partial(read_database_clock, context)
+    )
+    return {"clocks": describe_clocks_apart(difference)["message"]} if difference else {}
 
 
 async def _find_companies(context: SubmissionContext, company_id: int | None) -> list[int]:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 import threading
 
 from service.commands.command_line import CommandLine
@@ -31,6 +30,10 @@ def _sandbox(options: argparse.Namespace) -> None:
 
 
 def _end_with_stdin() -> None:
-    """End this process when the other end of stdin has ended. The sandbox loses nothing."""
-    sys.stdin.buffer.read()
+    """End this process when the other end of stdin has ended. The sandbox loses nothing.
+
+    It does not read by `sys.stdin`, whose lock would make the end of the interpreter fail.
+    """
+    while os.read(0, 1024):
+        pass
     os._exit(0)

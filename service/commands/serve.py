@@ -6,19 +6,20 @@ import base64
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
-from asyncpg import UniqueViolationError
 
 from service import json_codec
 from service.app import create_app
 from service.commands import companies
-from service.commands.banner import describe_addresses, describe_demo
+from service.commands.banner import describe_addresses, describe_demo, describe_others
 from service.commands.bootstrap import (
+    check_secret_keys,
     migrate_database,
     run,
     start_logging,
@@ -27,6 +28,7 @@ from service.commands.bootstrap import (
 )
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
+from service.commands.operator_errors import check_port
 from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config
@@ -101,8 +103,10 @@ async def serve(config: Config, background: bool = True) -> None:
     """Serve until SIGTERM or SIGINT, then finish accepted work. Raises ServeError."""
     start_logging(config)
     stop, embedded = stop_event(), not config.database_url
+    _check_ports(config)
     async with with_postgres(config) as config, AsyncExitStack() as stack:
         await migrate_database(config)
+        await check_secret_keys(config)
         support = await create_support_login(config) if embedded else None
         greeting = ""
         if not config.portal_api_base:
@@ -132,6 +136,7 @@ async def work(config: Config) -> None:
     stop = stop_event()
     async with with_postgres(config) as config:
         await migrate_database(config)
+        await check_secret_keys(config)
         runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
@@ -144,6 +149,13 @@ async def _wait_for_stop(stop: asyncio.Event) -> None:
     notify_supervisor(READY)
     await stop.wait()
     notify_supervisor(STOPPING)
+
+
+def _check_ports(config: Config) -> None:
+    """Raise OperatorError if a port is taken, before anything is started or stored."""
+    check_port(config.host, config.port, "PORT")
+    if not config.portal_api_base:
+        check_port("127.0.0.1", config.sandbox_port, "SANDBOX_PORT")
 
 
 def stop_event() -> asyncio.Event:
@@ -317,40 +329,60 @@ async def _wait_for(url: str, seconds: float) -> None:
 
 
 async def _demo_company(config: Config) -> str:
-    """Create the demo company at the first start, and return the text for the operator.
+    """Create the demo company in an empty database, and return the text for the operator.
 
-    It has a link that signs the company's owner in, and the key if the company is new.
+    It has a link that signs the company's owner in, and the key if the company is new. A database
+    with other companies gets no demo company.
     """
     marker = config.data_dir / "demo-company.json"
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting_as("command"):
-            if marker.exists():
-                company_id, key = json_codec.loads(marker.read_bytes())["id"], None
-            else:
-                company_id, key = await _make_demo_company(config, database)
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                marker.write_text(json_codec.dumps({"id": company_id}))
+            async with database.across() as conn:
+                await sql.demo_company_lock(conn)  # Of several first starts, one creates it.
+                known = [row["company_id"] for row in await sql.sweep_companies(conn)]
+                company_id, key = await _find_or_make(config, database, marker, known)
+            if company_id is None:
+                return describe_others(known)
             owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
     return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
 
 
-async def _make_demo_company(config: Config, database: Database) -> tuple[int, str | None]:
-    """Create the demo company, and return (id, key).
+async def _find_or_make(
+    config: Config, database: Database, marker: Path, known: Sequence[int]
+) -> tuple[int | None, str | None]:
+    """Return (id, key) of the demo company. The key is None unless the company is new.
 
-    A company that already has its TIN, from a start with another DATA_DIR, is used. Its key is
-    unknown.
+    The id is None if the database has other companies only. `known` are the companies with keys.
     """
-    try:
+    key = None
+    company_id = _read_marker(marker)
+    if company_id not in known:
+        company_id = await _find_demo_company(database)
+    if company_id is None and not known:
         company_id = await companies.insert_company(database, DEMO_COMPANY)
-    except UniqueViolationError:
-        return await _find_demo_company(database), None
-    key = await companies.insert_key(config, database, company_id, "first start")
-    return company_id, key["key"]
+        key = (await companies.insert_key(config, database, company_id, "first start"))["key"]
+    if company_id is not None:
+        _write_marker(marker, company_id)
+    return company_id, key
 
 
-async def _find_demo_company(database: Database) -> int:
+def _read_marker(marker: Path) -> int | None:
+    """Return the id of the demo company that an earlier start has recorded."""
+    try:
+        return json_codec.loads(marker.read_bytes())["id"]
+    except (OSError, json_codec.NotJson, KeyError, TypeError):
+        return None
+
+
+def _write_marker(marker: Path, company_id: int) -> None:
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.write_text(json_codec.dumps({"id": company_id}))
+
+
+async def _find_demo_company(database: Database) -> int | None:
     """Return the id of the company that has the demo company's TIN."""
     async with database.across() as conn:
-        return (await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"]))[0]
+        found = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+    return found[0] if found else None

@@ -49,7 +49,8 @@ async def migrate(
 
     A login that does not own the schema applies nothing and checks that everything was applied.
 
-    Raises SchemaError for a database that has no upgrade path, or that such a login cannot use.
+    Raises SchemaError for a database that has no upgrade path, that a newer version migrated, or
+    that such a login cannot use.
     """
     conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
     try:
@@ -67,6 +68,11 @@ async def migrate(
                 "(DATA_DIR, .data/ by default): its contents are lost."
             )
         paths = sorted(folder.glob("*.sql"))
+        if unknown := sorted(done - {path.name for path in paths}):
+            raise SchemaError(
+                f"The database has migrations of a newer version of the service "
+                f"({', '.join(unknown)}). Start that version, or restore a backup from before it."
+            )
         pending = [path for path in paths if path.name not in done]
         for path in pending:
             await _retry_locked(conn, path.name, functools.partial(_apply_migration, conn, path))

@@ -89,6 +89,10 @@ class Bounds:
     answer: float = 1.0  # For the result of a trivial statement; then the connection is dead.
 
 
+class IsolationError(RuntimeError):
+    """Row-level security has a gap, so the service does not start. The text names the gaps."""
+
+
 def database_bounds(config: Config) -> Bounds:
     """Return the configured limits."""
     return Bounds(config.database_acquire.total_seconds(), config.database_answer.total_seconds())
@@ -376,7 +380,7 @@ def noting_commit() -> Iterator[None]:
 
 
 async def check_tenant_isolation(conn: Connection) -> None:
-    """Raise RuntimeError with the gaps in the isolation of companies and accounts, if any."""
+    """Raise IsolationError with the gaps in the isolation of companies and accounts, if any."""
     gaps = [row["gap"] for row in await sql.tenant_isolation_gaps(conn)]
     if gaps:
-        raise RuntimeError("Tenant isolation has gaps: " + "; ".join(gaps))
+        raise IsolationError("Tenant isolation has gaps: " + "; ".join(gaps))

@@ -38,6 +38,7 @@ from service.portal.errors import (
     Unclear,
 )
 
+LOGIN_REFUSED = "The portal refuses the login."
 MOST_ROWS = 10_000  # rows of one listing; the portal shows no more. Portal: 5.5
 PAUSE = timedelta(seconds=60)  # after a 429 without a Retry-After
 PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
@@ -365,7 +366,7 @@ def login(response: PortalResponse) -> tuple[str, timedelta]:
         return _token(response, members)
     if _is_login_refusal(response, members):
         raise LoginRefused(
-            "The portal refuses the login.",
+            LOGIN_REFUSED,
             errors=login_errors(members, body),
             correlation_id=response.correlation_id,
         )

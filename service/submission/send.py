@@ -102,9 +102,9 @@ async def _admit(
     except PortalError as why:
         return await _classify(context, why)
     if difference := await context.portal.clocks_apart(
-        submission.tin, database_clock, partial(_read_database_clock, context)
+        submission.tin, database_clock, partial(read_database_clock, context)
     ):
-        return NotReceived(_clocks_apart(difference))
+        return NotReceived(describe_clocks_apart(difference))
     was_sent = submission.first_sent_at or submission.possibly_received
     if merge is None or submission.on_absence != "retry" or was_sent:
         return Admitted()
@@ -114,7 +114,8 @@ async def _admit(
     return Admitted() if merged == claim else Replaced(merged)
 
 
-async def _read_database_clock(context: SubmissionContext) -> ClockReading | None:
+async def read_database_clock(context: SubmissionContext) -> ClockReading | None:
+    """Return a reading of the database's clock. None if the database does not respond."""
     try:
         async with context.database.across() as conn:
             now = await sql.database_now(conn)
@@ -123,7 +124,7 @@ async def _read_database_clock(context: SubmissionContext) -> ClockReading | Non
     return ClockReading(now, time.monotonic())
 
 
-def _clocks_apart(difference: timedelta) -> Error:
+def describe_clocks_apart(difference: timedelta) -> Error:
     """Return the error of a submission that is not sent because the clocks differ."""
     seconds, most = abs(difference).total_seconds(), MOST_APART.total_seconds()
     message = (

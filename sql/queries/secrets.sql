@@ -19,3 +19,7 @@ update signing_certificates
 update portal_credentials
    set sealed_secret = :sealed
  where company_id = :company_id and id = :id and removed_at is null;
+
+-- name: secret_key_ids :many
+-- Return the ids of the secret keys that the stored secrets of all companies are sealed with.
+select secret_key, secrets from secret_key_ids();

@@ -1,4 +1,4 @@
--- The login of support staff at the embedded PostgreSQL.
+-- The first start: the demo company, and the login of support staff at the embedded PostgreSQL.
 
 -- name: support_login_commands :many
 -- Return the commands, in order, that create the login :name as a member of einvoice_reader, or
@@ -17,3 +17,7 @@ select c.command
                 (2, format('alter role %I set default_transaction_read_only = on', :name::text))
        ) as c (place, command)
  order by c.place;
+
+-- name: demo_company_lock :exec
+-- Wait until no other process creates the demo company. The lock ends with the transaction.
+select pg_advisory_xact_lock(hashtextextended('einvoice demo company', 0));

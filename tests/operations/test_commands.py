@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -336,22 +335,6 @@ async def test_every_command_migrates_the_database(command: RunCommand, empty: s
     assert (
         await read_result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty))
     )["id"] == 1
-
-
-async def test_unreachable_database_is_reported_in_one_line(
-    command: RunCommand, database: str
-) -> None:
-    nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
-    absent = urlsplit(database)._replace(path="/absent").geturl()
-    for address, words in (
-        (nowhere, "refused"),
-        (absent, '"absent"'),
-        ("nonsense", "DSN"),
-        ("postgresql://h.invalid", ""),
-    ):
-        message = await read_error(command("add-key", "--company", "1", DATABASE_URL=address))
-        assert message.startswith("The database of DATABASE_URL cannot be used: ")
-        assert words in message
 
 
 async def test_invalid_variables_are_reported_one_per_line(command: RunCommand) -> None:

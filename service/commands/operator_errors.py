@@ -1,0 +1,125 @@
+"""Messages about the environment of a command: what is wrong, and what the operator can do."""
+
+import errno
+import re
+import socket
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from service.errors import describe_error
+
+#: Errors of PostgreSQL, or of a connection to it.
+DATABASE_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    ConnectionError,
+    socket.gaierror,
+    TimeoutError,
+)
+_SET_ROLE = re.compile(r'permission denied to set role "(?P<role>\w+)"')
+_NO_ROLE = re.compile(r'role "(?P<role>einvoice_\w+)" does not exist')
+_NO_MEMBER = re.compile(
+    r'must be (?:a )?(?:member of|able to SET ROLE)(?: role)? "?(?P<role>einvoice_\w+)"?'
+)
+_PORTS = {
+    errno.EADDRINUSE: "another program uses it",
+    errno.EACCES: "it needs the rights of root",
+    errno.EADDRNOTAVAIL: "this machine does not have the address",
+}
+
+
+class OperatorError(Exception):
+    """An error that the operator can correct; its text is printed."""
+
+
+def describe_database_error(error: BaseException, variable: str, url: str) -> str:
+    """Return a line about an error of the database that an environment variable names."""
+    return f"{variable}: {_describe_connection(error, url) or _describe_rights(error, url)}"
+
+
+def _describe_connection(error: BaseException, url: str) -> str | None:
+    """Return the message of an error before the database was open. None: it is another error."""
+    place, name = _place_of(url), urlsplit(url).path.strip("/") or _user_of(url)
+    match error:
+        case asyncpg.ClientConfigurationError():
+            return "The URL must have the form postgresql://user:password@host:port/database."
+        case ConnectionRefusedError():
+            return f"No PostgreSQL answers at {place}. Start it, or correct host and port."
+        case socket.gaierror():
+            return f"The host {urlsplit(url).hostname} is unknown. Correct its name."
+        case TimeoutError():
+            return f"PostgreSQL at {place} does not answer. Check host, port and firewall."
+        case asyncpg.InvalidCatalogNameError():
+            return (
+                f'There is no database "{name}" at {place}. Correct its name, or create it: '
+                f'create database "{name}";'
+            )
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return f"PostgreSQL refuses the login {_user_of(url)}. Correct user and password."
+        case asyncpg.TooManyConnectionsError():
+            return "PostgreSQL has no free connection. Lower POOL_SIZE or raise max_connections."
+        case asyncpg.CannotConnectNowError():
+            return "PostgreSQL is starting or shutting down. Try again in a moment."
+    return None
+
+
+def _describe_rights(error: BaseException, url: str) -> str:
+    """Return the message of an error of an open database, with the statement that cures it."""
+    text, user = _first_line(error), _user_of(url)
+    if found := _SET_ROLE.search(text):
+        return (
+            f"The login {user} may not act as {found['role']}. Run as the owner of the database: "
+            f"grant {found['role']} to {user};"
+        )
+    if found := _NO_ROLE.search(text):
+        return (
+            f"The role {found['role']} is missing, so the database was not migrated. "
+            "Run `run.py migrate` with DATABASE_OWNER_URL."
+        )
+    if _NO_MEMBER.search(text):
+        return (
+            f"The login {user} does not belong to the roles of the service, which another "
+            "database of the server created. Run as a superuser: "
+            f"grant einvoice_service, einvoice_across to {user} with admin option;"
+        )
+    if "permission denied to create role" in text:
+        return f"The login {user} may not create roles. Run: alter role {user} createrole;"
+    if "permission denied for schema" in text or "must be owner of" in text:
+        return (
+            f"The login {user} may not migrate the database. "
+            "Set DATABASE_OWNER_URL to a login that owns it."
+        )
+    return f"The database cannot be used: {text}"
+
+
+def check_port(host: str, port: int, variable: str) -> None:
+    """Raise OperatorError if a port cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except socket.gaierror:
+        raise OperatorError(f"The host {host} is unknown. Correct HOST.") from None
+    except OSError as error:
+        why = _PORTS.get(error.errno or 0, describe_error(error))
+        raise OperatorError(
+            f"Cannot listen on {host}:{port}: {why}. Stop that program, or set {variable} "
+            "to another port."
+            if error.errno == errno.EADDRINUSE
+            else f"Cannot listen on {host}:{port}: {why}. Correct HOST or {variable}."
+        ) from None
+
+
+def _place_of(url: str) -> str:
+    """Return host and port of a URL, without user and password."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _user_of(url: str) -> str:
+    return urlsplit(url).username or "of this user"
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the message of PostgreSQL without its details and hints."""
+    return str(error).partition("\n")[0] or type(error).__name__
