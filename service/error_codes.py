@@ -154,6 +154,12 @@ CODES: dict[str, ErrorCode] = {
     "tin_unknown": ErrorCode("404", "The portal does not know the TIN.", "Check the numbers."),
     "tin_refused": ErrorCode("400", "The portal rejects the numbers.", "Check the numbers."),
     "email_taken": ErrorCode("409", "Another user has the e-mail address.", "Use another one."),
+    "too_many_links": ErrorCode(
+        "409", "The document has the maximum number of links.", "Revoke one."
+    ),
+    "not_pending": ErrorCode(
+        "409", "The invoice does not wait for its buyer.", "Use the purpose `view`."
+    ),
     "too_many_webhooks": ErrorCode(
         "409", "The company has the maximum number of webhooks.", "Delete one."
     ),

@@ -300,7 +300,7 @@ async def create_sale(api: AnyClient) -> int:
 
 async def create_one_of_each(api: AnyClient) -> dict[str, int]:
     """Create a record of every resource of a GENEROUS service, and return {place: id}."""
-    invoice_id = await create_valid_invoice(api)
+    invoice_id = await create_valid_invoice(api, metadata={"shop": "A"})
     family = {
         "type": "CONSOLIDATED_INVOICE",
         "code": next(_codes),

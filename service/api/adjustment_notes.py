@@ -12,7 +12,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import printing, submissions
+from service.api import links, printing, submissions
 from service.api.operation import Operation
 from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
@@ -210,6 +210,7 @@ submissions.declare(
     submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
 )
 printing.declare(operation, DOCUMENTS)
+links.declare(operation, DOCUMENTS)
 declare_export(operation, DOCUMENTS)
 
 

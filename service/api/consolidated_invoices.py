@@ -11,7 +11,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import printing, submissions
+from service.api import links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
 from service.api.pagination import document_filters
@@ -203,6 +203,7 @@ async def delete_consolidated_invoice(request: web.Request) -> web.Response:
 
 submissions.declare(operation, DOCUMENTS, cancelling="cancel-latest-invoice-submitted")
 printing.declare(operation, DOCUMENTS)
+links.declare(operation, DOCUMENTS)
 declare_note_creation(
     operation,
     DOCUMENTS,

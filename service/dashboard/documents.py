@@ -61,10 +61,6 @@ class Kind:
         """The texts of the kind."""
         return TEXTS["kinds"][self.texts]
 
-    def make_ids(self, document_id: int) -> dict[str, int | None]:
-        """Return the foreign keys of all kinds, of which that of this kind has a value."""
-        return {kind.column: document_id if kind is self else None for kind in KINDS}
-
 
 INVOICES = Kind(
     "/invoices",
@@ -188,9 +184,6 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         subject = f"{kind.subject} {record['id']}"
         activity = await sql.activity_of(conn, company_id=company, subject=subject)
-        links = await sql.document_link_list(
-            conn, company_id=company, **kind.make_ids(record["id"])
-        )
     status = more.pop("status", 200)
     return render(
         request,
@@ -205,7 +198,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         latest_errors=_find_latest_errors(record, submitted),
         checks=checks,
         activity=activity,
-        links=links,
+        links=await read(request, f"{place}/links"),
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         **{"message": None, "problems": [], "shared": None, "picture": None, **more},

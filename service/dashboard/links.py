@@ -5,9 +5,9 @@ An operator's command or an administrator makes them; no mail server is needed.
 
 from datetime import timedelta
 
-from service.dashboard.sessions import digest_of, make_token
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.http.tokens import digest_of, make_token
 
 PASSWORD, SIGN_IN = "password", "sign_in"
 #: Purpose -> the time in which a link can be used.

@@ -32,6 +32,7 @@ from service.errors import (
 )
 from service.http import app_keys
 from service.http.error_responses import error_response
+from service.http.tokens import make_token
 
 FOLDER = Path(__file__).parent
 #: Texts of all pages; another language is another file of the same form.
@@ -175,7 +176,7 @@ def form_token(request: web.Request) -> str:
 def visitor_token(request: web.Request) -> str:
     """Return the random text that identifies a visitor without a session."""
     if VISITOR_TOKEN not in request:
-        request[VISITOR_TOKEN] = request.cookies.get(VISITOR) or sessions.make_token()
+        request[VISITOR_TOKEN] = request.cookies.get(VISITOR) or make_token()
     return request[VISITOR_TOKEN]
 
 

@@ -5,9 +5,7 @@ session up, so that it ends in all processes at the same time.
 """
 
 import base64
-import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +16,12 @@ from aiohttp import web
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.http.tokens import digest_of, make_token
 
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(hours=12)
 #: Time after the password was entered in which secrets may be changed without entering it again.
 RECENT = timedelta(minutes=10)
-TOKEN_BYTES = 32
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
 
@@ -68,16 +66,6 @@ class Session:
 
 
 SESSION = web.RequestKey("dashboard_session", Session)
-
-
-def make_token() -> str:
-    """Return a new random token."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
-def digest_of(token: str) -> bytes:
-    """Return the digest by which a token is stored."""
-    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 def make_form_token(token: str) -> str:

@@ -1,22 +1,22 @@
 """Links for people without an account: to a document's printed page, and to ask for an invoice.
 
-A link holds a random token, of which only the digest is stored. It expires, and can be revoked.
+The operations of the API create, list and revoke links: service/api/links.py.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import segno
 from aiohttp import web
 
+from service.api.links import REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, show_document
 from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
-from service.dashboard.sessions import WRITE, digest_of, make_token
+from service.dashboard.sessions import WRITE
 from service.db.statements import sql
 from service.db.transactions import set_actor
 from service.documents import codes
@@ -24,14 +24,11 @@ from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.client_address import sender_of
 from service.http.limits import RateLimiter
+from service.http.tokens import digest_of
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
-VIEW, REQUEST = "view", "request"
-#: Purpose -> the path of its links and the time in which they can be used.
-PLACES = {VIEW: "/shared", REQUEST: "/receipt"}
-LIFETIMES = {VIEW: timedelta(days=365), REQUEST: timedelta(days=90)}
 PER_MINUTE = 60  # of the public pages, for one address
 TEXTS = pages.TEXTS["sharing"]
 LIMITER = web.AppKey("sharing_limiter", RateLimiter)
@@ -44,33 +41,23 @@ def make_limiter() -> RateLimiter:
 
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
     """Make a link and show it once, with its QR code."""
-    form, company = await request.post(), request[app_keys.COMPANY]
-    purpose = str(form.get("purpose", VIEW))
-    if purpose not in PLACES or (purpose == REQUEST and kind is not INVOICES):
-        raise NotFound(pages.TEXTS["documents"]["not_found"])
-    document_id = int(request.match_info["id"])
-    await read(request, f"{kind.api}/{document_id}")
-    token = make_token()
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        await sql.document_link_insert(
-            conn,
-            company_id=company,
-            token_sha256=digest_of(token),
-            purpose=purpose,
-            lifetime=LIFETIMES[purpose],
-            **kind.make_ids(document_id),
-        )
-    link = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
+    form = await request.post()
+    body = {"purpose": str(form.get("purpose", VIEW))}
+    answer = await call(request, "POST", f"{kind.api}/{request.match_info['id']}/links", body)
+    if not answer.is_success:
+        raise Failed(answer)
+    link = answer.value["data"]["url"]
     picture = segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
     return await show_document(kind, request, shared=link, picture=picture)
 
 
 async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
     """Revoke a link. It stops working at once."""
-    company, link_id = request[app_keys.COMPANY], int(request.match_info["link_id"])
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        await sql.document_link_revoke(conn, company_id=company, id=link_id)
-    return redirect(f"{kind.path}/{request.match_info['id']}?notice=unshared")
+    document_id, link_id = request.match_info["id"], request.match_info["link_id"]
+    answer = await call(request, "DELETE", f"{kind.api}/{document_id}/links/{link_id}")
+    if not answer.is_success:
+        raise Failed(answer)
+    return redirect(f"{kind.path}/{document_id}?notice=unshared")
 
 
 async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:

@@ -17,7 +17,6 @@ from service.dashboard.sessions import (
     Session,
     begin_session,
     delete_cookie,
-    digest_of,
     set_cookie,
 )
 from service.db.statements import sql
@@ -25,6 +24,7 @@ from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.client_address import sender_of
 from service.http.limits import RateLimiter
+from service.http.tokens import digest_of
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)

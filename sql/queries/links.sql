@@ -5,41 +5,75 @@
 select company_id, id, purpose, invoice_id, adjustment_note_id, consolidated_invoice_id
   from document_link_of(:token_sha256);
 
--- name: document_link_insert :exec
+-- name: document_link_insert :one
+-- Insert a link to a locked document, unless it has :most links that can be used.
 with stored as (
   insert into document_links (company_id, token_sha256, purpose, invoice_id, adjustment_note_id,
                               consolidated_invoice_id, expires_at)
-  values (:company_id, :token_sha256, :purpose, :invoice_id, :adjustment_note_id,
-          :consolidated_invoice_id, clock_timestamp() + :lifetime::interval)
-  returning invoice_id, adjustment_note_id, consolidated_invoice_id, purpose, expires_at
+  select :company_id, :token_sha256, :purpose, :invoice_id, :adjustment_note_id,
+         :consolidated_invoice_id, clock_timestamp() + :lifetime::interval
+   where :most > (
+           select count(*)
+             from document_links
+            where company_id = :company_id
+              and revoked_at is null
+              and expires_at > clock_timestamp()
+              and (invoice_id = :invoice_id
+                   or adjustment_note_id = :adjustment_note_id
+                   or consolidated_invoice_id = :consolidated_invoice_id))
+  returning id, purpose, expires_at, invoice_id, adjustment_note_id, consolidated_invoice_id
+), audited as (
+  insert into audit_log (company_id, action, subject, changes)
+  select :company_id::bigint, 'share',
+         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
+         value_changes(null, jsonb_build_object('purpose', purpose, 'expires_at', expires_at))
+    from stored
 )
-insert into audit_log (company_id, action, subject, changes)
-select :company_id::bigint, 'share',
-       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
-       value_changes(null, jsonb_build_object('purpose', purpose, 'expires_at', expires_at))
-  from stored;
+select id, instant(expires_at) as expires_at from stored;
 
--- name: document_link_list :many
--- Return the links of a document that can be used, the latest first.
-select id, purpose, created_at, expires_at
-  from document_links
+-- name: document_link_list :value
+-- Return the links of a document that can be used, the latest first, as JSON text. Null if the
+-- document does not exist.
+select (select coalesce(
+                 json_agg(
+                   json_build_object(
+                     'id', id,
+                     'purpose', purpose,
+                     'created_at', instant(created_at),
+                     'expires_at', instant(expires_at))
+                   order by id desc),
+                 '[]')
+          from document_links
+         where company_id = :company_id
+           and revoked_at is null
+           and expires_at > clock_timestamp()
+           and (invoice_id = :invoice_id
+                or adjustment_note_id = :adjustment_note_id
+                or consolidated_invoice_id = :consolidated_invoice_id))
+  from document_keys
  where company_id = :company_id
-   and revoked_at is null
-   and expires_at > clock_timestamp()
    and (invoice_id = :invoice_id
         or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id)
- order by id desc;
+        or consolidated_invoice_id = :consolidated_invoice_id);
 
--- name: document_link_revoke :exec
--- Revoke a link, which stops working at once.
+-- name: document_link_revoke :value
+-- Revoke a link of a document, which stops working at once, and return its id. No row if the
+-- document has no such link that can be used.
 with revoked as (
   update document_links
      set revoked_at = clock_timestamp()
-   where company_id = :company_id and id = :id and revoked_at is null
-  returning invoice_id, adjustment_note_id, consolidated_invoice_id
+   where company_id = :company_id
+     and id = :id
+     and revoked_at is null
+     and expires_at > clock_timestamp()
+     and (invoice_id = :invoice_id
+          or adjustment_note_id = :adjustment_note_id
+          or consolidated_invoice_id = :consolidated_invoice_id)
+  returning id, invoice_id, adjustment_note_id, consolidated_invoice_id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'unshare',
+         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
+    from revoked
 )
-insert into audit_log (company_id, action, subject)
-select :company_id::bigint, 'unshare',
-       document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
-  from revoked;
+select id from revoked;

@@ -28,8 +28,6 @@ from service.errors import ApiError, Unauthorized
 from service.http.error_responses import HTTP_ERRORS
 from service.submission.failures import FAILURES, name_failure
 
-#: Not used yet.
-RESERVED = {"reference_taken"}
 TOO_OLD = now(hours=80)
 
 
@@ -69,7 +67,7 @@ def list_used_codes() -> set[str]:
 
 
 def test_the_table_has_exactly_the_codes_that_are_used() -> None:
-    assert list_used_codes() == CODES.keys() - RESERVED
+    assert list_used_codes() == CODES.keys()
 
 
 def test_codes_of_the_service_are_not_those_of_the_authority() -> None:

@@ -24,6 +24,7 @@ from kit import (
     note,
     now,
     open_integrations,
+    place_of,
     request_json,
     submit,
     wait_for_status,
@@ -148,6 +149,7 @@ READING = {"/api/consolidated-invoices/plan"}
 CHANGED = (
     "adjustment_notes",
     "consolidated_invoices",
+    "document_links",
     "einvoice_requests",
     "integration_users",
     "invoices",
@@ -216,7 +218,12 @@ async def _posts(api: Client) -> dict[str, tuple[str, dict[str, Any]]]:
     )
     person = {"name": "Siti", "email": "siti@example.com", "role": "member"}
     small = {"lineItems": lines}
+    links = {
+        f"{each}/links": (fill_path(f"{each}/links", ids[place_of(each)]), {})
+        for each in (one, two, three)
+    }
     return {
+        **links,
         "/api/invoices": ("/api/invoices", invoice()),
         f"{one}/adjustment-note": (
             f"/api/invoices/{valid}/adjustment-note",

@@ -65,6 +65,9 @@ FURTHER = [
     "delivery",
     "billing_period",
     "references",
+    "reference",
+    "metadata",
+    "last_submission",
     "prepayment",
     "payable_rounding_amount",
 ]

@@ -779,6 +779,17 @@ APART = (
         (f"{OWN_CLIENTS}::test_a_change_waits_for_a_submission_that_is_being_stored",),
     ),
     Mutant(
+        "link-of-another-document-revoked",
+        "sql/queries/links.sql",
+        "     and (invoice_id = :invoice_id\n"
+        "          or adjustment_note_id = :adjustment_note_id\n"
+        "          or consolidated_invoice_id = :consolidated_invoice_id)\n",
+        "     and (invoice_id = :invoice_id\n"
+        "          or adjustment_note_id = :adjustment_note_id\n"
+        "          or consolidated_invoice_id = :consolidated_invoice_id or true)\n",
+        ("tests/api/test_links.py::test_a_link_of_another_document_is_unknown",),
+    ),
+    Mutant(
         "pause-of-an-own-client-holds-all-companies",
         "service/submission/context.py",
         "if paused and own_client_id is None:",

@@ -38,7 +38,7 @@ BUSY = (
     "The portal credentials cannot be changed while documents are being submitted, validated or "
     "cancelled. Please try again when the portal has validated them."
 )
-MISSING = (404, {"message": "Portal credentials not found"})
+MISSING = (404, {"message": "Portal credentials not found", "code": "not_found"})
 
 
 async def set_client(api: Client, **changes: str) -> dict[str, Any]:
@@ -244,14 +244,14 @@ async def test_the_login_is_not_changed_while_a_document_is_under_way(
     await sandbox.settings(stuck=True)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
-    assert await refuse_client(api) == (409, {"message": BUSY})
+    assert await refuse_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
     assert await count_logins(sandbox) == 1
     await sandbox.settings(stuck=False)
     await wait_for_status(api, invoice_id, "Valid")
     await set_client(api)
     await sandbox.settings(stuck=True)
     assert (await submit(api, await create_invoice(api)))[0] == 200
-    assert await remove_client(api) == (409, {"message": BUSY})
+    assert await remove_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
     await add_own_client(sandbox, client_id="next")
     assert (await set_client(api, client_id="next"))["client_id"] == "next"
 
@@ -261,7 +261,7 @@ async def test_the_login_is_not_changed_during_a_cancellation(
 ) -> None:
     invoice_id = await create_valid_invoice(api)
     await owner.execute("update submitted_documents set cancelling_until = now() + interval '1 h'")
-    assert await refuse_client(api) == (409, {"message": BUSY})
+    assert await refuse_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
     assert (await get_invoice(api, invoice_id))["status"] == "Valid"
 
 
@@ -277,7 +277,7 @@ async def test_a_change_waits_for_a_submission_that_is_being_stored(
         change = asyncio.create_task(refuse_client(api))
         waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
         await until(lambda: owner.fetchval(waits))
-    assert await change == (409, {"message": BUSY})
+    assert await change == (409, {"message": BUSY, "code": "tin_in_use"})
     await storing.close()
 
 

@@ -42,3 +42,10 @@ comment on column portal_credentials.removed_at is
 
 alter table refused_logins drop constraint refused_logins_pkey,
   add primary key (client_id, taxpayer, fingerprint);
+
+-- The links of notes and of consolidated invoices, as document_links_by_invoice.
+create index document_links_by_note on document_links (company_id, adjustment_note_id, id)
+  where adjustment_note_id is not null;
+create index document_links_by_consolidated_invoice
+  on document_links (company_id, consolidated_invoice_id, id)
+  where consolidated_invoice_id is not null;

@@ -1,0 +1,129 @@
+"""Links to a document for people without an account. Only the digest of a token is stored.
+
+Spec: Links
+"""
+
+from datetime import timedelta
+from functools import partial
+
+from aiohttp import web
+
+from service.api.operation import Operation
+from service.api.records import Documents
+from service.db.statements import sql
+from service.documents import states
+from service.errors import Conflict, ValidationError, violation
+from service.http import app_keys, responses
+from service.http.idempotency import store_response_without
+from service.http.requests import not_found, or_not_found, read_body, read_path_id
+from service.http.tokens import digest_of, make_token
+from service.submission.document_kinds import INVOICE, DocumentKind
+
+NOUN = "Link"
+MOST = 100  # links of a document that can be used
+VIEW, REQUEST = "view", "request"
+#: Purpose -> the path of its pages and the time in which a link can be used.
+PLACES = {VIEW: "/shared", REQUEST: "/receipt"}
+LIFETIMES = {VIEW: timedelta(days=365), REQUEST: timedelta(days=90)}
+CREATED, REVOKED = "Link created.", "Link revoked."
+TOO_MANY = f"A document can have at most {MOST} links."
+NOT_INVOICE = "purpose must be view: only an invoice can have a link for a buyer's request."
+NOT_PENDING = "Only an invoice with a pending-finalize type can have a link for a buyer's request."
+
+
+def declare(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operations on the links of a kind of document."""
+    kind, path = documents.kind, f"{documents.record_path}/links"
+    pending = (Conflict(NOT_PENDING, code="not_pending"),) if kind is INVOICE else ()
+    operation(
+        "POST",
+        path,
+        f"Create a link to {kind.with_article}",
+        "DocumentLinkCreated",
+        name=f"create_{kind.identifier}_link",
+        status=201,
+        message=CREATED,
+        body="document_link_create",
+        errors=(Conflict(TOO_MANY, code="too_many_links"), *pending),
+        description="A visitor needs no account. The purpose `view` opens the printed "
+        "page for 365 days. The purpose `request`, of an invoice that is not final, opens a form "
+        "for the buyer for 90 days. The URL is returned only here.",
+    )(partial(create_link, kind))
+    operation(
+        "GET",
+        path,
+        f"List the links to {kind.with_article}",
+        "DocumentLinks",
+        name=f"list_{kind.identifier}_links",
+        description="Those that can be used, newest first, without their URLs.",
+    )(partial(list_links, kind))
+    operation(
+        "DELETE",
+        f"{path}/{{link_id}}",
+        "Revoke a link",
+        "Success",
+        name=f"revoke_{kind.identifier}_link",
+        message=REVOKED,
+        errors=(not_found(NOUN),),
+        description="It stops working at once.",
+    )(partial(revoke_link, kind))
+
+
+async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
+    """Create a link, whose URL only this response contains.
+
+    Raises ValidationError and Conflict for a purpose that the document cannot have, and Conflict
+    above MOST links.
+    """
+    body, _ = await read_body(request, "document_link_create")
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    purpose, token = body.get("purpose", VIEW), make_token()
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        row = await kind.lock(conn, company_id=company, id=document_id)
+        _check_purpose(kind, or_not_found(row, kind.title)["type"], purpose)
+        link = await sql.document_link_insert(
+            conn,
+            company_id=company,
+            token_sha256=digest_of(token),
+            purpose=purpose,
+            lifetime=LIFETIMES[purpose],
+            most=MOST,
+            **kind.ids(document_id),
+        )
+        if link is None:
+            raise Conflict(TOO_MANY, code="too_many_links")
+        url = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
+        response = responses.success_response(CREATED, 201, data={**link, "url": url})
+        await store_response_without(request, conn, response, "url")
+    return response
+
+
+def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None:
+    if purpose != REQUEST:
+        return
+    if kind is not INVOICE:
+        raise ValidationError([violation("/purpose", "enum", NOT_INVOICE)])
+    if document_type not in states.PENDING_FINALIZE:
+        raise Conflict(NOT_PENDING, code="not_pending")
+
+
+async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
+    """Return the links of a document that can be used."""
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    text = await request.app[app_keys.DATABASE].read(
+        sql.document_link_list, company_id=company, **kind.ids(document_id)
+    )
+    return responses.json_text_response(or_not_found(text, kind.title))
+
+
+async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
+    """Revoke a link. Raises NotFound, also if it can no longer be used."""
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    link_id = read_path_id(request, NOUN, "link_id")
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        or_not_found(await kind.lock(conn, company_id=company, id=document_id), kind.title)
+        revoked = await sql.document_link_revoke(
+            conn, company_id=company, id=link_id, **kind.ids(document_id)
+        )
+        or_not_found(revoked, NOUN)
+    return responses.success_response(REVOKED)
