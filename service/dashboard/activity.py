@@ -39,14 +39,14 @@ def _describe_changes(texts: Texts, row: Mapping[str, Any], zone: ZoneInfo) -> l
     labels = _label_members(texts)
     changes: Mapping[str, Any] = json_codec.loads((row["changes"] or "{}").encode())
     known = [name for name in labels if name in changes]
-    return [
-        _describe_change(
-            texts,
-            labels.get(name, name),
-            *(_describe_value(texts, name, changes[name][side], zone) for side in ("old", "new")),
+    described = []
+    for name in [*known, *sorted(changes.keys() - labels.keys())]:
+        old, new = (
+            _describe_value(texts, name, changes[name][side], zone) for side in ("old", "new")
         )
-        for name in [*known, *sorted(changes.keys() - labels.keys())]
-    ]
+        if old != new:  # An empty text that was nothing before is no change.
+            described.append(_describe_change(texts, labels.get(name, name), old, new))
+    return described
 
 
 def _label_members(texts: Texts) -> dict[str, str]:

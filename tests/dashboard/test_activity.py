@@ -64,6 +64,7 @@ async def test_changes_of_a_webhook_are_shown_without_its_secret(
     assert (await request_json(site, "POST", f"{path}/rotate-secret", json={}))[0] == 200
     text = await _read_words(admin, "/settings/activity")
     assert "URL: https://hooks.example.com/in" in text
+    assert "Description" not in text and "None" not in text
     assert "Event types: from all to invoice.valid" in text and "Enabled: from yes to no" in text
     assert made["data"]["secret"].removeprefix("whsec_") not in admin.text
 

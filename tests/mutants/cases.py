@@ -824,6 +824,31 @@ EXACT = (
         ("tests/api/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
+        "newer-schema-accepted",
+        "service/db/migrations.py",
+        "if unknown := sorted(done - {path.name for path in paths}):",
+        "if unknown := []:",
+        ("tests/operations/test_operator_errors.py::test_a_newer_schema_is_refused_by_its_name",),
+    ),
+    Mutant(
+        "start-without-the-key-of-the-secrets",
+        "service/commands/bootstrap.py",
+        "if stored and not stored & known:",
+        "if False:",
+        (
+            "tests/operations/test_operator_errors.py::test_a_start_without_the_key_of_the_stored_secrets_is_refused",
+        ),
+    ),
+    Mutant(
+        "demo-company-next-to-others",
+        "service/commands/serve.py",
+        "if company_id is None and not known:",
+        "if company_id is None:",
+        (
+            "tests/operations/test_operator_errors.py::test_an_existing_database_with_other_companies_gets_no_demo_company",
+        ),
+    ),
+    Mutant(
         "webhook-change-audited-without-values",
         "sql/queries/webhooks.sql",
         "fingerprint(becomes), value_changes(was, becomes)",
