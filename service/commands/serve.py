@@ -189,6 +189,9 @@ async def serve_api(
             f"Cannot listen on {config.host}:{config.port}: {error.strerror}. "
             "Set PORT to a free port."
         ) from None
+    except BaseException:
+        await runner.cleanup()  # What has started must end before the event loop does.
+        raise
     try:
         yield app
     finally:

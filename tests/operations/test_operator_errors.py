@@ -198,6 +198,23 @@ async def test_an_expired_certificate_is_refused(
     assert "certificate expired on" in text
 
 
+async def test_an_unusable_configured_key_ends_the_start_in_one_line(
+    command: RunCommand, tmp_path: Path
+) -> None:
+    certificate, key = tmp_path / "certificate", tmp_path / "key"
+    certificate.write_text(issued().certificate_pem)
+    key.write_text("no key")
+    text = await read_error(
+        command(
+            "serve",
+            PORT=str(free_port()),
+            SIGNING_CERTIFICATE_FILE=str(certificate),
+            SIGNING_KEY_FILE=str(key),
+        )
+    )
+    assert text == "SIGNING_KEY_FILE: key must be an RSA private key in PEM."
+
+
 # Ports
 
 
