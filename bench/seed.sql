@@ -76,3 +76,28 @@ select :company_id, submission.id, changed.id, 'INV-' || to_char(code, 'FM00000'
        issue_date, issue_date
   from changed, submission
  where status <> 'Draft';
+
+-- name: sales_seed :exec
+-- Insert sales without a named buyer, with codes :first to :last and three lines each, in the month
+-- before the present one. Every tenth is tax-free.
+insert into invoices (company_id, code, code_year, type, issue_date, line_items, net_amount,
+       excluding_tax, including_tax, payable_amount, taxes, status)
+select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
+       date_trunc('month', clock_timestamp()) - interval '1 day'
+         - code % 27 * interval '1 day' - code % 36000 * interval '1 second',
+       (select json_agg(json_build_object(
+                 'id', line::text, 'description', 'Kopi O',
+                 'classifications', json_build_array('022'),
+                 'unit', json_build_object('code', 'C62', 'price', 4.50, 'count', line),
+                 'taxDetails', json_build_array(json_build_object(
+                   'taxType', case code % 10 when 0 then '06' else '02' end,
+                   'taxRate', json_build_object(
+                     'percentage', case code % 10 when 0 then 0 else 6 end)))))
+          from generate_series(1, 3) line),
+       27.00, 27.00, 27.00 + tax, 27.00 + tax,
+       jsonb_build_array(jsonb_build_object(
+         'type', case code % 10 when 0 then '06' else '02' end,
+         'rate', case code % 10 when 0 then 0 else 6 end, 'taxable', 27.00, 'tax', tax)),
+       'Draft'
+  from generate_series(:first::bigint, :last::bigint) code
+ cross join lateral (select case code % 10 when 0 then 0.00 else 1.62 end as tax) taxed;

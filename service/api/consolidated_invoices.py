@@ -62,12 +62,12 @@ class ConsolidationRequest:
     """The candidates that a request selects, and the rules that apply to them.
 
     `ids` are the invoices that it names, None if it names a month; `place` is the JSON Pointer of
-    either. `terms` is None if none of the named invoices exists. `submitted` is the number of
-    invoices of the month that were submitted individually and are no candidates.
+    either. `terms` is None if none of the named invoices exists. Invoices of `omitted_types` that
+    were submitted individually are no candidates.
     """
 
     candidates: list[asyncpg.Record]
-    submitted: int
+    omitted_types: list[str]
     terms: consolidation.ConsolidationTerms | None
     now: datetime
     place: str
@@ -83,10 +83,12 @@ class ConsolidationRequest:
         refusals = self.terms and consolidation.find_period_refusals(
             self.terms.period, issue_date, self.now
         )
-        return [
-            violation("/issueDateTime" if code == "period" else self.place, code, message)
-            for code, message in refusals or ()
-        ]
+        return [_describe_refusal(self.place, *refusal) for refusal in refusals or ()]
+
+
+def _describe_refusal(place: str, code: str, message: str) -> Violation:
+    """Return the violation of a refused period; `place` is the JSON Pointer of the selection."""
+    return violation("/issueDateTime" if code == "period" else place, code, message)
 
 
 @operation(
@@ -154,6 +156,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         wanted = await _read_request(request, conn, body, body.get("omitSubmitted", False))
         plan = await _make_plan(conn, company, wanted)
+        omitted = await _count_omitted(conn, company, wanted)
     at = issue_date or wanted.now
     draft = check_draft(plan.body(), at)
     data = {
@@ -165,8 +168,56 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
         "totals": _totals(draft.amounts),
         "invoices": plan.ids,
         "left_out": plan.left_out,
-        "submitted_count": wanted.submitted + plan.count_left_out(consolidation.SUBMITTED),
+        "submitted_count": omitted + plan.count_left_out(consolidation.SUBMITTED),
         "refusals": wanted.violations(at),
+    }
+    return responses.json_response({"data": data})
+
+
+@operation(
+    "POST",
+    "/api/consolidated-invoices/summary",
+    "Summarize the sales of a month that can be consolidated",
+    "ConsolidationSummary",
+    body="consolidated_invoice_summary",
+    description="Counts the invoices and sums their amounts, also for a month of many thousands. A "
+    "plan reads their lines as well: it can leave out more of them, because of their taxes or "
+    "because one document has no room for all. Changes nothing.",
+)
+async def summarize_consolidation(request: web.Request) -> web.Response:
+    """Return the number and the amounts of the eligible invoices, and the reasons of the others.
+
+    Changes nothing.
+    """
+    body, _ = await read_body(request, "consolidated_invoice_summary")
+    company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
+    period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        facts = await sql.consolidation_terms(conn, company_id=company)
+        classes = await sql.consolidation_classes(
+            conn,
+            company_id=company,
+            since=period.since,
+            until=period.until,
+            omitted_types=types,
+            zone=config.time_zone.key,
+            amount=consolidation.LARGEST_SALE,
+            digits=consolidation.LONGEST_NUMBER,
+        )
+        submitted = await _count_submitted(conn, company, period, types)
+    terms = consolidation.ConsolidationTerms(
+        body["type"], period, config.time_zone, facts["relaxed_until"]
+    )
+    summary = consolidation.summarize(classes, terms)
+    refusals = consolidation.find_period_refusals(period, facts["now"], facts["now"])
+    data = {
+        "month": f"{period.month:%Y-%m}",
+        "count": summary.count,
+        "excludingTax": summary.excluding_tax,
+        "payableAmount": summary.payable,
+        "left_out": summary.left_out,
+        "submitted_count": submitted,
+        "refusals": [_describe_refusal("/month", *refusal) for refusal in refusals],
     }
     return responses.json_response({"data": data})
 
@@ -215,17 +266,22 @@ declare_export(operation, DOCUMENTS)
 async def _read_request(
     request: web.Request, conn: Connection, body: dict[str, Any], omits_submitted: bool
 ) -> ConsolidationRequest:
-    """Return the request of a body. With `omits_submitted`, submitted invoices are only counted."""
+    """Return the request of a body. With `omits_submitted`, submitted invoices of a month are no
+    candidates."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
-    facts, submitted = await sql.consolidation_terms(conn, company_id=company), 0
+    facts = await sql.consolidation_terms(conn, company_id=company)
+    omitted: list[str] = []
     if "month" in body:
         ids, place = None, "/month"
-        period = _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
-        span = {"company_id": company, "since": period.since, "until": period.until}
-        types = list(consolidation.FAMILIES[body["type"]]) if omits_submitted else []
-        rows = await sql.consolidation_of_month(conn, **span, omitted_types=types)
-        if types:
-            submitted = await sql.consolidation_submitted_count(conn, **span, types=types)
+        period = _read_month(body, config)
+        omitted = list(consolidation.FAMILIES[body["type"]]) if omits_submitted else []
+        rows = await sql.consolidation_of_month(
+            conn,
+            company_id=company,
+            since=period.since,
+            until=period.until,
+            omitted_types=omitted,
+        )
     else:
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
@@ -233,7 +289,26 @@ async def _read_request(
     terms = period and consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"]
     )
-    return ConsolidationRequest(rows, submitted, terms, facts["now"], place, ids)
+    return ConsolidationRequest(rows, omitted, terms, facts["now"], place, ids)
+
+
+async def _count_omitted(conn: Connection, company: int, wanted: ConsolidationRequest) -> int:
+    """Return how many invoices of the month were submitted individually and are no candidates."""
+    if not wanted.omitted_types or not wanted.terms:
+        return 0
+    return await _count_submitted(conn, company, wanted.terms.period, wanted.omitted_types)
+
+
+async def _count_submitted(
+    conn: Connection, company: int, period: consolidation.Period, types: list[str]
+) -> int:
+    return await sql.consolidation_submitted_count(
+        conn, company_id=company, since=period.since, until=period.until, types=types
+    )
+
+
+def _read_month(body: dict[str, Any], config: Config) -> consolidation.Period:
+    return _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
 
 
 def _common_period(

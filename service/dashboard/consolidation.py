@@ -18,6 +18,7 @@ PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
 MOST_SHOWN = 200  # invoices that are left out
+MOST_PLANNED = 300  # invoices of a month whose lines are computed without being asked for
 
 
 @page("GET", "/consolidated/plan", right=WRITE)
@@ -53,20 +54,23 @@ async def create(request: web.Request) -> web.Response:
 async def _render_plan(
     request: web.Request, month: str, kind: str, refused: Answer | None = None, code: str = ""
 ) -> web.Response:
-    """Return the page of a plan. A month or a type that is not valid has none."""
-    wanted = {"type": kind, "month": month, "omitSubmitted": True}
-    answer = await call(request, "POST", f"{CONSOLIDATED.api}/plan", wanted)
+    """Return the page of a month. A month or a type that is not valid has no summary."""
+    wanted = {"type": kind, "month": month}
+    answer = await call(request, "POST", f"{CONSOLIDATED.api}/summary", wanted)
     if not answer.is_success and answer.status != 422:
         raise Failed(answer)
-    plan: dict[str, Any] | None = answer.value["data"] if answer.is_success else None
+    summary: dict[str, Any] | None = answer.value["data"] if answer.is_success else None
     failed = refused or (None if answer.is_success else answer)
     reasons = list(failed.violations.values()) or [failed.message] if failed else []
-    reasons += [each["message"] for each in (plan or {}).get("refusals", [])]
+    reasons += [each["message"] for each in (summary or {}).get("refusals", [])]
+    plan = await _read_plan(request, wanted, summary) if summary else None
     return render(
         request,
         "plan.html",
         failed.status if failed else 200,
+        summary=summary,
         plan=plan,
+        details={"month": month, "type": kind, "details": 1},
         month=month,
         type=kind,
         types=CONSOLIDATED.t["types"],
@@ -75,3 +79,18 @@ async def _render_plan(
         days=request.app[app_keys.CONFIG].consolidation_days,
         left_out=(plan or {}).get("left_out", [])[:MOST_SHOWN],
     )
+
+
+async def _read_plan(
+    request: web.Request, wanted: dict[str, Any], summary: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return the plan of a month, or None for many invoices whose lines were not asked for."""
+    n = summary["count"] + sum(each["count"] for each in summary["left_out"])
+    if n > MOST_PLANNED and "details" not in request.query:
+        return None
+    answer = await call(
+        request, "POST", f"{CONSOLIDATED.api}/plan", {**wanted, "omitSubmitted": True}
+    )
+    if not answer.is_success:
+        raise Failed(answer)
+    return answer.value["data"]

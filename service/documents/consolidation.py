@@ -5,6 +5,7 @@ lines are computed so that its sums equal the sums of its invoices to the cent, 
 rounding.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
@@ -218,6 +219,40 @@ def split_candidates(
             taken.append(invoice)
     rest += (describe_left_out(invoice["id"], *FULL) for invoice in taken[MAX_INVOICES:])
     return taken[:MAX_INVOICES], rest
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationSummary:
+    """The invoices of a month that can be consolidated: their number and the sums of their amounts.
+
+    `left_out` are the others: {reason, message, count}, the most frequent first.
+    """
+
+    count: int
+    excluding_tax: Decimal
+    payable: Decimal
+    left_out: list[dict[str, Any]]
+
+
+def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> ConsolidationSummary:
+    """Return the summary of rows of consolidation_classes.
+
+    Reads no lines: a plan can leave out more invoices, because of their taxes or its size.
+    """
+    count, excluding_tax, payable = 0, ZERO, ZERO
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in classes:
+        if refusal := _find_refusal(each, terms):
+            counts[refusal] += each["n"]
+        else:
+            count += each["n"]
+            excluding_tax += each["excluding_tax"]
+            payable += each["payable"]
+    left_out = [
+        {"reason": reason, "message": message, "count": n}
+        for (reason, message), n in counts.most_common()
+    ]
+    return ConsolidationSummary(count, excluding_tax, payable, left_out)
 
 
 def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | None:

@@ -14,9 +14,7 @@ select id, code, number, type, status, issue_date, currency_code, total_amount,
        consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and issue_date >= :since and issue_date < :until
-   and not (type = any (:omitted_types::text[])
-            and consolidated_invoice_id is null
-            and (status <> 'Draft' or was_accepted))
+   and not (type = any (:omitted_types::text[]) and was_submitted)
  order by code, id;
 
 -- name: consolidation_submitted_count :value
@@ -24,9 +22,20 @@ select id, code, number, type, status, issue_date, currency_code, total_amount,
 select count(*)
   from consolidation_candidates
  where company_id = :company_id and issue_date >= :since and issue_date < :until
-   and type = any (:types::text[])
-   and consolidated_invoice_id is null
-   and (status <> 'Draft' or was_accepted);
+   and type = any (:types::text[]) and was_submitted;
+
+-- name: consolidation_classes :many
+-- Return the candidates of consolidation_of_month, grouped by all facts that the rules read: each
+-- row has the facts of its invoices, their number, and the sums of their amounts. Amounts above
+-- :amount and numbers longer than :digits are apart.
+select type, status, currency_code, consolidated_invoice_id, is_named, was_accepted,
+       max(issue_date) as issue_date, max(number) as number, max(total_amount) as total_amount,
+       count(*) as n, sum(excluding_tax) as excluding_tax, sum(total_amount) as payable
+  from consolidation_candidates
+ where company_id = :company_id and issue_date >= :since and issue_date < :until
+   and not (type = any (:omitted_types::text[]) and was_submitted)
+ group by type, status, currency_code, consolidated_invoice_id, is_named, was_accepted,
+       (issue_date at time zone :zone)::date, total_amount > :amount, length(number) > :digits;
 
 -- name: consolidation_of_ids :many
 -- Return the candidates with these ids, ordered by code. Missing invoices have no row.

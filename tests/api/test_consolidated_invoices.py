@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import random
+from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -213,6 +214,63 @@ async def test_plan_counts_submitted_invoices_instead_of_listing_them(
     plan = await get_plan(api, type=FAMILIES[1], omitSubmitted=True)
     assert plan["submitted_count"] == 0
     assert {each["reason"] for each in plan["left_out"]} == {"type"}
+
+
+async def get_summary(api: Client, **body: Any) -> dict[str, Any]:
+    """Return the summary of the sales of a month."""
+    status, answer = await post(api, "/summary", **{"type": FAMILIES[0], "month": MONTH, **body})
+    assert status == 200, answer
+    return answer["data"]
+
+
+async def test_summary_agrees_with_the_plan(api: Client, owner: asyncpg.Connection) -> None:
+    """Sales on both sides of the limit of each rule that reads no lines, and submitted ones."""
+    for changes, reason in RULED:
+        if reason != "tax":
+            await sale(api, **changes)
+    submitted = await create_invoice(api, issueDateTime=now())
+    assert (await submit(api, submitted))[0] == 200
+    await owner.execute(
+        "update invoices set issue_date = $1 where id = $2", datetime.fromisoformat(at()), submitted
+    )
+    plan, summary = await get_plan(api, omitSubmitted=True), await get_summary(api)
+    assert summary["count"] == len(plan["invoices"]) > 5
+    assert summary["excludingTax"] == plan["totals"]["excludingTax"]
+    assert summary["payableAmount"] == plan["totals"]["payableAmount"]
+    left_out = Counter((each["reason"], each["message"]) for each in plan["left_out"])
+    assert left_out == {
+        (each["reason"], each["message"]): each["count"] for each in summary["left_out"]
+    }
+    assert {reason for reason, _ in left_out} == {"type", "named", "currency", "amount"}
+    for name in ("month", "submitted_count", "refusals"):
+        assert summary[name] == plan[name]
+    await create_consolidated(api)
+    summary = await get_summary(api)
+    assert summary["count"] == 0 and summary["payableAmount"] == 0
+    assert summary["left_out"][0]["reason"] == "consolidated"
+
+
+async def test_summary_of_a_number_that_is_too_long_agrees_with_the_plan(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    await sale(api, code=123456)
+    await sale(api, code=1)
+    await owner.execute(
+        "update companies set setting ="
+        " setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', 45))"
+    )
+    assert (await get_summary(api))["count"] == len((await get_plan(api))["invoices"]) == 1
+
+
+async def test_summary_has_the_refusals_of_the_month(api: Client) -> None:
+    await sale(api)
+    summary = await get_summary(api, month="2026-01")
+    assert summary["count"] == 0 and summary["left_out"] == []
+    assert [(each["path"], each["rule"]) for each in summary["refusals"]] == [
+        ("/month", "deadline")
+    ]
+    status, body = await post(api, "/summary", type=FAMILIES[0], month="2026-13")
+    assert status == 422 and body["errors"][0]["path"] == "/month"
 
 
 async def test_plan_reports_reasons_for_rejection(

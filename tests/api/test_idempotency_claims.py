@@ -144,7 +144,7 @@ async def test_request_whose_claim_was_taken_over_is_a_409(
 
 
 #: POST routes without an effect.
-READING = {"/api/consolidated-invoices/plan"}
+READING = {"/api/consolidated-invoices/plan", "/api/consolidated-invoices/summary"}
 #: Tables that a POST can change.
 CHANGED = (
     "adjustment_notes",

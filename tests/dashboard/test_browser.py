@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 from conftest import Client, Company, StartService, make_company
 from harness.browsers import needs_browser, open_browser
@@ -12,6 +13,7 @@ from harness.visitors import make_person
 from kit import create_invoice, create_sale, create_valid_invoice, last_month
 
 from service.config import read_config
+from service.dashboard.consolidation import MOST_PLANNED
 
 pytestmark = needs_browser
 
@@ -319,13 +321,34 @@ async def test_a_note_is_created_from_a_valid_invoice(page: Any, site: Client) -
     assert "Credit note" in await page.locator("h1").inner_text()
 
 
-async def test_sales_of_a_month_are_consolidated(page: Any, site: Client) -> None:
+#: Adds copies of a sale with the codes that follow 100000.
+COPY_SALE = """
+insert into invoices (company_id, code, code_year, type, issue_date, line_items, net_amount,
+       excluding_tax, including_tax, payable_amount)
+select company_id, 100000 + n, code_year, type, issue_date, line_items, net_amount,
+       excluding_tax, including_tax, payable_amount
+  from invoices, generate_series(1, $2::int) n
+ where id = $1
+"""
+
+
+async def test_sales_of_a_month_are_consolidated(
+    page: Any, site: Client, owner: asyncpg.Connection
+) -> None:
+    """The lines are shown at once for few sales, and on demand for many."""
     sale = await create_sale(site)
     named = await create_invoice(site, issueDateTime=last_month())
     await page.goto("/consolidated/plan")
     text = await page.locator("main").inner_text()
     assert "are included: 1" in text and "are left out: 1" in text
     assert await page.get_by_role("link", name=str(named), exact=True).count() == 1
+    await owner.execute(COPY_SALE, sale, MOST_PLANNED)
+    await page.goto("/consolidated/plan")
+    text = await page.locator("main").inner_text()
+    assert "are included: 301" in text and "are left out: 1" in text
+    assert "Receipts" not in text
+    await page.get_by_role("link", name="Show the lines").click()
+    await page.get_by_text("Receipts INV-").first.wait_for()
     await page.get_by_role("button", name="Create as a draft").click()
     await page.get_by_text("The consolidated invoice is saved as a draft.").wait_for()
     await page.goto(f"/invoices/{sale}")
