@@ -91,7 +91,8 @@ async def test_a_link_for_a_request_needs_a_pending_invoice(api: Client) -> None
         409,
         {
             "message": "Only an invoice with a pending-finalize type can have a link for a buyer's "
-            "request."
+            "request.",
+            "code": "not_pending",
         },
     )
     note = await create_note(api, invoice_id)
