@@ -96,12 +96,12 @@ async def test_a_login_without_the_role_of_the_service_gets_the_grant(
     assert (await command("attention", **variables)).code == 0
 
 
-async def test_a_login_that_may_not_migrate_gets_the_variable_of_the_owner(
+async def test_a_login_without_the_role_of_the_service_gets_the_grant(
     command: RunCommand, database: str, login: str
 ) -> None:
     url = _with(database, user=f"{login}:{login}")
     text = await read_error(command("attention", DATABASE_URL=url, DATABASE_OWNER_URL=""))
-    assert text.startswith("DATABASE_URL: ") and "Set DATABASE_OWNER_URL to a login" in text
+    assert "is not a member of the role einvoice_service: grant einvoice_service to" in text
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,6 @@ async def test_a_newer_schema_is_refused_by_its_name(
     await owner.execute("insert into schema_migrations (name) values ('9999_future.sql')")
     text = await read_error(command("migrate"))
     assert "newer version of the service (9999_future.sql). Start that version" in text
-
-
-async def test_an_older_schema_that_the_login_may_not_migrate_is_named(
-    command: RunCommand, owner: asyncpg.Connection, database: str, login: str
-) -> None:
-    await owner.execute(f"grant usage, create on schema public to {login}")
-    await owner.execute(f"grant select, insert on schema_migrations to {login}")
-    await owner.execute("delete from schema_migrations where name like '0020%'")
-    url = _with(database, user=f"{login}:{login}")
-    text = await read_error(command("attention", DATABASE_URL=url))
-    assert f"The login {login} may not migrate the database. Set DATABASE_OWNER_URL" in text
 
 
 # Portal and certificates
