@@ -96,14 +96,6 @@ async def test_a_login_without_the_role_of_the_service_gets_the_grant(
     assert (await command("attention", **variables)).code == 0
 
 
-async def test_a_login_without_the_role_of_the_service_gets_the_grant(
-    command: RunCommand, database: str, login: str
-) -> None:
-    url = _with(database, user=f"{login}:{login}")
-    text = await read_error(command("attention", DATABASE_URL=url, DATABASE_OWNER_URL=""))
-    assert "is not a member of the role einvoice_service: grant einvoice_service to" in text
-
-
 @pytest.mark.parametrize(
     "message, cure",
     [
