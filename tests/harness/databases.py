@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from service.db.migrations import MIGRATIONS
 from service.embedded_postgres.lifecycle import postgres
 
 #: Settings of a server that loses data when the power fails: waiting for the disk would take most
@@ -22,6 +24,13 @@ NOT_DURABLE = (
 )
 
 STRATEGY = "strategy file_copy"
+
+
+def add_migration(root: Path, name: str, text: str) -> Path:
+    """Return a copy of the folder of migrations, in `root`, with one more."""
+    folder = Path(shutil.copytree(MIGRATIONS, root / "migrations"))
+    (folder / name).write_text(text)
+    return folder
 
 
 @asynccontextmanager

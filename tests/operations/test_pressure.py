@@ -10,6 +10,7 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, patience, until
+from harness.databases import add_migration
 from harness.network import Network
 from kit import (
     create_invoice,
@@ -340,10 +341,10 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
     api: Client, owner: asyncpg.Connection, database: str, tmp_path: Path
 ) -> None:
     invoice_id = await create_invoice(api)
-    (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
+    folder = add_migration(tmp_path, "9999_more.sql", "alter table invoices add column more int;")
     async with owner.transaction():
         await owner.fetchval("select count(*) from invoices")
-        migrating = asyncio.create_task(migrate(database, tmp_path))
+        migrating = asyncio.create_task(migrate(database, folder))
         await until(lambda: _waits_for_table(owner))
         statuses = [(await api.get(f"/api/invoices/{invoice_id}")).status for _ in range(20)]
         assert set(statuses) == {200} and not migrating.done()

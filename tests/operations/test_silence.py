@@ -14,6 +14,7 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import ClientFactory, Company, Sandbox, until
+from harness.databases import add_migration
 from harness.processes import Service
 from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from test_architecture import MODULES
@@ -199,8 +200,8 @@ async def test_the_session_of_a_migration_has_keepalive(
     database: str, tmp_path: Path, owner: asyncpg.Connection
 ) -> None:
     names = ", ".join(f"current_setting('{name}') as {name}" for name in SETTINGS)
-    (tmp_path / "9999_note.sql").write_text(f"create table noted as select {names}")
-    assert await migrate(database, tmp_path, SILENCE) == ["9999_note.sql"]
+    folder = add_migration(tmp_path, "9999_note.sql", f"create table noted as select {names}")
+    assert await migrate(database, folder, SILENCE) == ["9999_note.sql"]
     (noted,) = await owner.fetch("select * from noted")
     assert list(noted) == ["1", "1", "2", "3000"]
 
