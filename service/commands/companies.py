@@ -249,8 +249,8 @@ async def insert_key(
     async with database.company(company_id) as conn:
         if not await sql.company_exists(conn, company_id=company_id):
             raise CommandError(f"There is no company {company_id}.")
-        live = config.has_live_portal
-        key = await api_keys.insert_key(conn, company_id, live, name, expires_at)
+        key = api_keys.new_key(live=config.has_live_portal)
+        await api_keys.insert_key(conn, company_id, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 

@@ -86,14 +86,7 @@ async def insert_integration_key(
     key = api_keys.new_key(live=config.has_live_portal, kind=api_keys.INTEGRATION)
     account_id = await _get_or_insert_account(database, account)
     async with database.account(account_id) as conn:
-        await sql.integration_key_insert(
-            conn,
-            account_id=account_id,
-            key_id=key.key_id,
-            name=name,
-            secret_sha256=key.digest,
-            expires_at=expires_at,
-        )
+        await api_keys.insert_key(conn, account_id, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "account_id": account_id}
 
 

@@ -54,9 +54,9 @@ async def create_key(request: web.Request) -> web.Response:
         return await show_keys(request, wrong=TEXTS["no_name"])
     if expires_at and expires_at <= datetime.now(UTC):
         return await show_keys(request, wrong=TEXTS["past"])
-    live = request.app[app_keys.CONFIG].has_live_portal
+    key = api_keys.new_key(live=request.app[app_keys.CONFIG].has_live_portal)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        key = await api_keys.insert_key(conn, company, live, name, expires_at)
+        await api_keys.insert_key(conn, company, key, name, expires_at)
     return await show_keys(request, created=key.text)
 
 

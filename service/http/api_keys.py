@@ -58,6 +58,7 @@ class KeyKind:
     owner: str
     wrong: str
     transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
+    insert: Statement
     find: Statement
     record_use: Statement
     revoke: Statement
@@ -68,6 +69,7 @@ COMPANY = KeyKind(
     "company_id",
     WRONG,
     Database.company,
+    sql.api_key_insert,
     sql.api_key_of,
     sql.api_key_used,
     sql.api_key_revoke,
@@ -77,6 +79,7 @@ INTEGRATION = KeyKind(
     "account_id",
     INTEGRATION_WRONG,
     Database.account,
+    sql.integration_key_insert,
     sql.integration_key_of,
     sql.integration_key_used,
     sql.integration_key_revoke,
@@ -90,6 +93,7 @@ class NewKey:
     text: str = field(repr=False)
     key_id: str
     digest: bytes = field(repr=False)
+    kind: KeyKind = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +120,21 @@ def new_key(live: bool, kind: KeyKind = COMPANY) -> NewKey:
     key_id = random_text(12)
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
     body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
-    return NewKey(body + _checksum(body), key_id, _digest(secret))
+    return NewKey(body + _checksum(body), key_id, _digest(secret), kind)
 
 
 async def insert_key(
-    conn: Connection, company_id: int, live: bool, name: str, expires_at: datetime | None
-) -> NewKey:
-    """Create a key of a company, and return it. `live` as for `new_key`."""
-    key = new_key(live)
-    await sql.api_key_insert(
+    conn: Connection, owner: int, key: NewKey, name: str, expires_at: datetime | None
+) -> None:
+    """Store a new key of a company, or of an account."""
+    await key.kind.insert(
         conn,
-        company_id=company_id,
+        **{key.kind.owner: owner},
         key_id=key.key_id,
         name=name,
         secret_sha256=key.digest,
         expires_at=expires_at,
     )
-    return key
 
 
 def parse_key(text: str, kind: KeyKind = COMPANY) -> tuple[str, bytes] | None:
