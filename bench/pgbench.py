@@ -20,6 +20,7 @@ AMOUNTS = {
     "excluding_tax": "485.00",
     "including_tax": "523.80",
     "payable_amount": "523.80",
+    "prepaid_amount": "0",
 }
 _COMMENT = re.compile(r"--[^\n]*\n")
 _PARAMETER = re.compile(r"\$(\d+)")

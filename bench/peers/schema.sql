@@ -44,7 +44,13 @@ create table peers.invoices (
   delivery                       jsonb,
   billing_period                 jsonb,
   document_references            jsonb,
+  prepayment                     jsonb,
+  payable_rounding_amount        numeric(20, 2),
+  reference                      text,
+  metadata                       jsonb,
+  last_submission                jsonb,
   constraint invoices_code_once_a_year unique (company_id, code_year, code)
 );
+create unique index invoices_reference_once on peers.invoices (company_id, reference);
 create index invoices_by_company on peers.invoices (company_id, id);
-comment on table peers.invoices is 'Invoices, with the columns of the service''s own table.';
+comment on table peers.invoices is 'Invoices, with the columns of the service''s own table. The peers submit nothing.';

@@ -79,6 +79,8 @@ function toExport(row, owner) {
     invoiceLevelAllowanceCharge: row.invoice_level_allowance_charge,
     consolidatedInvoiceCode: null,
     createdAt: instant(row.created_at),
+    prepayment: row.prepayment,
+    payableRoundingAmount: row.payable_rounding_amount,
   };
 }
 
@@ -173,6 +175,8 @@ app.register(async (api) => {
           amounts.excluding,
           amounts.including,
           amounts.payable,
+          body.reference ?? null,
+          json(body.metadata),
         ]);
         reply.code(201);
         return { success: true, message: "Invoice created.", data: { id } };

@@ -114,6 +114,13 @@ export const invoiceCreate = {
     delivery: optionalObject,
     billingPeriod: optionalObject,
     references: { type: "array", nullable: true, maxItems: 100, items: { type: "object" } },
+    reference: { type: "string", nullable: true, minLength: 1, maxLength: 100 },
+    metadata: {
+      type: "object",
+      nullable: true,
+      maxProperties: 50,
+      additionalProperties: { type: "string", maxLength: 500 },
+    },
   },
   allOf: [
     {
@@ -177,6 +184,11 @@ export const invoiceRecord = {
     delivery: document,
     billing_period: document,
     references: document,
+    prepayment: document,
+    payable_rounding_amount: { type: "number", nullable: true },
+    reference: { type: "string", nullable: true },
+    metadata: document,
+    last_submission: document,
   },
 };
 

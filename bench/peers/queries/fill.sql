@@ -16,12 +16,12 @@ insert into peers.invoices (id, company_id, code, code_year, type, status, is_re
        buyer, supplier, line_items, invoice_level_allowance_charge, currency_code, exchange_rate,
        net_amount, excluding_tax, including_tax, payable_amount, adjusted_by, created_at,
        updated_at, consolidated_invoice_id, payment, delivery, billing_period,
-       document_references)
+       document_references, prepayment, payable_rounding_amount, reference, metadata)
 select id, company_id, code, code_year, type, status, is_ready, issue_date,
        buyer, supplier, line_items, invoice_level_allowance_charge, currency_code, exchange_rate,
        net_amount, excluding_tax, including_tax, payable_amount, adjusted_by, created_at,
        updated_at, consolidated_invoice_id, payment, delivery, billing_period,
-       document_references
+       document_references, prepayment, payable_rounding_amount, reference, metadata
   from invoices
  where company_id = :company_id and deleted_at is null
  order by id;

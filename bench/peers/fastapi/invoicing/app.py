@@ -91,6 +91,8 @@ async def create_invoice(
         delivery=body.delivery,
         billing_period=body.billing_period,
         document_references=body.references,
+        reference=body.reference,
+        document_metadata=body.metadata,
         **amounts,
     )
     session.add(invoice)
@@ -182,6 +184,8 @@ def describe(invoice: Invoice, owner: Company) -> InvoiceExport:
         invoice_date_time=invoice.issue_date,
         invoice_level_allowance_charge=invoice.invoice_level_allowance_charge,
         created_at=invoice.created_at,
+        prepayment=invoice.prepayment,
+        payable_rounding_amount=invoice.payable_rounding_amount,
     )
 
 

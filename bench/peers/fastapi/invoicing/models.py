@@ -77,6 +77,11 @@ class Invoice(Base):
     delivery: Mapped[dict[str, Any] | None]
     billing_period: Mapped[dict[str, Any] | None]
     document_references: Mapped[list[Any] | None]
+    prepayment: Mapped[dict[str, Any] | None]
+    payable_rounding_amount: Mapped[Decimal | None]
+    reference: Mapped[str | None]
+    document_metadata: Mapped[dict[str, Any] | None] = mapped_column("metadata")
+    last_submission: Mapped[dict[str, Any] | None]
 
     @property
     def invoice_code(self) -> str:

@@ -173,6 +173,8 @@ class InvoiceCreate(Body):
     delivery: dict[str, Any] | None = None
     billing_period: dict[str, Any] | None = None
     references: Annotated[list[dict[str, Any]], Field(max_length=100)] | None = None
+    reference: Annotated[str, _text(100)] | None = None
+    metadata: dict[str, Annotated[str, _text(500)]] | None = Field(default=None, max_length=50)
 
     @model_validator(mode="after")
     def check_members(self) -> Self:
@@ -225,6 +227,11 @@ class InvoiceRecord(BaseModel):
     delivery: dict[str, Any] | None
     billing_period: dict[str, Any] | None
     references: list[Any] | None = Field(validation_alias="document_references")
+    prepayment: dict[str, Any] | None
+    payable_rounding_amount: Number | None
+    reference: str | None
+    metadata: dict[str, Any] | None = Field(validation_alias="document_metadata")
+    last_submission: dict[str, Any] | None
 
 
 class PageMeta(BaseModel):
@@ -262,6 +269,8 @@ class InvoiceExport(BaseModel):
     invoice_level_allowance_charge: dict[str, Any] | None
     consolidated_invoice_code: str | None = None
     created_at: Timestamp
+    prepayment: dict[str, Any] | None
+    payable_rounding_amount: Number | None
 
 
 class CreatedData(BaseModel):
