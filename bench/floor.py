@@ -6,8 +6,9 @@
 A server with aiohttp alone returns the responses that the service returns. In the second variant
 each request also runs the service's statement, prepared, on a connection of asyncpg that only it
 uses; a create also checks the body as the service does. Neither has authentication, limits, log,
-headers, batches, retries or time limits. Prints CPU time per request in microseconds, the medians
-of the rounds: of the server, and of PostgreSQL.
+headers, batches, retries or time limits. The third variant is the service itself, which also
+answers a request that needs no statement: the cost of everything around the statement. Prints CPU
+time per request in microseconds, the medians of the rounds: of the server, and of PostgreSQL.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import asyncpg
 from aiohttp import web
@@ -38,6 +40,7 @@ from service.http.requests import parse_document_instant
 
 CONNECTIONS = 8  # to PostgreSQL
 INVOICES = 1000
+NO_STATEMENT = "/api/code-tables/document_types?per_page=1"  # A page from the memory of the service.
 CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -144,16 +147,27 @@ async def serve(handlers: dict[str, Handler]) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def measure(options: argparse.Namespace, load: Load, postmaster: int) -> tuple[float, float]:
-    """Return the CPU time per request of this process and of PostgreSQL, in microseconds."""
-    own, others = time.process_time(), read_cpu(postmaster)
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A server, and a function that returns the CPU seconds it has used."""
+
+    name: str
+    base: str
+    read_time: Callable[[], float]
+
+
+async def measure(
+    options: argparse.Namespace, variant: Variant, load: Load, postmaster: int
+) -> tuple[float, float]:
+    """Return the CPU time per request of the server and of PostgreSQL, in microseconds."""
+    own, others = variant.read_time(), read_cpu(postmaster)
     result = await run_wrk(load, options.seconds)
-    own, others = time.process_time() - own, read_cpu(postmaster) - others
+    own, others = variant.read_time() - own, read_cpu(postmaster) - others
     return own / result.requests * 1e6, others / result.requests * 1e6
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Measure both variants of the three operations, and print the table."""
+    """Measure the variants of the three operations, and print the table."""
     async with prepare_service(background=False) as service:
         company = await service.add_company(INVOICES)
         await service.vacuum()
@@ -164,7 +178,14 @@ async def main(options: argparse.Namespace) -> None:
             }
             for name, handlers in variants.items():
                 async with serve(handlers) as base:
-                    await _print_variant(options, service, company, (name, base))
+                    variant = Variant(name, base, time.process_time)
+                    await _print_variant(options, service, company, variant)
+        async with service.make_another() as process:
+            assert process.pid
+            variant = Variant("the service", process.base, partial(read_cpu, process.pid))
+            await _print_variant(options, service, company, variant)
+            load = Load(process.base, company.key, ("list", NO_STATEMENT), options.connections)
+            await _print_operation(options, service, variant, "no statement", load)
 
 
 async def _read_texts(connections: Connections, company: Company) -> tuple[str, str]:
@@ -174,10 +195,9 @@ async def _read_texts(connections: Connections, company: Company) -> tuple[str, 
 
 
 async def _print_variant(
-    options: argparse.Namespace, service: Service, company: Company, variant: tuple[str, str]
+    options: argparse.Namespace, service: Service, company: Company, variant: Variant
 ) -> None:
-    name, base = variant
-    postmaster, ids = await find_postmaster(service.url), await read_ids(service.url, company)
+    ids = await read_ids(service.url, company)
     body = service.home / "body.json"
     body.write_text(next(create_requests(0))[2] or "")
     for operation, request in {
@@ -185,10 +205,17 @@ async def _print_variant(
         "list": ("list", PAGE),
         "create": ("create", str(body), str(next_codes())),
     }.items():
-        load = Load(base, company.key, request, options.connections)
-        figures = [await measure(options, load, postmaster) for _ in range(options.rounds)]
-        own, others = (statistics.median(column) for column in zip(*figures, strict=True))
-        print(f"{name:36}{operation:8}{own:8.0f} µs{others:8.0f} µs", flush=True)
+        load = Load(variant.base, company.key, request, options.connections)
+        await _print_operation(options, service, variant, operation, load)
+
+
+async def _print_operation(
+    options: argparse.Namespace, service: Service, variant: Variant, operation: str, load: Load
+) -> None:
+    postmaster = await find_postmaster(service.url)
+    figures = [await measure(options, variant, load, postmaster) for _ in range(options.rounds)]
+    own, others = (statistics.median(column) for column in zip(*figures, strict=True))
+    print(f"{variant.name:36}{operation:14}{own:8.0f} µs{others:8.0f} µs", flush=True)
 
 
 def _parse() -> argparse.Namespace:
