@@ -1,6 +1,7 @@
 """Outcomes of documents that are sent together, and of amounts that do not add up."""
 
 import asyncio
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
 async def test_documents_of_one_submission_have_separate_outcomes(portal: Portal) -> None:
     """One document is rejected at once. Of two with the same identity the second is a duplicate."""
     await portal.admin("settings", processing_seconds=30)
-    duplicate = put(await portal.fresh("A"), "InvoiceLine.0.Item.0.Description.0._", "A duplicate")
+    first = await portal.fresh("A")
     sent = (
-        await portal.fresh("A"),
-        duplicate,
+        first,
+        put(deepcopy(first), "InvoiceLine.0.Item.0.Description.0._", "A duplicate"),
         put(await portal.fresh("B"), UNIT, "pcs"),
         document("C"),
     )
