@@ -142,8 +142,13 @@ async def _read_editable(request: web.Request, place: str) -> Any:
 
 
 def _body_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a record in the shape of a body, without null ones."""
+    """Return the members of a record in the shape of a body, without null ones.
+
+    The buyer of a self-billed invoice is the company, which no body contains.
+    """
     body = {name: record[member] for name, member in MEMBERS.items() if record.get(member)}
+    if "SELF_BILLED" in record["type"]:
+        body.pop("buyer", None)
     body["code"] = int(record["invoice_code"])
     return body
 

@@ -8,9 +8,8 @@ select i.id,
            (own.setting ->> 'PREFIX_DIGIT_COUNT')::int,
            i.code),
          'invoiceCode', i.code::text,
-         'buyer', case when i.type like '%SELF_BILLED%' then own.buyer
-                       else i.buyer::json end,
-         'supplier', case when i.type like '%SELF_BILLED%' then i.supplier::json
+         'buyer', document_buyer(i.type, i.buyer, own.buyer),
+         'supplier', case when i.type like '%SELF_BILLED%' then i.supplier
                           else own.supplier end,
          'lineItems', i.line_items,
          'invoiceDateTime', instant(i.issue_date),

@@ -5,7 +5,10 @@ select id,
        is_ready,
        code::text as invoice_code,
        type,
-       buyer,
+       document_buyer(
+         type,
+         buyer,
+         (select as_buyer(c) from companies c where c.id = invoices.company_id)) as buyer,
        supplier,
        line_items,
        payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount,
@@ -52,7 +55,7 @@ comment on column invoice_records.invoice_code is 'Number without prefix, as tex
 comment on column invoice_records.type is
   'INVOICE, SELF_BILLED_INVOICE, or one of these that is not final yet (PENDING_FINALIZE_...).';
 comment on column invoice_records.buyer is
-  'Buyer as the API shows it. Null for self-billed invoices and while not known.';
+  'Buyer as the API shows it: the company for self-billed invoices. Null while not known.';
 comment on column invoice_records.supplier is
   'Supplier of a self-billed invoice as the API shows it. Null for other invoices.';
 comment on column invoice_records.line_items is 'Line items as the API shows them.';

@@ -458,9 +458,33 @@ async def test_concurrent_deletions_succeed_once(api: Client) -> None:
 
 
 async def test_pending_invoice_needs_no_party(api: Client) -> None:
-    for invoice_type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+    for invoice_type, shown in (
+        ("PENDING_FINALIZE_INVOICE", None),
+        ("PENDING_FINALIZE_SELF_BILLED_INVOICE", await read_as_buyer(api)),
+    ):
         found = await get_invoice(api, await create_invoice(api, type=invoice_type, buyer=None))
-        assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, None, None)
+        assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, shown, None)
+
+
+async def read_as_buyer(api: Client) -> dict[str, Any]:
+    return (await request_json(api, "GET", "/api/companies"))[1]["data"]["as_buyer"]
+
+
+async def test_the_company_is_the_buyer_in_a_self_billed_record(api: Client) -> None:
+    seller = buyer(name="Foshan Timber Export Co. Ltd.")
+    body = {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": seller}
+    invoice_id, other_id = await create_invoice(api, **body), await create_invoice(api)
+    company = await read_as_buyer(api)
+    found = await get_invoice(api, invoice_id)
+    assert (found["buyer"], found["supplier"]) == (company, seller)
+    place = f"/api/invoices/{invoice_id}/export"
+    assert (await request_json(api, "GET", place))[1]["buyer"] == company
+    for path in ("/api/invoices", "/api/invoices?sort=-code"):
+        _, listed = await request_json(api, "GET", path)
+        buyers = {record["id"]: record["buyer"] for record in listed["data"]}
+        assert buyers == {invoice_id: company, other_id: buyer()}, path
+    assert (await update(api, invoice_id, isReady=True))[0] == 200
+    assert (await get_invoice(api, invoice_id))["buyer"] == company
 
 
 async def test_each_final_type_needs_its_party(api: Client) -> None:

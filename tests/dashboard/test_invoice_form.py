@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 
+import asyncpg
 import pytest
 from conftest import Client, Company, StartService
 from harness.visitors import Visitor, make_person
-from kit import create_invoice, get_invoice
+from kit import buyer, create_invoice, get_invoice
 
 from service.config import read_config
 
@@ -68,6 +69,19 @@ async def test_an_edited_invoice_keeps_prepayment_and_rounding(
     assert found["line_items"][0]["description"] == "Dates"
     assert found["prepayment"] == SETTLEMENT["prepayment"]
     assert found["payable_rounding_amount"] == -0.01
+
+
+async def test_an_edited_self_billed_invoice_gets_no_buyer(
+    visitor: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    body = {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": buyer()}
+    invoice_id = await create_invoice(site, **body)
+    fields = FormReader(await visitor.get(f"/invoices/{invoice_id}/edit")).fields
+    fields["/supplier/name"] = "Foshan Timber Export Co. Ltd."
+    await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, "do": "save"})
+    assert (visitor.status, visitor.path) == (200, f"/invoices/{invoice_id}")
+    assert (await get_invoice(site, invoice_id))["supplier"]["name"] == fields["/supplier/name"]
+    assert await owner.fetchval("select buyer from invoices where id = $1", invoice_id) is None
 
 
 async def test_totals_of_the_form_include_prepayment_and_rounding(

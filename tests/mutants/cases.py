@@ -893,6 +893,13 @@ EXACT = (
         ("tests/api/test_totals.py::test_totals_follow_every_change",),
     ),
     Mutant(
+        "self-billed-record-without-its-buyer",
+        "sql/functions/document_buyer.sql",
+        "then company else given",
+        "then given else given",
+        ("tests/api/test_invoices.py::test_the_company_is_the_buyer_in_a_self_billed_record",),
+    ),
+    Mutant(
         "results-of-a-batch-swapped",
         "service/api/invoices.py",
         "for invoice in invoices]\n\n\n",

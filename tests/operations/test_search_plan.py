@@ -1,11 +1,11 @@
-"""A search reads its matches by an index, and not all invoices of the company."""
+"""Lists and searches read what they return by an index, and not all rows of the company."""
 
 import json
 
 import asyncpg
 import pytest
 from conftest import Company, StartService
-from kit import create_invoice
+from kit import AS_BUYER, buyer, create_invoice
 from test_exports import insert_copies
 
 from service.db.statements import sql
@@ -45,3 +45,26 @@ async def test_a_search_scans_no_table(
         rows = await sql.invoice_search(conn, company_id=company.id, filters=filters, **window)
         assert rows[0]["total"] == total
         assert await conn.fetchval(SEQUENTIAL) == 0
+
+
+#: Scans of the table of companies in this transaction.
+COMPANY_SCANS = """
+    select coalesce(sum(seq_scan + idx_scan), 0)
+      from pg_stat_xact_user_tables
+     where relname = 'companies'
+"""
+
+
+@pytest.mark.parametrize("invoice_type, reads", [("INVOICE", False), ("SELF_BILLED_INVOICE", True)])
+async def test_a_page_reads_the_company_only_for_self_billed_invoices(
+    start: StartService, company: Company, database: str, invoice_type: str, reads: bool
+) -> None:
+    api = await start(company)
+    for _ in range(3):
+        await create_invoice(api, type=invoice_type, supplier=buyer())
+    window = {"per_page": 10, "offset": 0, "budget": 1_000_000}
+    async with connected_pool(database, 1) as pool, Database(pool).company(company.id) as conn:
+        rows = await sql.invoice_page(conn, company_id=company.id, **window)
+        found = [json.loads(row["record"])["buyer"]["name"] for row in rows]
+        assert found == [AS_BUYER["name"] if reads else buyer()["name"]] * 3
+        assert bool(await conn.fetchval(COMPANY_SCANS)) is reads
