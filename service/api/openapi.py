@@ -386,7 +386,7 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
         yield key_reused()
     if TAKES_HEADER["If-Match"](operation):
         yield PreconditionFailed(requests.CHANGED)
-    yield ErrorResponse(400, "Message", BadRequest(NOT_HTTP).body)
+    yield ErrorResponse(400, "ApiError", BadRequest(NOT_HTTP).body)
 
 
 def _invalid_query() -> ValidationError:

@@ -42,11 +42,18 @@ RESPONSES: Json = {
 }
 
 
+#: Key of the example of a delivery to a webhook with `include_record`.
+WITH_RECORD = "invoice.valid with its record"
+
+
 def describe_webhooks(components: Components) -> Json:
     """Return {name: the request that delivers an event}, with an example of each type of event."""
     media = {
         "schema": components.describe(refer_to("WebhookPayload")),
-        "examples": {kind: _describe_event(kind) for kind in schema.get_values("event_type")},
+        "examples": {
+            **{kind: _describe_event(kind) for kind in schema.get_values("event_type")},
+            WITH_RECORD: _describe_event_with_record(components),
+        },
     }
     delivery = {
         "tags": [TAG],
@@ -85,5 +92,25 @@ def _describe_event(kind: str) -> Json:
             "type": kind,
             "timestamp": "2026-03-02T01:31:10.502+00:00",
             "data": {f"{subject}_id": 42},
+        },
+    }
+
+
+def _describe_event_with_record(components: Components) -> Json:
+    """Return the example of a delivery that includes the record, from the records' own examples."""
+    invoice, document = (
+        components.resolve(components.describe(refer_to(name)))["examples"][0]
+        for name in ("Invoice", "SubmittedDocument")
+    )
+    event = _describe_event("invoice.valid")
+    ids = {"invoice_id": invoice["id"], "submitted_document_id": document["id"]}
+    return {
+        "summary": f"{event['summary'][:-1]}; the webhook has `include_record`.",
+        "value": {
+            **event["value"],
+            "data": {**ids, "status": document["status"]},
+            "record": invoice,
+            "submitted_document": document,
+            "record_omitted": None,
         },
     }

@@ -70,7 +70,7 @@ class Surface:
     headers: tuple[str, ...] = ()
 
 
-COMPANY = Surface(("CompanyKey",), "Message", "Refusal")
+COMPANY = Surface(("CompanyKey",), "ApiError", "Refusal")
 VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", invalid="Failure")
 INTEGRATION = Surface(
     ("IntegrationKey",),
@@ -80,7 +80,7 @@ INTEGRATION = Surface(
     invalid_status=400,
     headers=("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
 )
-PUBLIC = Surface((), "Message", "Message")
+PUBLIC = Surface((), "ApiError", "ApiError")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Client
+from harness.paths import ROOT
 from jsonschema import Draft202012Validator
 from kit import (
     create_integration_records,
@@ -19,7 +20,9 @@ from kit import (
 
 from service import schema
 from service.api import pagination
+from service.api.components import component_name
 from service.api.openapi import describe
+from service.api.openapi_webhooks import WITH_RECORD
 from service.api.operation import QueryParameter
 from service.api.table import OPERATIONS, describe_api
 from service.app import create_app
@@ -506,12 +509,48 @@ def test_deliveries_of_events_are_described() -> None:
     assert [header["name"] for header in headers] == list(signature.headers(1, 1, "{}", [b"key"]))
     assert all(header["in"] == "header" and header["required"] for header in headers)
     media = delivery["requestBody"]["content"]["application/json"]
-    assert media["examples"].keys() == set(schema.get_values("event_type"))
+    assert media["examples"].keys() == {*schema.get_values("event_type"), WITH_RECORD}
     for example in media["examples"].values():
         assert violations(media["schema"], example["value"]) == []
         assert not example["summary"].endswith("has changed."), example
     # Generators make one class per tag.
     assert not {*delivery["tags"]} & {tag for each in operations() for tag in each["tags"]}
+
+
+def test_the_payload_of_webhooks_describes_the_record() -> None:
+    """Members, subjects and reasons are those of the guide and of the types of events."""
+    payload = API["components"]["schemas"]["WebhookPayload"]
+    guide = (ROOT / "docs" / "webhooks.md").read_text()
+    members = re.findall(r"^\| `(\w+)` \|", guide.partition("three more members")[2], re.MULTILINE)
+    assert list(payload["properties"]) == ["type", "timestamp", "data", *members[:3]]
+    assert not {*members[:3]} & {*payload["required"]}
+    described = {
+        part["$ref"].rpartition("/")[2]
+        for part in payload["properties"]["record"]["anyOf"]
+        if "$ref" in part
+    }
+    subjects = {kind.partition(".")[0] for kind in schema.get_values("event_type")}
+    assert described == {component_name(subject) for subject in subjects}
+    example = API["webhooks"]["event"]["post"]["requestBody"]["content"]["application/json"][
+        "examples"
+    ][WITH_RECORD]["value"]
+    assert example["data"]["invoice_id"] == example["record"]["id"]
+    for reason in ("deleted", "too_large"):
+        found = {**example, "record": None, "submitted_document": None, "record_omitted": reason}
+        assert violations(payload, found) == []
+    assert violations(payload, {**example, "record_omitted": "lost"}) != []
+
+
+def test_errors_have_a_code_in_their_schemas() -> None:
+    schemas = API["components"]["schemas"]
+    assert schemas["ApiError"]["required"] == ["message", "code"]
+    assert list(schemas["Message"]["properties"]) == ["message"]
+    for operation in operations():
+        for status, response in operation["responses"].items():
+            text = json.dumps(resolve(response))
+            is_message = '#/components/schemas/Message"' in text
+            is_alone = status == "401" or operation["operationId"] == "deleteAdjustmentNote"
+            assert is_alone or not is_message, (operation["operationId"], status)
 
 
 def test_a_condition_of_an_unknown_form_is_refused() -> None:
