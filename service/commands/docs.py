@@ -36,8 +36,9 @@ ERRORS = """\
 
 An error body has a `code`, which does not change, and a `message` for people. A 401 has only the \
 message. A cancellation that the tax authority refuses has the authority's own code, such as \
-`OperationPeriodOver`. [API](api.md#errors) describes the bodies. `make docs` generates this page \
-from `service/error_codes.py`.
+`OperationPeriodOver`. A create or update that also submits succeeds in any case: there, \
+`data.code` says why the submission failed, or what it waits for. [API](api.md#errors) describes \
+the bodies. `make docs` generates this page from `service/error_codes.py`.
 
 | Code | Status | Meaning | What to do |
 |---|---|---|---|

@@ -226,8 +226,9 @@ def _classify(error: PortalError) -> rules.NotSent | rules.Refused | rules.Uncle
         return rules.Refused(error.code)
     if isinstance(error, Refused | Unclear):
         return rules.Unclear()
-    is_login = isinstance(error, LoginRefused)
-    return rules.NotSent("portal_credentials_refused") if is_login else rules.NotSent()
+    if isinstance(error, LoginRefused):
+        return rules.NotSent("portal_credentials_refused")
+    return rules.NotSent(wait=error.retry_after if isinstance(error, Throttled) else None)
 
 
 async def _write(
@@ -245,14 +246,14 @@ async def _write(
             case Wait():
                 await _wait(conn, cancellation, state, result.delay)
                 return refuse_cancellation(OUTCOME_UNKNOWN)
-            case End(code):
+            case End(code, wait):
                 ended = await sql.cancellation_end(
                     conn,
                     **cancellation.key,
                     fence=cancellation.fence,
                     is_unclear=state.may_have_arrived,
                 )
-                return _by_authority(code) if ended else refuse_cancellation(OUTCOME_UNKNOWN)
+                return _by_authority(code, wait) if ended else refuse_cancellation(OUTCOME_UNKNOWN)
 
 
 async def _note(conn: Connection, cancellation: Cancellation, result: Note) -> None:
@@ -280,8 +281,8 @@ async def _wait(
     )
 
 
-def _by_authority(code: str | None) -> BadRequest:
+def _by_authority(code: str | None, wait: timedelta | None = None) -> BadRequest:
     """Return the specified error for an authority's code, or the general, retryable error."""
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
-    return refuse_cancellation(code if code in FAILURES else "cancellation_failed")
+    return refuse_cancellation(code if code in FAILURES else "cancellation_failed", wait)

@@ -65,10 +65,11 @@ class Done:
 class NotSent:
     """The request was not processed: it was not sent, or it was throttled.
 
-    `code` is the code of the response.
+    `code` is the code of the response, `wait` the time that the portal asks to wait, if known.
     """
 
     code: str = "portal_unavailable"
+    wait: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,11 @@ class Wait:
 class End:
     """Store that the document is not cancelled, if the claim still holds.
 
-    `code` is the portal's or that of NotSent.
+    `code` and `wait` are the portal's or those of NotSent.
     """
 
     code: str | None = None
+    wait: timedelta | None = None
 
 
 async def resolve(
@@ -151,8 +153,8 @@ async def resolve(
         match await requests.cancel():
             case Done():
                 return state, Note()
-            case NotSent(code) if state.sent_by is None:
-                return state, End(code)
+            case NotSent(code, wait) if state.sent_by is None:
+                return state, End(code, wait)
             case NotSent(code):
                 pass  # an earlier request may be processed
             case Refused(code):

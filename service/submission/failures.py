@@ -1,6 +1,8 @@
 """The specified errors of failed submissions and cancellations, with a code for programs."""
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from service.documents import states
@@ -8,7 +10,7 @@ from service.errors import BadRequest, retry_after
 
 
 class Failure(NamedTuple):
-    """A kind of failure. `wait` has the seconds of Retry-After if waiting helps."""
+    """A kind of failure. `wait` has the usual seconds of Retry-After if waiting helps."""
 
     is_retryable: bool
     wait: int | None = None
@@ -32,26 +34,34 @@ FAILURES: dict[str, Failure] = {
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 #: Code of the first error of a submission that the portal did not receive -> code of the failure.
 _NOT_RECEIVED = {"PortalCredentials": "portal_credentials_refused", "NotReceived": "not_received"}
+#: Codes of the first error of a queued submission that may have been received. "": no error.
+_UNCLEAR = {"", "OutcomeUnknown"}
 
 
-def refuse_submission(code: str, errors: Sequence[Mapping[str, Any]]) -> BadRequest:
-    """Return the specified error of a failed submission. `errors` are the reasons. Spec: Errors"""
+def refuse_submission(
+    code: str, errors: Sequence[Mapping[str, Any]], wait: timedelta | None = None
+) -> BadRequest:
+    """Return the specified error of a failed submission. `errors` are the reasons. Spec: Errors
+
+    `wait` is the time that the portal asks to wait, if it gave one.
+    """
     failure = FAILURES[code]
     return BadRequest(
         states.SUBMIT_FAILED,
-        _headers(failure),
+        _headers(failure, wait),
         code=code,
         retryable=failure.is_retryable,
         errors=errors,
     )
 
 
-def refuse_cancellation(code: str) -> BadRequest:
+def refuse_cancellation(code: str, wait: timedelta | None = None) -> BadRequest:
     """Return the specified error of a failed cancellation. Spec: Errors
 
     A repetition tries again, or joins the running cancellation. The body has no `retryable`.
+    `wait` is the time that the portal asks to wait, if it gave one.
     """
-    error = BadRequest(states.CANCEL_FAILED, _headers(FAILURES[code]), code=code)
+    error = BadRequest(states.CANCEL_FAILED, _headers(FAILURES[code], wait), code=code)
     error.retryable = True
     return error
 
@@ -60,11 +70,13 @@ def name_failure(state: str, errors: Sequence[Mapping[str, Any]]) -> str:
     """Return the code of a submission that has failed, or that has no outcome yet, by its state."""
     if state in REFUSED_BY_PORTAL:
         return "document_rejected"
-    if state == "NotReceived":
-        first = errors[0]["code"] if errors else ""
+    first = errors[0]["code"] if errors else ""
+    if state == "NotReceived" or (state == "Queued" and first not in _UNCLEAR):
         return _NOT_RECEIVED.get(first, "portal_unavailable")
     return "manual_review" if state == "NeedsPerson" else "outcome_unknown"
 
 
-def _headers(failure: Failure) -> dict[str, str] | None:
-    return retry_after(failure.wait) if failure.wait else None
+def _headers(failure: Failure, wait: timedelta | None) -> dict[str, str] | None:
+    if failure.wait is None:
+        return None
+    return retry_after(math.ceil(wait.total_seconds()) if wait else failure.wait)

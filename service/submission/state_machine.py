@@ -266,7 +266,7 @@ def _retry_or_release(submission: Submission, event: NotReceived, times: Times) 
     if not message.endswith(NOTHING_SENT):
         message = NOT_SENT.format(message)
     changes = _reject_all(submission, [{**event.error, "message": message}])
-    return [Write("NotReceived", changes, error=event.error)]
+    return [Write("NotReceived", changes, delay=_delay_after(event, NO_DELAY), error=event.error)]
 
 
 def _handle_refusal(submission: Submission, event: Refusal, times: Times) -> list[Command]:

@@ -112,7 +112,7 @@ async def submit(
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=kind.noun)
     errors = _errors(outcome)
-    raise refuse_submission(name_failure(outcome["state"], errors), errors)
+    raise refuse_submission(name_failure(outcome["state"], errors), errors, outcome["portal_wait"])
 
 
 async def _begin(
@@ -196,8 +196,13 @@ async def describe_outcome(
         return " The portal rejected it, see errors.", failed
     if outcome["state"] in ("Accepted", "Finished"):
         return " It has been submitted to the portal.", {"status": outcome["status"]}
-    pending = {"status": "Submitting", "errors": _last_error(outcome)}
-    return " Its submission is under way.", pending
+    errors = _last_error(outcome)
+    code = name_failure(outcome["state"], errors)
+    return " Its submission is under way.", {
+        "status": "Submitting",
+        "code": code,
+        "errors": errors,
+    }
 
 
 async def prepare_submission(

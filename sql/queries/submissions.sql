@@ -83,9 +83,13 @@ select id, state, on_absence, tin, fence, looks, claims, absence_confirmations,
 
 -- name: submission_of_subject :one
 -- Return the submission with the latest document of an invoice, note or consolidated invoice, and
--- the state of both.
+-- the state of both. `portal_wait` is the time that the portal asked to wait, less what has passed;
+-- null if it asked for none.
 select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors,
-       s.last_error::text as last_error
+       s.last_error::text as last_error,
+       case when s.state = 'NotReceived' and s.not_before > s.updated_at
+            then greatest(s.not_before - clock_timestamp(), interval '1 second')
+       end as portal_wait
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id

@@ -29,6 +29,8 @@ from service.http.error_responses import HTTP_ERRORS
 from service.submission.failures import FAILURES, name_failure
 
 TOO_OLD = now(hours=80)
+#: Seconds of a Retry-After of the portal, longer than a test takes.
+LONG_WAIT = 300
 
 
 # The table
@@ -139,7 +141,7 @@ async def disconnect_the_portal(setting: Setting) -> dict[str, Any]:
 
 
 async def throttle_the_portal(setting: Setting) -> dict[str, Any]:
-    await setting.sandbox.fault("submit", "throttle", retry_after=1)
+    await setting.sandbox.fault("submit", "throttle", retry_after=LONG_WAIT)
     return {}
 
 
@@ -215,7 +217,6 @@ async def fail_to_submit(api: Client, invoice_id: int) -> Failed:
         (break_a_rule, BROKEN),
         (let_the_portal_reject, REJECTED),
         (disconnect_the_portal, AWAY),
-        (throttle_the_portal, AWAY),
         (refuse_credentials, NO_CREDENTIALS),
         (lose_the_response, UNKNOWN),
         (hold, HELD),
@@ -230,6 +231,41 @@ async def test_a_failed_submission_has_its_code(
     assert await fail_to_submit(setting.api, invoice_id) == failed
 
 
+async def test_a_throttled_submission_says_how_long_the_portal_asks_to_wait(
+    setting: Setting,
+) -> None:
+    """Also while the pause lasts, and to another document."""
+    await throttle_the_portal(setting)
+    first, second = [await create_invoice(setting.api) for _ in range(2)]
+    for invoice_id in (first, first, second):
+        check_long_wait(await fail_to_submit(setting.api, invoice_id))
+
+
+def check_long_wait(failed: Failed) -> None:
+    """Check that the client is asked to wait for LONG_WAIT, less what has passed."""
+    assert failed.wait is not None and LONG_WAIT - 60 < int(failed.wait) <= LONG_WAIT
+    assert failed._replace(wait=AWAY.wait, is_retryable=True) == AWAY
+
+
+@pytest.mark.parametrize(
+    "cause, code",
+    [
+        (disconnect_the_portal, "portal_unavailable"),
+        (throttle_the_portal, "portal_unavailable"),
+        (refuse_credentials, "portal_credentials_refused"),
+        (lose_the_response, "outcome_unknown"),
+    ],
+)
+async def test_a_submission_under_way_has_its_code_in_data(
+    setting: Setting, cause: Cause, code: str
+) -> None:
+    await cause(setting)
+    body = invoice(submitImmediately=True)
+    status, answer = await request_json(setting.api, "POST", "/api/invoices", json=body)
+    assert (status, answer["data"]["status"]) == (201, "Submitting")
+    assert answer["data"]["code"] == code and answer["data"]["errors"]
+
+
 async def test_a_repeated_submission_has_the_code_of_its_state(
     setting: Setting,
 ) -> None:
@@ -238,6 +274,21 @@ async def test_a_repeated_submission_has_the_code_of_its_state(
     assert await fail_to_submit(setting.api, invoice_id) == UNKNOWN
     await setting.owner.execute(STUCK, await setting.owner.fetchval("select id from submissions"))
     assert await fail_to_submit(setting.api, invoice_id) == MANUAL_REVIEW
+
+
+@pytest.mark.parametrize(
+    "reason, code",
+    [
+        ([{"code": "PortalUnreachable"}], "portal_unavailable"),
+        ([{"code": "PortalCredentials"}], "portal_credentials_refused"),
+        ([{"code": "OutcomeUnknown"}], "outcome_unknown"),
+        ([], "outcome_unknown"),
+    ],
+)
+def test_a_queued_submission_has_the_code_of_its_last_error(
+    reason: list[dict[str, str]], code: str
+) -> None:
+    assert name_failure("Queued", reason) == code
 
 
 def test_an_absent_document_has_the_code_not_received() -> None:
@@ -262,10 +313,18 @@ async def test_a_failed_immediate_submission_has_its_code_in_data(
     assert answer["data"]["code"] == failed.code and answer["data"]["errors"]
 
 
+async def test_a_throttled_cancellation_says_how_long_the_portal_asks_to_wait(
+    setting: Setting,
+) -> None:
+    path = await submit_to_cancel(setting)
+    await setting.sandbox.fault("state", "throttle", retry_after=LONG_WAIT)
+    for _ in range(2):
+        check_long_wait((await fail(setting.api, path))[0])
+
+
 @pytest.mark.parametrize(
     "fault, code, wait",
     [
-        ({"kind": "throttle", "retry_after": 1}, "portal_unavailable", "30"),
         ({"kind": "drop", "times": 2}, "outcome_unknown", "10"),
         ({"kind": "refuse", "code": "Another"}, "cancellation_failed", None),
         ({"kind": "refuse", "code": "IncorrectState"}, "IncorrectState", None),

@@ -900,6 +900,15 @@ EXACT = (
         ("tests/api/test_invoices.py::test_the_company_is_the_buyer_in_a_self_billed_record",),
     ),
     Mutant(
+        "wait-of-the-portal-forgotten",
+        "service/submission/state_machine.py",
+        "changes, delay=_delay_after(event, NO_DELAY), error=event.error)",
+        "changes, error=event.error)",
+        (
+            "tests/api/test_error_codes.py::test_a_throttled_submission_says_how_long_the_portal_asks_to_wait",
+        ),
+    ),
+    Mutant(
         "results-of-a-batch-swapped",
         "service/api/invoices.py",
         "for invoice in invoices]\n\n\n",
