@@ -8,7 +8,10 @@ create or replace function company_readiness(company companies) returns jsonb
                jsonb_build_object('code', f.code, 'path', '/' || f.member, 'message', f.message)
                order by f.place),
              '[]')
-      from (values
+      from (select coalesce(nullif(btrim((company).country), ''), 'MYS') = 'MYS' as is_home,
+                   btrim((company).address) = 'NA' and btrim((company).state) <> ''
+                     as has_state_only) a
+     cross join lateral (values
         (1, 'name', 'Required', 'The name is missing.',
          btrim((company).name) <> ''),
         (2, 'tin_code', 'Required', 'The TIN is missing.',
@@ -39,19 +42,17 @@ create or replace function company_readiness(company companies) returns jsonb
         (10, 'msic_code', 'Format', 'The MSIC code must be five digits.',
          absent_or_like((company).msic_code, '^[0-9]{5}$')),
         (11, 'country', 'Required', 'The country is missing.',
-         btrim((company).country) <> ''),
+         a.has_state_only or btrim((company).country) <> ''),
         (12, 'country', 'Format', 'The country must be a code of three letters, like MYS.',
          absent_or_like((company).country, '^[A-Z]{3}$')),
         (13, 'state', 'Required', 'The state is missing.',
-         (company).country is distinct from 'MYS' or btrim((company).state) <> ''),
+         not a.is_home or btrim((company).state) <> ''),
         (14, 'state', 'Format', 'The state must be a code from 01 to 16.',
-         (company).country is distinct from 'MYS'
-         or absent_or_like((company).state, '^(0[1-9]|1[0-6])$')),
+         not a.is_home or absent_or_like((company).state, '^(0[1-9]|1[0-6])$')),
         (15, 'zip_code', 'Format', 'The postcode must be at most five digits.',
-         (company).country is distinct from 'MYS'
-         or absent_or_like((company).zip_code, '^[0-9]{1,5}$')),
+         not a.is_home or absent_or_like((company).zip_code, '^[0-9]{1,5}$')),
         (16, 'city', 'Required', 'The city is missing.',
-         btrim((company).city) <> ''),
+         a.has_state_only or btrim((company).city) <> ''),
         (17, 'address', 'Required', 'The address is missing.',
          btrim((company).address) <> ''),
         (18, 'phone', 'Required', 'The phone number is missing.',
@@ -62,7 +63,8 @@ create or replace function company_readiness(company companies) returns jsonb
          or regexp_replace((company).phone, '[\s()\[\]-]', '', 'g')
             ~ '^(\+[0-9]{7,19}|[0-9]{8,20})$'),
         (20, 'email', 'Format', 'The e-mail must be one address.',
-         absent_or_like((company).email, '^[^\s@]+@[^\s@]+$'))
+         absent_or_like(
+           (company).email, '^[^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+$'))
       ) as f (place, member, code, message, holds)
      where f.holds is not true);
 comment on function company_readiness is

@@ -345,7 +345,7 @@ async def test_readiness_names_all_missing_members_of_a_company(
     readiness = (await company_record(api))["readiness"]
     assert {(lack["path"], lack["code"]) for lack in readiness} == {
         ("/tin_code", "Format"),
-        *((f"/{name}", "Required") for name in bare.keys() - {"state", "zip_code", "email"}),
+        *((f"/{name}", "Required") for name in bare.keys() - {"zip_code", "email"}),
     }
     assert all(lack["message"].endswith(".") for lack in readiness)
     await update(
@@ -369,6 +369,35 @@ async def test_readiness_names_all_missing_members_of_a_company(
         ("/phone", "Format"),
         ("/email", "Format"),
     ]
+
+
+@pytest.mark.parametrize(
+    "changes, lacking",
+    [
+        ({"address": "NA", "city": "", "country": ""}, []),
+        ({"address": " NA ", "city": "", "zip_code": ""}, []),
+        ({"address": "NA", "state": ""}, ["/state"]),
+        (
+            {"address": "NA", "state": "", "city": "", "country": ""},
+            ["/country", "/state", "/city"],
+        ),
+        ({"address": "NA", "state": "17", "country": ""}, ["/state"]),
+        ({"address": "N/A", "city": ""}, ["/city"]),
+        ({"email": "accounts@kopitiga..example"}, ["/email"]),
+        ({"email": ".accounts@kopitiga.example"}, ["/email"]),
+    ],
+)
+async def test_readiness_agrees_with_preflight_about_addresses(
+    api: Client, owner: asyncpg.Connection, changes: dict[str, str], lacking: list[str]
+) -> None:
+    for name, text in changes.items():
+        await owner.execute(f"update companies set {name} = $1", text)
+    found = (await company_record(api))["readiness"]
+    assert [lack["path"] for lack in found] == lacking
+    path = f"/api/invoices/{await create_invoice(api)}/preflight"
+    _, checked = await request_json(api, "POST", path, json={"at": "2026-11-01T00:00:00Z"})
+    errors = {each["path"] for each in checked["errors"] if each["path"].startswith("/company/")}
+    assert errors == {f"/company{path}" for path in lacking}
 
 
 async def test_a_submit_with_an_unverified_tin_is_refused(
