@@ -460,32 +460,8 @@ select id, document_type
 -- name: submitted_document_list :one
 -- Return the total of the submitted documents of a company with one of :statuses, any if null, and
 -- a page of their records as a JSON array, newest first. Those of deleted documents are left out.
-with found as not materialized (
-  select d.id
-    from submitted_documents d
-   where d.company_id = :company_id
-     and (:statuses::text[] is null or d.status = any (:statuses::text[]))
-     and not exists (select
-                       from invoices
-                      where company_id = :company_id and id = d.invoice_id
-                        and deleted_at is not null)
-     and not exists (select
-                       from adjustment_notes
-                      where company_id = :company_id and id = d.adjustment_note_id
-                        and deleted_at is not null)
-     and not exists (select
-                       from consolidated_invoices
-                      where company_id = :company_id and id = d.consolidated_invoice_id
-                        and deleted_at is not null)
-)
-select (select count(*) from found) as total,
-       (select coalesce(json_agg(r order by r.id desc), '[]')
-          from (select id
-                  from found
-                 order by id desc
-                 limit :per_page::bigint offset :offset::bigint) page
-          join submitted_document_records r
-            on r.company_id = :company_id and r.id = page.id) as data;
+select total, data
+  from submitted_document_search(:company_id, :statuses::text[], :per_page, :offset);
 
 -- name: submitted_document_issuer :value
 -- Return the TIN under which the Valid document of an invoice or consolidated invoice was

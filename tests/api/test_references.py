@@ -219,9 +219,11 @@ async def test_rejected_documents_are_listed_across_invoices(
     assert body["meta"]["total"] == 1
     _, body = await request_json(api, "GET", path, params={"status": "Rejected,Valid"})
     assert [found["invoice_id"] for found in body["data"]] == [rejected, valid]
+    assert body["meta"]["total"] == 2
     assert (await request_json(api, "DELETE", f"/api/invoices/{rejected}"))[0] == 200
     _, body = await request_json(api, "GET", path)
     assert [found["invoice_id"] for found in body["data"]] == [valid]
+    assert body["meta"]["total"] == 1
     assert (await request_json(api, "GET", path, params={"status": "Draft"}))[0] == 422
     other = await start(await make_company(environment))
     assert (await request_json(other, "GET", path))[1]["data"] == []

@@ -23,6 +23,7 @@ LISTS = {
     "adjustment_notes": "type",
     "consolidated_invoices": "type",
     "einvoice_requests": "''",
+    "submitted_documents": "''",
 }
 KEPT = """
     select status, type, sum(live) as live

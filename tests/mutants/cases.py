@@ -893,6 +893,13 @@ EXACT = (
         ("tests/api/test_totals.py::test_totals_follow_every_change",),
     ),
     Mutant(
+        "documents-of-deleted-records-counted",
+        "sql/migrations/0021_submitted_document_totals.sql",
+        "set deleted_at = new.deleted_at\n     where company_id = new.company_id and invoice_id",
+        "set deleted_at = old.deleted_at\n     where company_id = new.company_id and invoice_id",
+        ("tests/api/test_references.py::test_rejected_documents_are_listed_across_invoices",),
+    ),
+    Mutant(
         "self-billed-record-without-its-buyer",
         "sql/functions/document_buyer.sql",
         "then company else given",

@@ -5,7 +5,7 @@ import json
 import asyncpg
 import pytest
 from conftest import Company, StartService
-from kit import AS_BUYER, buyer, create_invoice
+from kit import AS_BUYER, buyer, create_invoice, create_valid_invoice
 from test_exports import insert_copies
 
 from service.db.statements import sql
@@ -68,3 +68,50 @@ async def test_a_page_reads_the_company_only_for_self_billed_invoices(
         found = [json.loads(row["record"])["buyer"]["name"] for row in rows]
         assert found == [AS_BUYER["name"] if reads else buyer()["name"]] * 3
         assert bool(await conn.fetchval(COMPANY_SCANS)) is reads
+
+
+#: Adds rejected submitted documents like the only one.
+REJECTED = """
+    insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
+           document_version, issued_at, document_hash, status)
+    select company_id, submission_id, invoice_id, number || '-' || n, document_type,
+           document_version, issued_at, document_hash, 'Rejected'
+      from submitted_documents
+     cross join generate_series(1, $1::int) n
+"""
+ROWS_READ = """
+    select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)
+      from pg_stat_xact_user_tables
+     where relname = 'submitted_documents'
+"""
+
+
+@pytest.mark.parametrize(
+    "statuses, total",
+    [
+        (None, INVOICES + 1),
+        (["Rejected"], INVOICES),
+        (["Valid"], 1),
+        (["Invalid", "Valid"], 1),
+        (["Invalid"], 0),
+    ],
+)
+async def test_a_page_of_submitted_documents_reads_no_others(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    database: str,
+    statuses: list[str] | None,
+    total: int,
+) -> None:
+    await create_valid_invoice(await start(company))
+    await owner.execute(REJECTED, INVOICES)
+    await owner.execute("analyze submitted_documents, submissions, record_counts")
+    window = {"per_page": 10, "offset": 0}
+    async with connected_pool(database, 1) as pool, Database(pool).company(company.id) as conn:
+        row = await sql.submitted_document_list(
+            conn, company_id=company.id, statuses=statuses, **window
+        )
+        assert (row["total"], len(json.loads(row["data"]))) == (total, min(total, 10))
+        rows = await conn.fetchval(ROWS_READ)
+        assert rows is not None and rows <= 100

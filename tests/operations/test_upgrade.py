@@ -1,0 +1,150 @@
+"""Migrations that change data, applied by the owner to a database of an earlier version.
+
+The owner is no superuser, as in a deployment: row-level security applies to it.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Templates
+from harness.databases import administer, create_database, replace_login
+from kit import invoice, line
+
+from service import json_codec
+from service.db.migrations import MIGRATIONS, migrate
+from service.documents.body_checks import check_draft
+
+TOTALS = "0021_submitted_document_totals.sql"
+EIGHT = {"taxType": "02", "taxRate": {"percentage": 8}}
+NIGHTS = {"taxType": "03", "taxRate": {"perUnitAmount": 10}}
+#: Lines that an earlier version counted several times in the taxes of a document.
+LINES = [
+    line(
+        taxDetails=[EIGHT, {"taxType": "02", "taxRate": {"percentage": 8.0}}],
+        discount={"rate": 7.5},
+    ),
+    line(
+        id="2",
+        unit={"code": "KGM", "price": 0.335, "count": 3},
+        taxDetails=[EIGHT, {"taxType": "02", "taxRate": {"percentage": 6}}, EIGHT, EIGHT],
+        charge={"amount": 1.005},
+    ),
+    line(
+        id="3",
+        taxDetails=[{"taxType": "E"}, {"taxType": "E", "taxRate": {"percentage": 5}}],
+        taxExemptionReason="Order 7",
+    ),
+    line(id="4", taxDetails=[NIGHTS, {"taxType": "03", "taxRate": {"perUnitAmount": 4}}]),
+    line(id="5", taxDetails=[]),
+]
+DOCUMENTS = {
+    "invoices": {"code": 1, "code_year": 2026, "type": "INVOICE"},
+    "adjustment_notes": {"code": 1, "type": "CREDIT_NOTE", "invoice_id": 1},
+    "consolidated_invoices": {
+        "code": 1,
+        "code_year": 2026,
+        "type": "CONSOLIDATED_INVOICE",
+        "month": "2026-01-01",
+    },
+}
+AMOUNTS = dict.fromkeys(("net_amount", "excluding_tax", "including_tax", "payable_amount"), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OldDatabase:
+    """A database before a migration: the owner's URL, and a superuser's connection."""
+
+    url: str
+    conn: asyncpg.Connection
+
+    async def insert(self, table: str, **values: Any) -> None:
+        """Insert a row as an earlier version would have, without keys and triggers."""
+        names = ", ".join(values)
+        await self.conn.execute(
+            f"insert into {table} ({names})"
+            f" select {names} from json_populate_record(null::{table}, $1)",
+            json_codec.dumps(values),
+        )
+
+
+@pytest.fixture
+async def before(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIterator[OldDatabase]:
+    """A database before the migration of TOTALS."""
+    owner = f"owner_{secrets.token_hex(6)}"
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    for path in MIGRATIONS.glob("*.sql"):
+        if path.name < TOTALS:
+            shutil.copy(path, folder)
+    await administer(
+        cluster,
+        f"create role {owner} login createrole password '{owner}';"
+        f" grant einvoice_service, einvoice_across to {owner} with admin option",
+    )
+    async with create_database(cluster, owner=owner) as database:
+        url = replace_login(database, f"{owner}:{owner}")
+        await migrate(url, folder, objects=tmp_path)
+        conn = await asyncpg.connect(database)
+        await conn.execute("set session_replication_role = replica")
+        yield OldDatabase(url, conn)
+        await conn.close()
+    await administer(cluster, f"drop role {owner}")
+
+
+async def test_doubled_taxable_amounts_are_corrected(before: OldDatabase) -> None:
+    body = json_codec.loads(json.dumps(invoice(lineItems=LINES)).encode())
+    right = json_codec.loads(check_draft(body, datetime.now(UTC)).taxes.encode())
+    doubled = [{**tax, "taxable": 2 * tax["taxable"]} for tax in right]
+    for table, values in DOCUMENTS.items():
+        document = {
+            **AMOUNTS,
+            **values,
+            "company_id": 7,
+            "issue_date": "2026-02-01T00:00:00Z",
+            "line_items": body["lineItems"],
+        }
+        for code, taxes in enumerate((doubled, right, None), start=1):
+            await before.insert(table, **{**document, "code": code, "taxes": taxes})
+    assert await migrate(before.url) != []
+    for table in DOCUMENTS:
+        rows = await before.conn.fetch(f"select taxes::text as taxes from {table} order by code")
+        found = [row["taxes"] and json_codec.loads(row["taxes"].encode()) for row in rows]
+        assert found == [right, right, None], table
+
+
+async def test_submitted_documents_of_an_earlier_version_are_counted(before: OldDatabase) -> None:
+    document = {**AMOUNTS, **DOCUMENTS["invoices"], "company_id": 7, "line_items": []}
+    issued = {"issue_date": "2026-02-01T00:00:00Z"}
+    await before.insert("invoices", **document, **issued)
+    await before.insert(
+        "invoices", **{**document, **issued, "code": 2, "deleted_at": "2026-02-02T00:00:00Z"}
+    )
+    ids = await before.conn.fetch("select id from invoices order by id")
+    for (invoice_id,) in ids:
+        await before.insert(
+            "submitted_documents",
+            company_id=7,
+            submission_id=1,
+            invoice_id=invoice_id,
+            number=f"INV-{invoice_id}",
+            document_type="01",
+            document_version="1.0",
+            issued_at="2026-02-01T00:00:00Z",
+            document_hash="",
+            status="Rejected",
+        )
+    await migrate(before.url)
+    counted = await before.conn.fetch(
+        "select company_id, status, live from record_counts where list = 'submitted_documents'"
+    )
+    assert [tuple(row) for row in counted] == [(7, "Rejected", 1)]
+    deleted = "select invoice_id from submitted_documents where deleted_at is not null"
+    assert await before.conn.fetchval(deleted) == ids[1]["id"]
