@@ -341,13 +341,14 @@ async def _demo_company(config: Config) -> str:
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting_as("command"):
-            async with database.across() as conn:
-                await sql.demo_company_lock(conn)  # Of several first starts, one creates it.
+            # Of several first starts, one creates the company and its owner.
+            async with database.across() as conn, conn.transaction():
+                await sql.demo_company_lock(conn)
                 known = [row["company_id"] for row in await sql.sweep_companies(conn)]
                 company_id, key = await _find_or_make(config, database, marker, known)
-            if company_id is None:
-                return describe_others(known)
-            owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
+                if company_id is None:
+                    return describe_others(known)
+                owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
     return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
 

@@ -840,6 +840,15 @@ EXACT = (
         ),
     ),
     Mutant(
+        "lock-of-first-starts-without-transaction",
+        "service/commands/serve.py",
+        "async with database.across() as conn, conn.transaction():",
+        "async with database.across() as conn:",
+        (
+            "tests/operations/test_operator_errors.py::test_a_first_start_waits_while_another_creates_the_demo_company",
+        ),
+    ),
+    Mutant(
         "demo-company-next-to-others",
         "service/commands/serve.py",
         "if company_id is None and not known:",

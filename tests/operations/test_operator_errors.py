@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService
+from conftest import Client, Company, Sandbox, StartService, until
 from fixtures_service import RunCommand
 from harness.certificates import issued
 from harness.environments import SCALED
@@ -274,6 +274,27 @@ async def test_two_first_starts_at_once_create_one_demo_company(
             await service.printed("/link/")
     finally:
         await asyncio.gather(*[service.stop() for service in services])
+
+
+async def test_a_first_start_waits_while_another_creates_the_demo_company(
+    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    configs = [read_config({**environment, "DATA_DIR": str(tmp_path / name)}) for name in "ab"]
+    async with owner.transaction():
+        await owner.execute("lock table companies in exclusive mode")  # One start waits for it.
+        starts = [asyncio.create_task(serve._demo_company(config)) for config in configs]
+        await until(
+            lambda: owner.fetchval(
+                "select array_agg(l.granted order by l.granted) from pg_locks l "
+                "join pg_database d on d.oid = l.database "
+                "where l.locktype = 'advisory' and d.datname = current_database()"
+            ),
+            lambda granted: granted == [False, True],
+        )
+    texts = await asyncio.gather(*starts)
+    assert sorted("The demo company was created" in text for text in texts) == [False, True]
+    assert await owner.fetchval("select count(*) from companies") == 1
+    assert await owner.fetchval("select count(*) from users") == 1
 
 
 async def test_an_existing_database_with_other_companies_gets_no_demo_company(
