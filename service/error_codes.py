@@ -88,7 +88,9 @@ CODES: dict[str, ErrorCode] = {
         "Repeat it after the seconds of `Retry-After`.",
     ),
     "portal_credentials_refused": ErrorCode(
-        "400, 503", "The portal rejects the login of the service.", "Contact the operator."
+        "400, 503",
+        "The portal rejects the login of the service, or does not permit it the request.",
+        "Contact the operator.",
     ),
     "not_received": ErrorCode("400", "The portal never received the document.", "Submit it again."),
     "outcome_unknown": ErrorCode(

@@ -15,11 +15,10 @@ from service.dashboard import pages
 from service.dashboard.operations import Answer, call, read, read_if_any
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
-from service.documents.ubl import parties
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.tin_checks import TIN_CHECKS, TinQuestion
+from service.submission.tin_checks import TIN_CHECKS, make_own_question
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -88,12 +87,7 @@ async def _read_company(request: web.Request) -> Mapping[str, Any]:
 
 async def _find_problem(request: web.Request, company: Mapping[str, Any]) -> str | None:
     """Return why the portal does not know the company's TIN, or None if it does."""
-    question = TinQuestion(
-        request[app_keys.COMPANY],
-        parties.get_own_tin({"tin": company["tin_code"]}),
-        company["registration_type"],
-        parties.normalize_identifier(company["registration_number"]),
-    )
+    question = make_own_question(request[app_keys.COMPANY], company)
     try:
         await request.app[TIN_CHECKS].confirm(question, request[app_keys.KEY_ID], fresh=True)
     except UnknownTin:

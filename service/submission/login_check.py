@@ -42,8 +42,8 @@ async def check_login(context: SubmissionContext, own: OwnClient) -> None:
         raise Unavailable(NOT_TESTED, wait, code="portal_unavailable") from None
 
 
-def describe_refusal(error: LoginRefused) -> str:
-    """Return the portal's own words about a refused login, or else those of the client."""
+def describe_refusal(error: PortalError) -> str:
+    """Return the portal's own words about a refusal, or else those of the client."""
     words = " ".join(entry["message"] for entry in error.errors if entry["message"])
     text = words or error.reason
     return text if text.endswith((".", "!", "?")) else f"{text}."

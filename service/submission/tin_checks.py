@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from service.db.statements import sql
 from service.documents import states
+from service.documents.ubl import parties
 from service.errors import (
     ApiError,
     BadRequest,
@@ -33,6 +35,11 @@ OPERATOR_REFUSED = (
 )
 NOT_APPOINTED = (
     " Also check at the portal that the company has appointed the operator as its intermediary."
+)
+NOT_PERMITTED = (
+    "The portal does not permit the service to validate TINs for the company. {words} If the "
+    "service is the company's intermediary, the company must grant it that permission at the "
+    "portal."
 )
 OWN_REFUSED = (
     "The company's own portal credentials do not work. {words} An owner or administrator of the "
@@ -59,6 +66,19 @@ class TinQuestion:
     tin: str
     id_type: str
     id_value: str
+
+
+def make_own_question(company_id: int, record: Mapping[str, Any]) -> TinQuestion:
+    """Return the question if a company's own TIN belongs to its registration number.
+
+    It tests the connection to the portal for the company. `record` has the company's columns.
+    """
+    return TinQuestion(
+        company_id,
+        parties.get_own_tin({"tin": record["tin_code"]}),
+        record["registration_type"],
+        parties.normalize_identifier(record["registration_number"]),
+    )
 
 
 class TinChecks:
@@ -135,6 +155,9 @@ class TinChecks:
         log.warning("tin check: %s correlation_id=%s", error.reason, error.correlation_id or "-")
         if isinstance(error, LoginRefused):
             return self._login_refused(error)
+        if isinstance(error, Refused) and error.status == 403:
+            message = NOT_PERMITTED.format(words=describe_refusal(error))
+            return self._unavailable(message, code=REFUSED_CODE)
         return self._unavailable(AWAY, code="portal_unavailable")
 
     def _login_refused(self, error: LoginRefused) -> Unavailable:

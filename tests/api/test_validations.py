@@ -166,6 +166,15 @@ async def test_a_malformed_tin_is_a_400_with_the_portals_message(api: Client) ->
     )
 
 
+async def test_a_tin_check_that_the_portal_does_not_permit_says_so(
+    api: Client, sandbox: Sandbox
+) -> None:
+    await sandbox.fault("tin", "refuse", status=403)
+    status, body = await check_tin(api, **TIN)
+    assert status == 503 and "does not permit the service to validate TINs" in body["message"]
+    assert_refusal(body, "portal_credentials_refused")
+
+
 async def test_a_tin_without_identifier_is_valid_once_confirmed_with_one(
     api: Client,
 ) -> None:
