@@ -182,7 +182,18 @@ def _database_url(value: str) -> str:
 def _base_url(value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise ValueError("must be an address that starts with https:// or http://")
+    if value and not _has_host(value):
+        raise ValueError("must be an address with a host, like https://host or https://host:443")
     return value.rstrip("/")
+
+
+def _has_host(address: str) -> bool:
+    """Return whether an address has a host, a valid port if any, and no query."""
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0 and not re.search(r"[\s?#]", address)
+    except ValueError:  # The port is no number, or too large.
+        return False
 
 
 def _networks(value: str) -> tuple[Network, ...]:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,10 @@ from service.db.encryption import version_of_key
 from service.db.migrations import migrate
 from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
+from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
+from service.portal.addresses import find_address_problems
+from service.submission import signers
 from service.version import VERSION
 
 OPEN_FILES = 65_536
@@ -32,6 +36,7 @@ OPEN_FILES = 65_536
 #: cycles; the default of 700 would collect at every other request.
 GC_THRESHOLD = 10_000
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
+REPLACE_CERTIFICATE = "Install another certificate with its key, and restart."
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 _Result = TypeVar("_Result")
@@ -62,6 +67,21 @@ def start_logging(config: Config) -> None:
     """Log to stderr at the configured level, first the version."""
     logging.basicConfig(level=config.log_level, format=LOG_FORMAT)
     log.info("start version=%s", VERSION)
+
+
+def warn_of_settings(config: Config) -> None:
+    """Log what is wrong with settings with which the service starts nevertheless.
+
+    Raises ConfigError for an unusable certificate.
+    """
+    warnings = find_address_problems(config)
+    if signer := signers.configured(config):
+        warnings += [
+            f"SIGNING_CERTIFICATE_FILE: {found} {REPLACE_CERTIFICATE}"
+            for found in find_warnings(signer.certificate, datetime.now(UTC))
+        ]
+    for warning in warnings:
+        log.warning("%s", warning)
 
 
 def with_portal(config: Config) -> Config:

@@ -23,6 +23,7 @@ from service.commands.bootstrap import (
     migrate_database,
     run,
     start_logging,
+    warn_of_settings,
     with_portal,
     with_postgres,
 )
@@ -102,6 +103,7 @@ def _work(_: argparse.Namespace) -> None:
 async def serve(config: Config, background: bool = True) -> None:
     """Serve until SIGTERM or SIGINT, then finish accepted work. Raises ServeError."""
     start_logging(config)
+    warn_of_settings(config)
     stop, embedded = stop_event(), not config.database_url
     _check_ports(config)
     async with with_postgres(config) as config, AsyncExitStack() as stack:
@@ -133,6 +135,7 @@ async def serve_child(config: Config, background: bool = True) -> None:
 async def work(config: Config) -> None:
     """Do background work only, until SIGTERM or SIGINT."""
     start_logging(config)
+    warn_of_settings(config)
     stop = stop_event()
     async with with_postgres(config) as config:
         await migrate_database(config)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
@@ -135,6 +136,16 @@ def issued(
     )
     built = built.add_extension(x509.ExtendedKeyUsage([DOCUMENT_SIGNING]), critical=False)
     return Issued(built.sign(issuer_key, hashes.SHA256()), key)
+
+
+def write_pair(folder: Path, made: Issued) -> dict[str, str]:
+    """Write a certificate and its key, and return the variables of a configured certificate."""
+    for name, text in made.pair.items():
+        (folder / name).write_text(text)
+    return {
+        "SIGNING_CERTIFICATE_FILE": str(folder / "certificate"),
+        "SIGNING_KEY_FILE": str(folder / "key"),
+    }
 
 
 def make_server_certificate(name: x509.GeneralName) -> Issued:

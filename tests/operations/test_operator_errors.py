@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
 from fixtures_service import RunCommand
-from harness.certificates import issued
+from harness.certificates import issued, write_pair
 from harness.environments import SCALED
 from harness.paths import ROOT
 from harness.processes import Service, free_port
@@ -194,6 +194,34 @@ async def test_an_unusable_configured_key_ends_the_start_in_one_line(
         )
     )
     assert text == "SIGNING_KEY_FILE: key must be an RSA private key in PEM."
+
+
+async def test_a_start_warns_of_an_expired_certificate_and_of_mixed_addresses(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The service starts, because documents can be shown and cancelled without either."""
+    end = datetime.now(UTC) - timedelta(days=2)
+    files = write_pair(tmp_path, issued(not_before=end - timedelta(days=9), not_after=end))
+    web = "https://preprod.myinvois.hasil.gov.my"
+    async with Service(
+        {**environment, **files, "PORTAL_WEB_BASE": web}, tmp_path / "log"
+    ) as service:
+        lines = service.output().splitlines()
+    expired = (
+        f"SIGNING_CERTIFICATE_FILE: The signing certificate expired on {end:%Y-%m-%d}. Install"
+    )
+    assert sum(expired in line and "level=WARNING" in line for line in lines) == 1
+    assert sum("PORTAL_WEB_BASE (preproduction)" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["http://", "https://a b", "https://host:99999", "https://host:x", "http://host/?a"]
+)
+async def test_a_malformed_address_of_the_portal_is_named(
+    command: RunCommand, address: str
+) -> None:
+    text = await read_error(command("attention", PORTAL_API_BASE=address))
+    assert text.startswith("PORTAL_API_BASE must be an address with a host, like https://host")
 
 
 # Ports

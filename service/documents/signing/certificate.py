@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
@@ -72,6 +72,16 @@ class Signer:
     def sign(self, content: bytes) -> bytes:
         """Return the RSA PKCS#1 v1.5 signature of the SHA-256 of the content. Portal: 11.2"""
         return self.key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+
+    def can_sign(self) -> bool:
+        """Return whether the certificate's public key verifies a signature of the key."""
+        public = self.certificate.public_key
+        assert isinstance(public, rsa.RSAPublicKey)  # as read_certificate has checked
+        try:
+            public.verify(self.sign(b""), b"", padding.PKCS1v15(), hashes.SHA256())
+        except (ValueError, InvalidSignature):
+            return False
+        return True
 
 
 def read_pair(
@@ -194,8 +204,14 @@ def find_warnings(certificate: Certificate, now: datetime, company: Row | None =
     """
     return [
         *_find_validity_warnings(certificate, now),
-        *(_find_identity_warnings(certificate, company) if company else ()),
+        *_find_identity_warnings(certificate, company),
     ]
+
+
+def is_self_signed(certificate: Certificate) -> bool:
+    """Return whether no authority has issued a certificate; the portal rejects it with DS329."""
+    found = x509.load_der_x509_certificate(certificate.der)
+    return found.issuer == found.subject
 
 
 def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator[str]:
@@ -207,16 +223,20 @@ def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator
         yield f"The signing certificate expires on {_format_day(certificate.not_after)}, {left}."
 
 
-def _find_identity_warnings(certificate: Certificate, company: Row) -> Iterator[str]:
-    own = {
-        "tin": get_own_tin({"tin": company["tin_code"]}),
-        "registration": normalize_identifier(company["registration_number"]),
-    }
+def _find_identity_warnings(certificate: Certificate, company: Row | None) -> Iterator[str]:
+    own = (
+        None
+        if company is None
+        else {
+            "tin": get_own_tin({"tin": company["tin_code"]}),
+            "registration": normalize_identifier(company["registration_number"]),
+        }
+    )
     for member, (title, fact, absent, different) in IDENTITIES.items():
         found = normalize_identifier(getattr(certificate, member)).upper()
         if not found:
             yield f"The signing certificate has no {title}; the portal rejects it with {absent}."
-        elif found != own[member].upper():
+        elif own and found != own[member].upper():
             yield (
                 f"The {title} of the signing certificate is {found}, not the company's {fact}: "
                 "the portal accepts that from an intermediary only, "

@@ -1,0 +1,125 @@
+"""The addresses of the portal: the environment that they belong to, and connections to them.
+
+Portal: 1.1
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from service.config import LOOPBACK, SETTINGS, Config
+from service.errors import describe_error
+
+#: Environment -> its address by field of Config. Portal: 1.1
+ENVIRONMENTS = {
+    "production": {
+        "portal_api_base": "https://api.myinvois.hasil.gov.my",
+        "portal_identity_base": "https://api.myinvois.hasil.gov.my",
+        "portal_web_base": "https://myinvois.hasil.gov.my",
+    },
+    "preproduction": {
+        "portal_api_base": "https://preprod-api.myinvois.hasil.gov.my",
+        "portal_identity_base": "https://preprod-api.myinvois.hasil.gov.my",
+        "portal_web_base": "https://preprod.myinvois.hasil.gov.my",
+    },
+}
+SANDBOX = "sandbox"
+#: Fields of Config with an address of the portal.
+FIELDS = tuple(ENVIRONMENTS["production"])
+
+
+def get_environment(address: str) -> str | None:
+    """Return the environment of an address: a published one or the sandbox, None if unknown."""
+    host = urlsplit(address).hostname
+    if host in LOOPBACK:
+        return SANDBOX
+    for environment, addresses in ENVIRONMENTS.items():
+        if host in {urlsplit(known).hostname for known in addresses.values()}:
+            return environment
+    return None
+
+
+def find_address_problems(config: Config) -> list[str]:
+    """Return what is wrong with the configured addresses, as sentences. Nothing is requested."""
+    return [*_find_misplaced(config), *_find_mixed(config)]
+
+
+def _find_misplaced(config: Config) -> Iterator[str]:
+    """Yield a sentence for each published address of another setting, or in another form."""
+    for field in FIELDS:
+        address = getattr(config, field)
+        environment = get_environment(address)
+        expected = ENVIRONMENTS.get(environment or "", {}).get(field, address)
+        if address != expected:
+            yield f"{SETTINGS[field].variable} must be {expected} ({environment}), not {address}."
+
+
+def _find_mixed(config: Config) -> Iterator[str]:
+    environments = {field: get_environment(getattr(config, field)) for field in FIELDS}
+    if len(set(environments.values()) - {None}) > 1:
+        named = ", ".join(
+            f"{SETTINGS[field].variable} ({environment})"
+            for field, environment in environments.items()
+            if environment
+        )
+        yield f"The addresses belong to different environments: {named}. Set all to the same one."
+
+
+async def find_name_problem(field: str, address: str, seconds: float) -> str | None:
+    """Return why the host of an address is not found, with what to do, or None."""
+    host = urlsplit(address).hostname or ""
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().getaddrinfo(host, None)
+    except OSError as error:
+        return _describe(error, SETTINGS[field].variable, address)
+    return None
+
+
+async def find_connection_problem(field: str, address: str, seconds: float) -> str | None:
+    """Return why a connection to an address fails, with what to do, or None.
+
+    Looks the name up, connects, and makes the TLS handshake. No request is sent.
+    """
+    parts = urlsplit(address)
+    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    port = parts.port or (443 if tls else 80)
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
+    except OSError as error:
+        return _describe(error, SETTINGS[field].variable, address)
+    writer.close()
+    return None
+
+
+def _describe(error: OSError, variable: str, address: str) -> str:
+    """Return what an error of a connection means, and what to do about it."""
+    parts = urlsplit(address)
+    match error:
+        case socket.gaierror():
+            return (
+                f"The host {parts.hostname} is unknown. "
+                f"Correct {variable}, or the name service of this machine."
+            )
+        case ssl.SSLCertVerificationError():
+            return (
+                f"The certificate of {parts.netloc} is not trusted ({error.verify_message}). "
+                "Install the system's certificate authorities (ca-certificates), check this "
+                "machine's clock, and let no proxy open the connection."
+            )
+        case ssl.SSLError():
+            return f"{parts.netloc} does not speak TLS. Correct {variable}."
+        case ConnectionRefusedError():
+            return (
+                f"Nothing answers at {parts.netloc}. "
+                f"Correct {variable}, or permit outgoing connections to it."
+            )
+        case TimeoutError():
+            return (
+                f"{parts.netloc} does not answer. Permit outgoing connections to it in the "
+                "firewall; the service uses no proxy."
+            )
+    return f"A connection to {parts.netloc} fails ({describe_error(error)}). Correct {variable}."
