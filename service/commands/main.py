@@ -10,6 +10,7 @@ from service import json_codec
 from service.commands import (
     audit,
     certificates,
+    check_portal,
     codes,
     companies,
     database,
@@ -46,6 +47,7 @@ MODULES = (
     certificates,
     audit,
     secrets,
+    check_portal,
     reconcile,
     codes,
     docs,

@@ -27,6 +27,7 @@ from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
+from service.errors import BadRequest
 from service.offload import offload
 from service.submission.failures import refuse_submission
 
@@ -47,6 +48,12 @@ UNREADABLE = {
     "set the certificate again.",
 }
 
+CANNOT_SIGN = f"The signing certificate is unusable: {certificate.OTHER_KEY}"
+SELF_SIGNED = (
+    "The signing certificate is self-signed; the portal rejects it with DS329, because no licensed "
+    "authority has issued it."
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -60,6 +67,7 @@ class Signers:
         self._signs = config.portal_document_version in SIGNED_VERSIONS
         self.vault = Vault(config.secret_key, config.secret_key_previous)
         self._configured = configured(config)
+        self._needs_authority = config.has_live_portal  # The sandbox accepts any certificate.
         self._most_open, self._open_seconds = most_open, open_seconds
         #: (company id, certificate id) -> (monotonic expiry, signer), in the order of expiry.
         self._open: OrderedDict[tuple[int, int], tuple[float, certificate.Signer]] = OrderedDict()
@@ -103,6 +111,45 @@ class Signers:
         found = self._certificate(row)
         assert found is not None  # else the error is NO_CERTIFICATE
         return [], certificate.find_warnings(found, issuer["now"], issuer if row else None)
+
+    async def find_problems(
+        self,
+        conn: Connection,
+        company_id: int,
+        issuer: Mapping[str, Any],
+        names_issuer: bool,
+    ) -> list[str] | None:
+        """Return why a document could not be signed now, or be rejected for its signature.
+
+        None if documents are not signed. With `names_issuer`, the certificate must name the
+        company, also the configured one: the portal demands it unless an intermediary submits.
+        """
+        if not self._signs:
+            return None
+        row = await sql.signing_certificate_get(conn, company_id=company_id)
+        if error := self._find_error(row, issuer["now"]):
+            return [error["message"]]
+        try:
+            signer = await self.opened(conn, company_id, row) if row else self._configured
+        except BadRequest as error:
+            return [each["message"] for each in error.more["errors"]]
+        assert signer is not None  # else the error is NO_CERTIFICATE
+        return self._judge(signer, issuer["now"], issuer if names_issuer else None)
+
+    def find_configured_problems(self, now: datetime) -> list[str] | None:
+        """Return the same for the configured certificate. None: nothing is signed with one."""
+        if not self._signs or not self._configured:
+            return None
+        return self._judge(self._configured, now, None)
+
+    def _judge(
+        self, signer: certificate.Signer, now: datetime, company: Mapping[str, Any] | None
+    ) -> list[str]:
+        """Return why the portal would reject the signatures of a signer."""
+        problems = [] if signer.can_sign() else [CANNOT_SIGN]
+        if self._needs_authority and certificate.is_self_signed(signer.certificate):
+            problems.append(SELF_SIGNED)
+        return problems + certificate.find_warnings(signer.certificate, now, company)
 
     def _certificate(self, row: Mapping[str, Any] | None) -> certificate.Certificate | None:
         """Return the certificate of a stored row, else the configured one, else None."""

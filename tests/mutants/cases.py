@@ -840,6 +840,38 @@ EXACT = (
         ),
     ),
     Mutant(
+        "check-of-companies-after-a-refused-operator",
+        "service/submission/connection_check.py",
+        'return "" if company.own or self._operator_works else NO_OPERATOR',
+        'return ""',
+        ("tests/operations/test_check_portal.py::test_a_refused_operator_login_is_attempted_once",),
+    ),
+    Mutant(
+        "check-with-mixed-addresses",
+        "service/portal/addresses.py",
+        "if len(set(environments.values()) - {None}) > 1:",
+        "if False:",
+        (
+            "tests/operations/test_check_portal.py::test_nothing_is_requested_while_addresses_are_mixed",
+        ),
+    ),
+    Mutant(
+        "check-for-an-unverified-tin",
+        "service/submission/connection_check.py",
+        'if company.lacks("/tin_code"):',
+        "if False:",
+        ("tests/operations/test_check_portal.py::test_nothing_is_requested_for_an_unverified_tin",),
+    ),
+    Mutant(
+        "check-without-identity-of-the-certificate",
+        "service/submission/connection_check.py",
+        "names_issuer = company.has_own_login or not self._config.portal_intermediary",
+        "names_issuer = False",
+        (
+            "tests/operations/test_check_portal.py::test_a_certificate_names_the_company_unless_an_intermediary_submits",
+        ),
+    ),
+    Mutant(
         "lock-of-first-starts-without-transaction",
         "service/commands/serve.py",
         "async with database.across() as conn, conn.transaction():",

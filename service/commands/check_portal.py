@@ -1,0 +1,102 @@
+"""The check of the connection to the portal, before the first document and after changes."""
+
+import argparse
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from service.commands.bootstrap import run
+from service.commands.command_line import CommandLine
+from service.commands.companies import CommandError
+from service.commands.reconcile import with_submission_context
+from service.commands.running import read_running_config
+from service.config import Config
+from service.db.statements import sql
+from service.submission.connection_check import ConnectionCheck, Step
+from service.submission.context import SubmissionContext
+from service.submission.signers import Signers
+
+#: Widths of the columns of the state and of the name.
+STATE_WIDTH, NAME_WIDTH = 7, 22
+NO_COMPANIES = "No company has an API key yet: `run.py add-company`, then `run.py add-key`."
+
+
+def register(line: CommandLine) -> None:
+    """Add the command."""
+    parser = line.add(
+        "check-portal",
+        _check_portal,
+        "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
+        "certificate, code lists; with `--company` also the company's profile, login, TIN and "
+        "certificate, otherwise a line for each company that has a key. Sends no document. "
+        "Exit code 1 if a step failed.",
+    )
+    parser.add_argument("--company", type=int, metavar="ID", help="also check one company in steps")
+
+
+def _check_portal(options: argparse.Namespace) -> None:
+    logging.disable(logging.CRITICAL)  # The log would repeat what the steps say.
+    sys.exit(0 if run(check_portal(read_running_config(), options.company)) else 1)
+
+
+async def check_portal(config: Config, company_id: int | None = None) -> bool:
+    """Print a line for each step, and return whether none failed. Raises CommandError."""
+    has_failed = False
+    async with with_submission_context(config) as context:
+        context = replace(context, signers=Signers(context.config))
+        async with aclosing(_check(context, company_id)) as steps:
+            async for step in steps:
+                has_failed |= step.state == "failed"
+                line = f"{step.state:{STATE_WIDTH}} {step.name:{NAME_WIDTH}} {step.text}"
+                print(line, flush=True)
+    return not has_failed
+
+
+async def _check(context: SubmissionContext, company_id: int | None) -> AsyncGenerator[Step, None]:
+    """Yield the steps of the portal, and of one company or a summary of each."""
+    check = ConnectionCheck(context)
+    try:
+        if company_id is not None:
+            await _reject_unknown(context, company_id)
+        async for step in check.check_portal():
+            yield step
+        if company_id is None:
+            async for step in _summarize_companies(context, check):
+                yield step
+        else:
+            async for step in check.check_company(company_id):
+                yield step
+    finally:
+        await check.close()
+
+
+async def _reject_unknown(context: SubmissionContext, company_id: int) -> None:
+    """Raise CommandError if there is no such company."""
+    async with context.database.reading(company_id) as conn:
+        if not await sql.company_exists(conn, company_id=company_id):
+            raise CommandError(f"There is no company {company_id}.")
+
+
+async def _summarize_companies(
+    context: SubmissionContext, check: ConnectionCheck
+) -> AsyncGenerator[Step, None]:
+    """Yield a step for each company that has an API key."""
+    async with context.database.across() as conn:
+        ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
+    if not ids:
+        yield Step("companies", "skipped", NO_COMPANIES)
+    for company_id in ids:
+        steps = [step async for step in check.check_company(company_id)]
+        yield _summarize(company_id, steps)
+
+
+def _summarize(company_id: int, steps: list[Step]) -> Step:
+    """Return one step for all steps of a company."""
+    name = f"company {company_id}"
+    if failed := [step.name for step in steps if step.state == "failed"]:
+        text = f"Failed: {', '.join(failed)}. Run `run.py check-portal --company {company_id}`."
+        return Step(name, "failed", text)
+    passed = [step.name for step in steps if step.state == "ok"]
+    return Step(name, "ok", ", ".join(passed))
