@@ -1,16 +1,22 @@
 """The README, the tutorial and the banner of `serve`: a reader can paste them, more than once."""
 
 import asyncio
+import json
 import os
 import re
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from conftest import some_long, until
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from fixtures_service import RunCommand
+from harness.certificates import issued
 from harness.environments import SCALED
 from harness.paths import ROOT
 from harness.processes import Service, free_port
@@ -60,14 +66,15 @@ def _read_exports(service: Service) -> str:
     return line
 
 
-async def _paste(script: str) -> tuple[str, str]:
+async def _paste(script: str, folder: Path = ROOT, **variables: str) -> tuple[str, str]:
     """Run a script with bash, and return its output and its errors. Fails if it does."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.create_subprocess_exec(
             "bash",
             "-c",
             script,
-            cwd=ROOT,
+            cwd=folder,
+            env={**os.environ, **variables},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -108,6 +115,37 @@ async def test_each_block_of_a_page_can_be_pasted_twice(service: Service, page: 
     ]
     _, err = await _paste(script)
     assert SHOWN.findall(err) == expected and len(expected) > 20
+
+
+def _write_delivered_files(folder: Path) -> None:
+    """Write the code lists, and a certificate as an authority delivers it."""
+    lists = {"UnitTypes": ["KGM"], "MSICSubCategoryCodes": ["56101"]}
+    for name, listed in lists.items():
+        entries = [{"Code": code, "Description": code} for code in listed]
+        (folder / f"{name}.json").write_text(json.dumps(entries))
+    made = issued()
+    assert isinstance(made.key, RSAPrivateKey)
+    delivered = serialize_key_and_certificates(
+        None, made.key, made.certificate, None, BestAvailableEncryption(b"import")
+    )
+    (folder / "company.p12").write_bytes(delivered)
+    for name in ("import-password", "key-password"):
+        (folder / name).write_text(f"{name.partition('-')[0]}\n")
+
+
+async def test_the_commands_of_the_go_live_guide_run_in_their_order(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    _write_delivered_files(tmp_path)
+    variables = {**environment, **GENEROUS, "PORTAL_DOCUMENT_VERSION": "1.1"}
+    _, *blocks = BLOCK.findall((ROOT / "docs/go-live.md").read_text())
+    einvoice = f'einvoice() {{ {sys.executable} {ROOT}/run.py "$@"; }}'
+    script = "\n".join(["set -e -o pipefail", einvoice, SETTLE, *blocks])
+    async with Service(variables, tmp_path / "service.log") as service:
+        out, err = await _paste(script, tmp_path, **variables, API=service.base)
+    assert not re.search("^failed", out, re.MULTILINE) and "Traceback" not in err
+    assert '"ready":true' in out and '"status":"Valid"' in out and "been cancelled" in out
+    assert not (tmp_path / "key.pem").exists()
 
 
 def test_both_pages_define_the_same_helpers() -> None:
