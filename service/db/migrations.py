@@ -4,18 +4,25 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
 from service.config import SILENCE_SECONDS
+from service.db.compatibility import (
+    MIGRATIONS,
+    Migration,
+    SchemaError,
+    check_newer_schema,
+    check_running_versions,
+    read_migrations,
+)
 from service.db.connections import connect
 from service.db.schema_objects import SQL, apply_objects, load_objects, version_of
 from service.db.statements import sql
 
-MIGRATIONS = SQL / "migrations"
 #: A migration of the schema before its first release, which has no upgrade path.
 UNRELEASED_MIGRATION = "0001_roles.sql"
 NOT_MIGRATED = (
@@ -33,10 +40,6 @@ MIGRATION_TRIES = 120
 log = logging.getLogger(__name__)
 
 
-class SchemaError(Exception):
-    """The database has a schema that cannot be upgraded."""
-
-
 async def migrate(
     url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS, objects: Path = SQL
 ) -> list[str]:
@@ -47,47 +50,73 @@ async def migrate(
     starts does the work. A transaction waits one second for its locks, during which later requests
     queue behind it. Then it lets them pass and is retried, for minutes.
 
-    A login that does not own the schema applies nothing and checks that everything was applied.
+    A version that is older than the schema changes nothing and runs with it if the newer migrations
+    allow that. A login that does not own the schema applies nothing and checks that everything was
+    applied.
 
-    Raises SchemaError for a database that has no upgrade path, that a newer version migrated, or
-    that such a login cannot use.
+    Raises SchemaError for a database that has no upgrade path, that a newer version has made
+    unusable for this one, that an older version still uses, or that such a login cannot use.
     """
+    migrations = read_migrations(folder)
     conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
     try:
         if not await sql.migrations_permitted(conn):
-            await _check_version(conn, folder, objects)
+            await _check_version(conn, migrations, objects)
             return []
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)
-        done = {row["name"] for row in await sql.migrations_done(conn)}
-        if UNRELEASED_MIGRATION in done:
-            raise SchemaError(
-                "The database was created by an unreleased version of the service "
-                "and cannot be upgraded. Set DATABASE_URL to a new, empty database. "
-                "Without DATABASE_URL, stop the service and delete its data directory "
-                "(DATA_DIR, .data/ by default): its contents are lost."
-            )
-        paths = sorted(folder.glob("*.sql"))
-        if unknown := sorted(done - {path.name for path in paths}):
-            raise SchemaError(
-                f"The database has migrations of a newer version of the service "
-                f"({', '.join(unknown)}). Start that version, or restore a backup from before it."
-            )
-        pending = [path for path in paths if path.name not in done]
-        for path in pending:
-            await _retry_locked(conn, path.name, functools.partial(_apply_migration, conn, path))
-        names = [path.name for path in paths]
+        pending = await _find_pending(conn, migrations)
+        if pending is None:
+            log.warning("the schema is of a newer version and stays as it is")
+            return []
+        if pending:
+            await check_running_versions(conn, pending)
+        for migration in pending:
+            work = functools.partial(_apply_migration, conn, migration)
+            await _retry_locked(conn, migration.name, work)
+        names = [migration.name for migration in migrations]
         work = functools.partial(apply_objects, conn, load_objects(objects), names)
-        return [path.name for path in pending] + await _retry_locked(
+        return [migration.name for migration in pending] + await _retry_locked(
             conn, "views and functions", work
         )
     finally:
         await conn.close()
 
 
-async def _check_version(conn: asyncpg.Connection, folder: Path, objects: Path) -> None:
+async def _find_pending(
+    conn: asyncpg.Connection, migrations: Sequence[Migration]
+) -> list[Migration] | None:
+    """Return the migrations to apply, or None for a newer schema that this version can use.
+
+    Raises SchemaError.
+    """
+    known = {migration.name for migration in migrations}
+    done = {row["name"] for row in await sql.migrations_done(conn)}
+    if UNRELEASED_MIGRATION in done:
+        raise SchemaError(
+            "The database was created by an unreleased version of the service "
+            "and cannot be upgraded. Set DATABASE_URL to a new, empty database. "
+            "Without DATABASE_URL, stop the service and delete its data directory "
+            "(DATA_DIR, .data/ by default): its contents are lost."
+        )
+    if done <= known:
+        return [migration for migration in migrations if migration.name not in done]
+    await check_newer_schema(conn, known)
+    if missing := sorted(known - done):
+        raise SchemaError(
+            f"The database has migrations of another version of the service "
+            f"({', '.join(sorted(done - known))}) and lacks those of this one "
+            f"({', '.join(missing)}). Start a version that has both."
+        )
+    return None
+
+
+async def _check_version(
+    conn: asyncpg.Connection, migrations: Sequence[Migration], objects: Path
+) -> None:
     """Raise SchemaError if this version of the schema was not applied, or cannot be used."""
-    version = version_of(load_objects(objects), (path.name for path in folder.glob("*.sql")))
+    names = [migration.name for migration in migrations]
+    version = version_of(load_objects(objects), names)
     try:
         is_applied = await sql.schema_is_applied(conn, version=version)
     except asyncpg.UndefinedFunctionError:
@@ -96,11 +125,12 @@ async def _check_version(conn: asyncpg.Connection, folder: Path, objects: Path) 
         raise SchemaError(NOT_A_MEMBER) from None
     if not is_applied:
         raise SchemaError(NOT_MIGRATED)
+    await check_newer_schema(conn, names)
 
 
-async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:
-    await conn.execute(path.read_text())
-    await sql.migration_note(conn, name=path.name)
+async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> None:
+    await conn.execute(migration.path.read_text())
+    await sql.migration_note(conn, name=migration.name, compatible_with=migration.compatible_with)
 
 
 async def _retry_locked(

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 
 from service.config import SILENCE_SECONDS
+from service.db.compatibility import SchemaError, check_newer_schema
 from service.db.connections import connect
 from service.db.statements import sql
 from service.db.transactions import (
@@ -33,6 +35,9 @@ class DedicatedSession(Loop):
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
     vanishes loses them within `silence` seconds. All locks are lost with the connection; `alive` is
     false until there is another one.
+
+    While it is connected it checks that no newer migration excludes this version of the service. If
+    one does, it stops the process, as SIGTERM would.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class DedicatedSession(Loop):
         self._held: set[tuple[int, int]] = set()
         self._lost = asyncio.Event()
         self._made = asyncio.Event()
+        self._is_excluded = False
         self.on_reconnect: list[Callable[[], object]] = []
 
     @property
@@ -63,6 +69,7 @@ class DedicatedSession(Loop):
     async def work(self) -> float:
         """Connect, and wait until the connection is lost. The next round reconnects at once."""
         conn = await self._connect()
+        await self._check_connection(conn)
         while not await wait_for_event(self._lost, HEARTBEAT_SECONDS):
             await self._check_connection(conn)
         self._made.clear()
@@ -70,13 +77,21 @@ class DedicatedSession(Loop):
         return 0
 
     async def _check_connection(self, conn: asyncpg.Connection) -> None:
-        """Terminate a connection that does not answer, such as one whose network was lost."""
+        """Check the schema. Terminate a connection that does not answer, such as a lost one."""
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
-                await sql.ping(conn)
+                await check_newer_schema(conn)
+        except SchemaError as error:
+            self._stop_process(error)
         except Exception:
             conn.terminate()
             self._lost.set()
+
+    def _stop_process(self, error: SchemaError) -> None:
+        if not self._is_excluded:  # A second signal would end it at once.
+            self._is_excluded = True
+            log.error("dedicated session: this process stops. %s", error)
+            signal.raise_signal(signal.SIGTERM)
 
     async def _connect(self) -> asyncpg.Connection:
         lost = asyncio.Event()

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import asyncpg
 
 from service.config import SILENCE_SECONDS, Config
+from service.db.compatibility import APPLICATION_NAME
 from service.db.connections import Connection, connect
 from service.db.pool import Pool
 from service.db.statements import Statement, sql
@@ -30,7 +31,7 @@ TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: The settings of every connection of the service, which the server enforces.
 SESSION = {
     "role": SERVICE_ROLE,
-    "application_name": "einvoice",
+    "application_name": APPLICATION_NAME,
     "statement_timeout": "5s",
     "lock_timeout": "3s",
     "idle_in_transaction_session_timeout": "10s",

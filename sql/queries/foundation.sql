@@ -18,11 +18,23 @@ select schema_is_applied(:version);
 select pg_advisory_lock(hashtextextended('einvoice migrations', 0));
 
 -- name: migrations_prepare :exec
--- Create the table of applied migrations if it is missing.
-create table if not exists schema_migrations (
-  name       text primary key,
-  applied_at timestamptz not null default clock_timestamp()
-);
+-- Create the table of applied migrations if it is missing, or the column that an earlier version of
+-- the service did not have.
+do $$
+begin
+  if to_regclass('public.schema_migrations') is null then
+    create table schema_migrations (
+      name            text primary key,
+      applied_at      timestamptz not null default clock_timestamp(),
+      compatible_with text
+    );
+  elsif not exists (select
+                      from pg_attribute
+                     where attrelid = 'public.schema_migrations'::regclass
+                       and attname = 'compatible_with') then
+    alter table schema_migrations add column compatible_with text;
+  end if;
+end $$;
 
 -- name: migrations_done :many
 -- Return the names of the applied migrations.
@@ -30,7 +42,26 @@ select name from schema_migrations;
 
 -- name: migration_note :exec
 -- Record an applied migration.
-insert into schema_migrations (name) values (:name);
+insert into schema_migrations (name, compatible_with) values (:name, :compatible_with);
+
+-- name: schema_excluding :value
+-- Return the names of the applied migrations that exclude a version of the service, which has the
+-- :known ones. Null: none does.
+select schema_excluding(:known::text[]);
+
+-- name: sessions_before :many
+-- Return the sessions in this database of versions of the service before :version: their number
+-- and their hosts by their names, which are :application and a version. Hosts are null without the
+-- right to see them. The earliest versions have no number.
+select application_name as name,
+       count(*) as sessions,
+       string_agg(distinct host(client_addr), ', ') as hosts
+  from pg_stat_activity
+ where datname = current_database() and pid <> pg_backend_pid()
+   and split_part(application_name, ' ', 1) = :application::text
+   and split_part(application_name, ' ', 2) < :version::text collate "C"
+ group by application_name
+ order by application_name;
 
 -- name: migration_versions :many
 -- Return the versions of the views and functions that were applied, the latest first.

@@ -262,7 +262,7 @@ async def _busy(owner: asyncpg.Connection) -> Any:
     return await owner.fetchval(
         """
         select count(*) from pg_stat_activity
-         where application_name = 'einvoice'
+         where application_name like 'einvoice %'
            and datname = current_database() and xact_start is not null
         """
     )

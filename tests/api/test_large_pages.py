@@ -198,7 +198,7 @@ async def test_slow_list_client_holds_no_database_connection(
     await enlarge(owner, "invoices", "buyer", 300_000)
     busy = """
         select count(*) from pg_stat_activity
-         where application_name = 'einvoice'
+         where application_name like 'einvoice %'
            and datname = current_database() and xact_start is not null
     """
     async with api.get(LIST) as response:

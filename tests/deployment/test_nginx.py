@@ -46,7 +46,7 @@ class Site:
     """A deployment: nginx, two API processes without background work, and a client with a key."""
 
     nginx: Nginx
-    processes: list[Service]
+    processes: list[ChildProcess]
     client: aiohttp.ClientSession
     tls: ssl.SSLContext
     key: str
@@ -72,6 +72,22 @@ class Site:
         return answer
 
 
+async def enter_site(
+    stack: AsyncExitStack, processes: list[ChildProcess], home: Path, company: Company
+) -> Site:
+    """Start nginx in front of running processes, and a client, until the stack ends."""
+    home.mkdir()
+    nginx = Nginx(home, [process.port for process in processes])
+    await stack.enter_async_context(nginx)
+    tls = ssl.create_default_context(cafile=nginx.certificate)
+    connector = aiohttp.TCPConnector(resolver=Local(), ssl=tls, limit=0)
+    client = aiohttp.ClientSession(
+        nginx.base, connector=connector, headers={"X-API-Key": company.key}
+    )
+    await stack.enter_async_context(client)
+    return Site(nginx, processes, client, tls, company.key)
+
+
 #: Starts a site with variables of the service.
 OpenSite = Callable[..., Awaitable[Site]]
 
@@ -86,22 +102,12 @@ async def open_site(
         async def start(**variables: str) -> Site:
             values = {"LOG_LEVEL": "INFO", "TRUSTED_PROXIES": "127.0.0.1", **variables}
             arguments = ["serve", "--no-background"]
-            processes = [
+            processes: list[ChildProcess] = [
                 Service({**environment, **values}, tmp_path / f"api-{number}.log", arguments)
                 for number in (1, 2)
             ]
             await asyncio.gather(*map(stack.enter_async_context, processes))
-            home = tmp_path / "nginx"
-            home.mkdir()
-            nginx = Nginx(home, [process.port for process in processes])
-            await stack.enter_async_context(nginx)
-            tls = ssl.create_default_context(cafile=nginx.certificate)
-            connector = aiohttp.TCPConnector(resolver=Local(), ssl=tls, limit=0)
-            client = aiohttp.ClientSession(
-                nginx.base, connector=connector, headers={"X-API-Key": company.key}
-            )
-            await stack.enter_async_context(client)
-            return Site(nginx, processes, client, tls, company.key)
+            return await enter_site(stack, processes, tmp_path / "nginx", company)
 
         yield start
 
@@ -331,20 +337,26 @@ class Load:
         number = 0
         while not self.is_over:
             number += 1
-            key, body = f"{writer}-{number}", invoice()
-            while (created := await self._try_to_create(key, body)) is None:
-                await asyncio.sleep(0.05)
-            self.created[key] = created
+            key = f"{writer}-{number}"
+            self.created[key] = await self.store(key)
 
-    async def _try_to_create(self, key: str, body: dict[str, Any]) -> int | None:
-        """Return the id, or None if the response was lost or the first request still runs."""
+    async def store(self, key: str) -> int:
+        """Create an invoice and return its id."""
+        return (await self.post(key, "/api/invoices", invoice()))["data"]["id"]
+
+    async def post(self, key: str, path: str, body: dict[str, Any]) -> Any:
+        """Send a request, repeat it until it succeeds, and return the JSON of its response."""
+        while (answer := await self._try_to_post(key, path, body)) is None:
+            await asyncio.sleep(0.05)
+        return answer
+
+    async def _try_to_post(self, key: str, path: str, body: dict[str, Any]) -> Any:
+        """Return the JSON, or None if the response was lost or the first request still runs."""
         headers = {"Idempotency-Key": key}
         try:
-            async with self.site.client.post(
-                "/api/invoices", json=body, headers=headers
-            ) as response:
-                if response.status == 201:
-                    return (await response.json())["data"]["id"]
+            async with self.site.client.post(path, json=body, headers=headers) as response:
+                if response.status < 300:
+                    return await response.json()
                 self.repeated.append(response.status)
                 assert response.status in {*UNAVAILABLE, 409}, await response.text()
         except aiohttp.ClientError as error:

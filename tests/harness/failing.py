@@ -75,6 +75,7 @@ def run_command(arguments: Sequence[str], failure: Failure | None = None) -> Non
     main(list(arguments))
 
 
-def run_interpreter(arguments: Sequence[str]) -> None:
-    """Replace this process by an interpreter that runs a command of run.py."""
+def run_interpreter(root: Path, arguments: Sequence[str]) -> None:
+    """Replace this process by an interpreter that runs a command of the run.py in a folder."""
+    os.chdir(root)
     os.execv(sys.executable, [sys.executable, "run.py", *arguments])

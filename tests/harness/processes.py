@@ -16,6 +16,7 @@ from typing import Self
 import aiohttp
 
 from harness import failing, forking
+from harness.paths import ROOT
 from harness.waiting import POLL_SECONDS, patience, until, wait_until
 
 START_SECONDS = 60
@@ -190,10 +191,11 @@ class ChildProcess(ForkedProcess):
 
     It is a fork, which starts fast. If `has_own_interpreter` is set, it starts like a program: its
     start and its memory are those of the product, and what its modules read from the environment
-    at their import applies.
+    at their import applies. It can then be another version of the service, in the folder `root`.
     """
 
     has_own_interpreter = False
+    root = ROOT
 
     def __init__(
         self,
@@ -235,7 +237,7 @@ class ChildProcess(ForkedProcess):
             return partial(failing.run_command, self._arguments, failure)
         if failure:
             raise ValueError("Only a fork can end at a failpoint")
-        return partial(failing.run_interpreter, self._arguments)
+        return partial(failing.run_interpreter, self.root, self._arguments)
 
 
 class Service(ChildProcess):

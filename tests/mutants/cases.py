@@ -28,6 +28,7 @@ LOST_IN_BATCH = (
 RETURNED_CLAIM = (
     "tests/submission/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
 )
+COMPATIBILITY = "tests/operations/test_compatibility.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
@@ -825,10 +826,33 @@ EXACT = (
     ),
     Mutant(
         "newer-schema-accepted",
-        "service/db/migrations.py",
-        "if unknown := sorted(done - {path.name for path in paths}):",
-        "if unknown := []:",
+        "service/db/compatibility.py",
+        "if excluding := await sql.schema_excluding(conn, known=list(known)):",
+        'if excluding := "":',
         ("tests/operations/test_operator_errors.py::test_a_newer_schema_is_refused_by_its_name",),
+    ),
+    Mutant(
+        "migration-despite-an-excluded-version",
+        "service/db/compatibility.py",
+        "if rows := await sql.sessions_before(conn, application=APPLICATION, version=oldest):",
+        "if rows := []:",
+        (f"{COMPATIBILITY}::test_migration_that_excludes_a_running_version_is_refused",),
+    ),
+    Mutant(
+        "older-version-replaces-objects",
+        "service/db/migrations.py",
+        "    return None\n",
+        "    return []\n",
+        (
+            "tests/operations/test_schema_objects.py::test_older_version_keeps_the_objects_of_a_newer_schema",
+        ),
+    ),
+    Mutant(
+        "excluded-process-continues",
+        "service/db/session.py",
+        "            signal.raise_signal(signal.SIGTERM)\n",
+        "",
+        (f"{COMPATIBILITY}::test_running_process_stops_after_a_migration_that_excludes_it",),
     ),
     Mutant(
         "start-without-the-key-of-the-secrets",

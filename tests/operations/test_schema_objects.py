@@ -14,7 +14,8 @@ import pytest
 from conftest import Templates, until
 from harness.databases import administer, create_database
 
-from service.db.migrations import MIGRATIONS, migrate
+from service.db.compatibility import MIGRATIONS, read_migrations
+from service.db.migrations import migrate
 from service.db.schema_objects import SQL, load_objects
 
 RECORDS = "views/einvoice_request_records.sql"
@@ -199,6 +200,19 @@ async def test_an_older_version_does_not_replace_objects_of_a_newer_one(
     (sql_files / "migrations" / "9999_next.sql").write_text("select 1")
     assert await upgrade(database, sql_files) == ["9999_next.sql", "functions/number_or_na.sql"]
     assert await owner.fetchval("select number_or_na(' ')") == "NA"
+
+
+async def test_older_version_keeps_the_objects_of_a_newer_schema(
+    database: str, owner: asyncpg.Connection, sql_files: Path
+) -> None:
+    """Also if the older version was never applied to this database."""
+    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
+    current = read_migrations()[-1].number
+    (sql_files / "migrations" / "9000_next.sql").write_text(f"-- compatible: {current}\nselect 1;")
+    await upgrade(database, sql_files)
+    await owner.execute("delete from schema_versions")
+    assert await migrate(database) == []
+    assert await owner.fetchval("select number_or_na(' ')") == "none"
 
 
 async def test_concurrent_upgrades_apply_an_object_once(
