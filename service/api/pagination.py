@@ -90,13 +90,13 @@ class Page:
 
     @property
     def is_plain(self) -> bool:
-        """True without filter and sort order: the cheapest page."""
-        return not self.kept
+        """True without filter and sort order: the cheapest page, whose total is always exact."""
+        return self.kept.keys() <= {COUNT_TO.name}
 
-    def meta(self, total: int) -> dict[str, Any]:
+    def meta(self, total: int, is_exact: bool = True) -> dict[str, Any]:
         """Return the nine members of company lists, with relative URLs that keep the filters.
 
-        Spec: Pagination meta
+        With `count_to`, also whether the total is exact. Spec: Pagination meta
         """
         last = max(1, -(-total // self.per_page))
         rest = urlencode({"per_page": self.per_page, **self.kept})
@@ -114,6 +114,7 @@ class Page:
             "last_page_url": url(last),
             "next_page_url": url(self.number + 1) if self.number < last else None,
             "previous_page_url": url(min(self.number - 1, last)) if self.number > 1 else None,
+            **({"total_is_exact": is_exact} if self.filters.get(COUNT_TO.name) else {}),
         }
 
     def window(self, total: int) -> dict[str, Any]:
@@ -282,6 +283,24 @@ SEARCH = QueryParameter(
     "name that begins with a word.",
     read_words,
 )
+MOST_COUNTED = 10**6
+
+
+def _read_count(text: str) -> int:
+    """Return a number of records. Raises ValueError."""
+    if text.isascii() and text.isdecimal() and len(text) <= 7 and 1 <= int(text) <= MOST_COUNTED:
+        return int(text)
+    raise ValueError(f"count_to must be an integer from 1 to {MOST_COUNTED}.")
+
+
+COUNT_TO = QueryParameter(
+    "count_to",
+    {"type": "integer", "minimum": 1, "maximum": MOST_COUNTED},
+    "Count only about so many matches, which is faster if there are very many. "
+    "`meta.total_is_exact` is false if there are more than `meta.total`.",
+    _read_count,
+    "range",
+)
 DOCUMENT_SORTS = tuple(
     f"{sign}{name}"
     for name in ("id", "issue_date", "code", "updated_at", "amount")
@@ -305,4 +324,5 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
         _amount("amount_from", "The lowest payable amount."),
         _amount("amount_to", "The highest payable amount."),
         SEARCH,
+        COUNT_TO,
     )

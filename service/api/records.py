@@ -174,7 +174,8 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     connection is aborted.
     """
     rows = await _read_page(request, page, source)
-    head = f'{{"meta":{json_codec.dumps(page.meta(rows[0]["total"]))},"data":'
+    meta = page.meta(rows[0]["total"], rows[0].get("is_exact", True))
+    head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     ids = [row["id"] for row in rows if row["id"] is not None]
     records = [row["record"] for row in rows if row["record"] is not None]
     if len(records) == len(ids):

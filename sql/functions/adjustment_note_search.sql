@@ -6,7 +6,7 @@ create or replace function adjustment_note_search(
     per_page bigint,
     skipped bigint,
     budget bigint)
-  returns table (total bigint, id bigint, record json)
+  returns table (total bigint, is_exact boolean, id bigint, record json)
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
@@ -25,7 +25,11 @@ declare
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'adjustment_notes', filters -> 'metadata') end;
   is_counted boolean :=  -- The totals of these filters are maintained.
-    filters - '{status,type}'::text[] = '{}';
+    filters - '{status,type,count_to}'::text[] = '{}';
+  count_to bigint := filters ->> 'count_to';
+  -- One match more than the page and the bound need shows that there are more. Null: no bound.
+  most bigint :=
+    case when count_to is not null then greatest(count_to, skipped + per_page) + 1 end;
   wanted_name text := search_text(words);
 begin
   return query
@@ -80,6 +84,7 @@ begin
              limit per_page offset skipped) ordered
   )
   select counted.total,
+         is_counted or most is null or counted.total < most,
          page.id,
          case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
@@ -93,7 +98,7 @@ begin
                                and n.list = 'adjustment_notes'
                                and (statuses is null or n.status = any (statuses))
                                and (of_type is null or n.type = of_type))
-                      else (select count(*) from found)
+                      else (select count(*) from (select from found limit most) each)
                  end as total) counted
     left join page on true
    order by page.place;

@@ -7,46 +7,34 @@ create or replace function invoice_search(
     per_page bigint,
     skipped bigint,
     budget bigint)
-  returns table (total bigint, id bigint, record json)
+  returns table (total bigint, is_exact boolean, id bigint, record json)
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-  statuses text[] := string_to_array(filters ->> 'status', ',');
-  of_status text := case when cardinality(statuses) = 1 then statuses[1] end;
-  of_type text := filters ->> 'type';
-  issued_from timestamptz := filters ->> 'issued_from';
-  issued_to timestamptz := filters ->> 'issued_to';
-  updated_from timestamptz := filters ->> 'updated_from';
-  amount_from numeric := filters ->> 'amount_from';
-  amount_to numeric := filters ->> 'amount_to';
-  of_reference text := filters ->> 'reference';
   words text := filters ->> 'query';
+  statuses text[] := string_to_array(filters ->> 'status', ',');
+  of_type text := filters ->> 'type';
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'invoices', filters -> 'metadata') end;
   is_counted boolean :=  -- The totals of these filters are maintained.
-    filters - '{status,type}'::text[] = '{}';
-  matching bigint[] := case when words is not null then invoices_matching(for_company, words) end;
+    filters - '{status,type,count_to}'::text[] = '{}';
+  count_to bigint := filters ->> 'count_to';
+  -- One match more than the page and the bound need shows that there are more. Null: no bound.
+  most bigint :=
+    case when count_to is not null then greatest(count_to, skipped + per_page) + 1 end;
+  -- The newest matches are enough for a page of the newest.
+  matching bigint[] :=
+    case when words is not null
+         then invoices_matching(
+                for_company, filters, described, case when sort_order = '-id' then most end) end;
 begin
   return query
   with found as not materialized (
-    select i.id, i.issue_date, i.code, i.updated_at, i.payable_amount as amount,
-           i.bytes + coalesce(octet_length(i.metadata::text), 0) as bytes
-      from invoices i
-     where i.company_id = for_company and i.deleted_at is null
-       and (statuses is null
-            or i.status = of_status
-            or of_status is null and i.status = any (statuses))
-       and (of_type is null or i.type = of_type)
-       and (issued_from is null or i.issue_date >= issued_from)
-       and (issued_to is null or i.issue_date <= issued_to)
-       and (updated_from is null or i.updated_at >= updated_from)
-       and (amount_from is null or i.payable_amount >= amount_from)
-       and (amount_to is null or i.payable_amount <= amount_to)
-       and (of_reference is null or i.reference = of_reference)
-       and (described is null or i.id = any (described))
-       and (words is null or i.id = any (matching))
+    select i.id, i.issue_date, i.code, i.updated_at, i.amount, i.bytes
+      from invoices_filtered(for_company, filters, described) i
+     where words is null or i.id = any (matching)
   ), page as materialized (
     select row_number() over () as place, ordered.id, ordered.bytes
       from (select found.id, found.bytes
@@ -66,6 +54,7 @@ begin
              limit per_page offset skipped) ordered
   )
   select counted.total,
+         is_counted or most is null or counted.total < most,
          page.id,
          case when (select sum(page.bytes) from page) <= budget
               then (select to_json(r)
@@ -79,11 +68,12 @@ begin
                                and n.list = 'invoices'
                                and (statuses is null or n.status = any (statuses))
                                and (of_type is null or n.type = of_type))
-                      else (select count(*) from found)
+                      else (select count(*) from (select from found limit most) each)
                  end as total) counted
     left join page on true
    order by page.place;
 end $$;
 comment on function invoice_search is
   'A page of invoices that match filters, in a sort order: rows of the total, an id and a record. '
-  'The total is maintained for filters by status and type, else it is counted.';
+  'The total is maintained for filters by status and type, else it is counted: all matches, or with '
+  'count_to about so many, and is_exact is false if there are more.';

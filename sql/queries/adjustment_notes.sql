@@ -60,7 +60,7 @@ select counted.total, page.id,
 
 -- name: adjustment_note_search :many
 -- Return a page as adjustment_note_page does, with filters and a sort order.
-select total, id, record
+select total, is_exact, id, record
   from adjustment_note_search(
        :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 

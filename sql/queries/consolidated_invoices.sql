@@ -130,7 +130,7 @@ select counted.total, page.id,
 
 -- name: consolidated_invoice_search :many
 -- Return a page as consolidated_invoice_page does, with filters and a sort order.
-select total, id, record
+select total, is_exact, id, record
   from consolidated_invoice_search(
        :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 

@@ -84,7 +84,9 @@ select counted.total, page.id,
 
 -- name: invoice_search :many
 -- Return a page as invoice_page does, with filters and a sort order. A null filter does not apply.
-select total, id, record
+-- With the filter count_to, the total is counted up to about this number, and is_exact is false if
+-- there are more.
+select total, is_exact, id, record
   from invoice_search(
        :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 

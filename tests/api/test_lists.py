@@ -3,9 +3,21 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import asyncpg
 import pytest
 from conftest import Client, StartService, make_company
-from kit import buyer, create_invoice, get_invoice, invoice, request_json, submit, wait_for_status
+from kit import (
+    GENEROUS,
+    buyer,
+    create_invoice,
+    create_one_of_each,
+    get_invoice,
+    invoice,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from test_exports import insert_copies
 from yarl import URL
 
 META = [
@@ -451,3 +463,62 @@ async def test_invoices_of_another_company_are_not_listed(
     for query in ({}, {"sort": "code"}, {"query": "aminah"}):
         assert await list_codes(stranger, **query) == [3]
         assert (await get_page(stranger, **query))[0]["total"] == 1
+
+
+# Bounded totals
+
+
+async def test_count_to_bounds_the_total_of_a_search(
+    own_api: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_copies(owner, await create_invoice(own_api), 31)
+    ids = [row["id"] for row in await owner.fetch("select id from invoices order by id desc")]
+    for query in ("aminah", "a", "aminah binti", "aminah&issued_from=2020-01-01&amount_from=1"):
+        for sort in ("-id", "code"):
+            place = f"/api/invoices?query={query}&sort={sort}&per_page=5"
+            exact = (await request_json(own_api, "GET", place))[1]
+            assert exact["meta"]["total"] == 31 and "total_is_exact" not in exact["meta"]
+            for page, count_to, total, is_exact in (
+                (1, 10, 11, False),
+                (1, 30, 31, False),
+                (1, 31, 31, True),
+                (1, 1000, 31, True),
+                (4, 10, 21, False),
+                (7, 10, 31, True),
+                (9, 10, 31, True),
+            ):
+                path = f"{place}&page={page}&count_to={count_to}"
+                found = (await request_json(own_api, "GET", path))[1]
+                meta = found["meta"]
+                assert (meta["total"], meta["total_is_exact"]) == (total, is_exact), path
+                if sort == "-id":
+                    shown = [record["id"] for record in found["data"]]
+                    assert shown == ids[5 * page - 5 : 5 * page], path
+                if page < 7:
+                    assert f"count_to={count_to}" in meta["next_page_url"]
+
+
+@pytest.mark.parametrize(
+    "place", ["/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices"]
+)
+async def test_count_to_leaves_the_total_of_other_lists_exact(
+    start: StartService, environment: dict[str, str], place: str
+) -> None:
+    api = await start(await make_company(environment), **GENEROUS)
+    await create_one_of_each(api)
+    if place == "/api/invoices":
+        await create_invoice(api)
+    for query in ("", "&status=Draft", "&query=aminah", "&issued_from=2020-01-01"):
+        exact = (await request_json(api, "GET", f"{place}?per_page=1{query}"))[1]
+        bounded = (await request_json(api, "GET", f"{place}?per_page=1{query}&count_to=100"))[1]
+        assert bounded["data"] == exact["data"]
+        assert bounded["meta"]["total"] == exact["meta"]["total"]
+        assert bounded["meta"]["total_is_exact"] is True
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "1000001", "many", "\u0661"])
+async def test_an_invalid_count_to_is_a_violation(api: Client, text: str) -> None:
+    async with api.get("/api/invoices", params={"count_to": text}) as response:
+        body = await response.json()
+    assert response.status == 422
+    assert [(each["path"], each["rule"]) for each in body["errors"]] == [("count_to", "range")]
