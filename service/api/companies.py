@@ -18,6 +18,7 @@ operations: list[Operation] = []
 operation = partial(Operation, operations, "Company")
 
 NOUN = "Company"
+TAXES = "default_tax_types_and_rates"
 TIN_IN_USE = (
     "The TIN cannot be changed while documents are being submitted or validated. "
     "Please try again when the portal has validated them."
@@ -49,13 +50,14 @@ async def get_company(request: web.Request) -> web.Response:
         Conflict(TIN_IN_USE, code="tin_in_use"),
         ErrorResponse(409, "TinTaken", CONSTRAINTS["companies_tin_once"]().body),
     ),
-    description="Sent members replace stored ones; `setting` is replaced as a whole. "
+    description="Sent members replace stored ones; `setting` and `default_tax_types_and_rates` "
+    "are replaced as a whole. "
     "A TIN belongs to one company. A changed TIN is unverified: until the operator of the "
     "service verifies it, submissions, cancellations and TIN checks are a 400 with the code "
     "tin_not_verified.",
 )
 async def update_company(request: web.Request) -> web.Response:
-    """Change the sent fields; the setting is replaced as a whole.
+    """Change the sent fields; the setting and the default taxes are replaced as a whole.
 
     A new TIN is unverified, unless TIN_VERIFICATION is automatic. Raises ValidationError for
     unknown codes, Conflict while documents are submitted or validated under the present TIN. A TIN
@@ -108,8 +110,11 @@ def _columns(changes: dict[str, Any]) -> dict[str, Any]:
 
     PREFIX_DIGIT_COUNT becomes an int, also when sent as 5.0: a view casts its text to integer.
     """
-    if "setting" not in changes:
-        return changes
-    setting = changes["setting"]
-    digits = int(setting["PREFIX_DIGIT_COUNT"])
-    return {**changes, "setting": json_codec.dumps({**setting, "PREFIX_DIGIT_COUNT": digits})}
+    columns = dict(changes)
+    if setting := changes.get("setting"):
+        digits = int(setting["PREFIX_DIGIT_COUNT"])
+        columns["setting"] = json_codec.dumps({**setting, "PREFIX_DIGIT_COUNT": digits})
+    if TAXES in changes:
+        taxes = [{**tax, "factor_type": "percentage"} for tax in changes[TAXES]]
+        columns[TAXES] = json_codec.dumps(taxes)
+    return columns

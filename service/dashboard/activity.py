@@ -10,8 +10,16 @@ from markupsafe import Markup, escape
 
 from service import json_codec
 from service.dashboard import formats
+from service.documents.printing import tax_name
 
 Texts = Mapping[str, Any]
+#: Kind of a document in the audit log -> path of its pages.
+PATHS = {
+    "invoice": "/invoices",
+    "adjustment note": "/notes",
+    "consolidated invoice": "/consolidated",
+}
+TAXES = "default_tax_types_and_rates"
 #: Members whose values are instants.
 _INSTANT = re.compile(r"(_at|not_before|not_after)$")
 
@@ -81,3 +89,5 @@ def _describe_value(texts: Texts, name: str, value: Any, zone: ZoneInfo) -> str 
     if _INSTANT.search(name):
         return formats.when(value, zone)
     return Markup("<bdi>{}</bdi>").format(value)
+    if name == TAXES:
+        return ", ".join(f"{tax_name(tax['tax_type'])} {tax['tax_rate']}%" for tax in value) or None

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,7 +16,7 @@ from zoneinfo import ZoneInfo
 from aiohttp import web
 
 from service.dashboard.documents import Kind
-from service.dashboard.numbers import read_number
+from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import redirect, render
 from service.documents import codes, money
@@ -48,8 +47,13 @@ LINE = (
     "/taxDetails/0/taxRate/percentage",
     "/taxExemptionReason",
 )
-#: A number without its commas. Other texts are sent as they are, so that the API reports them.
-_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
+#: The members of a new line that are those of the line before.
+LIKE_BEFORE = (
+    "/classifications/0",
+    "/unit/code",
+    "/taxDetails/0/taxType",
+    "/taxDetails/0/taxRate/percentage",
+)
 #: Names of fields: members, or members of one of the first hundred lines. Lists have few entries.
 _NAME = re.compile(
     r"/(?!lineItems)[A-Za-z]{1,40}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]{1,2}){0,4}"
@@ -131,7 +135,9 @@ def change_lines(fields: Fields, choice: str) -> Fields | None:
     """Return the fields with a line added or removed, or None for another button."""
     count = count_lines(fields)
     if choice == "add":
-        return {**fields, f"/lineItems/{count}/unit/count": "1"}
+        like = {name: fields.get(f"/lineItems/{count - 1}{name}", "") for name in LIKE_BEFORE}
+        added = {**like, "/unit/count": "1"}
+        return {**fields, **{f"/lineItems/{count}{name}": text for name, text in added.items()}}
     verb, _, text = choice.partition(":")
     gone = read_number(text, 2)
     if verb != "remove" or gone is None:
@@ -174,11 +180,7 @@ def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
     """Return the value of a member: a number, an instant with an offset, or the text."""
     name = pointer.rsplit("/", 1)[1]
     if name in NUMBERS:
-        plain = text.replace(",", "")
-        if not _NUMBER.fullmatch(plain):
-            return text
-        number = Decimal(plain)
-        return int(number) if number == number.to_integral_value() else number
+        return read_decimal(text)
     if text and name in INSTANTS:
         try:
             at = datetime.fromisoformat(text)

@@ -80,10 +80,9 @@ async def show_new(request: web.Request) -> web.Response:
     """Return the form for a new invoice, with the next code."""
     company = (await read(request, "/api/companies"))["data"]
     fields = dict(NEW)
-    for index, tax in enumerate((company.get("default_tax_types_and_rates") or [])[:1]):
-        fields[f"/lineItems/0/taxDetails/{index}/taxType"] = str(tax.get("taxType", ""))
-        percentage = (tax.get("taxRate") or {}).get("percentage", "")
-        fields[f"/lineItems/0/taxDetails/{index}/taxRate/percentage"] = str(percentage)
+    for tax in company["default_tax_types_and_rates"][:1]:
+        fields["/lineItems/0/taxDetails/0/taxType"] = tax["tax_type"]
+        fields["/lineItems/0/taxDetails/0/taxRate/percentage"] = str(tax["tax_rate"])
     fields["/code"] = str(await read_next_code(request, INVOICES))
     zone = request.app[app_keys.CONFIG].time_zone
     fields["/issueDateTime"] = f"{datetime.now(zone):%Y-%m-%dT%H:%M}"

@@ -1,6 +1,6 @@
-"""Settings of a company: profile, numbering, and who did what."""
+"""Settings of a company: profile, numbering, default tax, and who did what."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,7 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.documents import INVOICES, read_next_code
-from service.dashboard.numbers import read_number
+from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Failed, call, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
@@ -49,7 +49,9 @@ PREFIXES = (
     "DEBIT_NOTE_PREFIX",
     "REFUND_NOTE_PREFIX",
 )
+TAXES = "default_tax_types_and_rates"
 MOST_ENTRIES = 100  # of the audit log on a page
+NOTHING_WRONG: Mapping[str, str] = {}
 
 
 @page("GET", "/settings")
@@ -106,33 +108,50 @@ def _render_profile(
 
 @page("GET", "/settings/numbers")
 async def show_numbers(request: web.Request) -> web.Response:
-    """Return the form of prefixes and digits, with a preview of the next number."""
+    """Return the form of prefixes, digits and the default tax, with a preview of the numbers."""
     company = (await read(request, COMPANY))["data"]
-    return await _render_numbers(request, company["setting"], {})
+    return await _render_numbers(request, company["setting"], company[TAXES])
 
 
 @page("POST", "/settings/numbers")
 async def save_numbers(request: web.Request) -> web.Response:
-    """Store prefixes, digits and automatic submission."""
+    """Store prefixes, digits, automatic submission and the default tax."""
     form = await request.post()
-    digits = str(form.get("PREFIX_DIGIT_COUNT", "")).strip()
     setting: dict[str, Any] = {name: str(form.get(name, "")) for name in PREFIXES}
-    number = read_number(digits, 3)
-    setting["PREFIX_DIGIT_COUNT"] = digits if number is None else number
+    setting["PREFIX_DIGIT_COUNT"] = _read_digits(str(form.get("PREFIX_DIGIT_COUNT", "")).strip())
     setting["AUTO_SUBMIT_INVOICE"] = "AUTO_SUBMIT_INVOICE" in form
+    stored = (await read(request, COMPANY))["data"][TAXES]
+    taxes = [*_read_tax(form), *stored[1:]]  # The form has only the first one.
     if form.get("do") == "preview":
-        return await _render_numbers(request, setting, {})
-    answer = await call(request, "PUT", COMPANY, {"setting": setting})
+        return await _render_numbers(request, setting, taxes)
+    answer = await call(request, "PUT", COMPANY, {"setting": setting, TAXES: taxes})
     if answer.is_success:
         return redirect("/settings/numbers?notice=saved")
     if answer.status != 422:
         raise Failed(answer)
     wrong = {path.rpartition("/")[2]: message for path, message in answer.violations.items()}
-    return await _render_numbers(request, setting, wrong, 422)
+    return await _render_numbers(request, setting, taxes, wrong)
+
+
+def _read_digits(text: str) -> int | str:
+    """Return a number of digits, or the text as it is, so that the API reports it."""
+    number = read_number(text, 3)
+    return text if number is None else number
+
+
+def _read_tax(form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the default tax of the form as a list, which is empty if there is none."""
+    kind, rate = (str(form.get(name, "")).strip() for name in ("tax_type", "tax_rate"))
+    if not kind and not rate:
+        return []
+    return [{"tax_type": kind, "tax_rate": read_decimal(rate)}]
 
 
 async def _render_numbers(
-    request: web.Request, setting: Mapping[str, Any], wrong: Mapping[str, str], status: int = 200
+    request: web.Request,
+    setting: Mapping[str, Any],
+    taxes: Sequence[Mapping[str, Any]],
+    wrong: Mapping[str, str] = NOTHING_WRONG,
 ) -> web.Response:
     following = await read_next_code(request, INVOICES)
     digits = setting["PREFIX_DIGIT_COUNT"]
@@ -141,10 +160,12 @@ async def _render_numbers(
     return render(
         request,
         "settings_numbers.html",
-        status,
+        422 if wrong else 200,
         setting=setting,
         prefixes=PREFIXES,
         previews=previews,
+        tax=taxes[0] if taxes else {},
+        tax_types=codes.get_all_names()["tax_types"],
         wrong=wrong,
     )
 

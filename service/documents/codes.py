@@ -126,6 +126,7 @@ COMPANY = (
     ("/msic_code", "msic"),
     ("/state", "states"),
     ("/country", "countries"),
+    ("/default_tax_types_and_rates/*/tax_type", "tax_types"),
 )
 
 HOME = "MYS"

@@ -41,7 +41,8 @@ select to_json(r) from company_records r where id = :company_id;
 -- company do not wait.
 select name, tin_code, registration_number, registration_type, sst_registration_number,
        tourism_tax_registration_number, business_activity_description, msic_code, country, state,
-       zip_code, city, address, phone, email, setting::text as setting
+       zip_code, city, address, phone, email, setting::text as setting,
+       default_tax_types_and_rates::text as default_tax_types_and_rates
   from companies
  where id = :company_id
    for no key update;
@@ -90,6 +91,7 @@ with former as (
          phone = :phone,
          email = :email,
          setting = :setting::jsonb,
+         default_tax_types_and_rates = :default_tax_types_and_rates::jsonb,
          updated_at = clock_timestamp()
    where id = :company_id
   returning id, to_jsonb(companies) as becomes

@@ -111,6 +111,17 @@ async def test_default_taxes_are_returned_as_stored(api: Client, owner: asyncpg.
     assert found == [{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]
 
 
+async def test_default_taxes_are_replaced_as_a_whole(api: Client) -> None:
+    name = "default_tax_types_and_rates"
+    taxes = [{"tax_type": "02", "tax_rate": 8}, {"tax_type": "01", "tax_rate": 5.5}]
+    filled = [{**tax, "factor_type": "percentage"} for tax in taxes]
+    assert (await update(api, **{name: taxes}))[name] == filled
+    assert (await update(api, city="Klang"))[name] == filled
+    unknown = {name: [taxes[0], {"tax_type": "XX", "tax_rate": 1}]}
+    assert await get_violations(api, **unknown) == [(f"/{name}/1/tax_type", "code")]
+    assert (await update(api, **{name: []}))[name] == []
+
+
 async def test_company_with_only_a_name_has_the_same_fields(
     start: StartService, environment: dict[str, str]
 ) -> None:

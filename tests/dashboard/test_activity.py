@@ -43,9 +43,12 @@ async def test_old_and_new_values_of_settings_are_shown_in_words(
 ) -> None:
     for city in ("Ipoh", "<b>Klang</b>"):
         assert (await request_json(site, "PUT", "/api/companies", json={"city": city}))[0] == 200
+    assert "Default taxes: Service Tax 8%" in text
     _, answer = await request_json(site, "GET", "/api/companies")
     setting = {**answer["data"]["setting"], "INVOICE_PREFIX": "X-", "AUTO_SUBMIT_INVOICE": True}
-    assert (await request_json(site, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    taxes = [{"tax_type": "02", "tax_rate": 8}]
+    body = {"setting": setting, "default_tax_types_and_rates": taxes}
+    assert (await request_json(site, "PUT", "/api/companies", json=body))[0] == 200
     text = await _read_words(admin, "/settings/activity")
     assert "City: from Ipoh to <b>Klang</b>" in text and "<b>Klang" not in admin.text
     assert "Prefix of Invoices: from INV- to X-" in text
