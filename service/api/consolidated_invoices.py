@@ -345,7 +345,7 @@ async def _make_plan(
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
     unknown = [invoice_id for invoice_id in wanted.ids or () if invoice_id not in known]
     plan.left_out += (
-        consolidation.describe_left_out(invoice_id, *consolidation.UNKNOWN)
+        consolidation.describe_left_out(invoice_id, None, consolidation.UNKNOWN)
         for invoice_id in unknown
     )
     return plan

@@ -200,9 +200,17 @@ FULL = (
 UNKNOWN = ("unknown", "The invoice does not exist.")
 
 
-def describe_left_out(invoice_id: int, reason: str, message: str) -> dict[str, Any]:
-    """Return the API's entry for an invoice that is left out."""
-    return {"invoice_id": invoice_id, "reason": reason, "message": message}
+def describe_left_out(
+    invoice_id: int, full_code: str | None, refusal: tuple[str, str]
+) -> dict[str, Any]:
+    """Return the API's entry for an invoice that is left out. An unknown one has no full code."""
+    reason, message = refusal
+    return {
+        "invoice_id": invoice_id,
+        "full_code": full_code,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def split_candidates(
@@ -214,10 +222,13 @@ def split_candidates(
     for invoice in invoices:
         refusal = _find_refusal(invoice, terms)
         if refusal:
-            rest.append(describe_left_out(invoice["id"], *refusal))
+            rest.append(describe_left_out(invoice["id"], invoice["number"], refusal))
         else:
             taken.append(invoice)
-    rest += (describe_left_out(invoice["id"], *FULL) for invoice in taken[MAX_INVOICES:])
+    rest += (
+        describe_left_out(invoice["id"], invoice["number"], FULL)
+        for invoice in taken[MAX_INVOICES:]
+    )
     return taken[:MAX_INVOICES], rest
 
 
@@ -349,7 +360,7 @@ class ConsolidationPlan:
         with localcontext(EXACT):
             for invoice in invoices:
                 if self.is_full:
-                    self.left_out.append(describe_left_out(invoice["id"], *FULL))
+                    self.left_out.append(describe_left_out(invoice["id"], invoice["number"], FULL))
                 else:
                     row = rows[invoice["id"]]
                     if self.add(invoice, *_parse_lines(row)):
@@ -367,12 +378,12 @@ class ConsolidationPlan:
         The first one that is too large makes the plan full.
         """
         if any(lacks_tax(item) for item in line_items):
-            self.left_out.append(describe_left_out(invoice["id"], *LACKS_TAX))
+            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], LACKS_TAX))
             return False
         amounts = compute_totals(line_items, adjustments)
         parts = _group_lines(line_items, amounts.lines)
         if not self._reserve(invoice, parts):
-            self.left_out.append(describe_left_out(invoice["id"], *FULL))
+            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], FULL))
             return False
         self.ids.append(invoice["id"])
         self.allowances += amounts.allowances
