@@ -40,7 +40,8 @@ from service.http.requests import parse_document_instant
 
 CONNECTIONS = 8  # to PostgreSQL
 INVOICES = 1000
-NO_STATEMENT = "/api/code-tables/document_types?per_page=1"  # A page from the memory of the service.
+#: A page from the memory of the service.
+NO_STATEMENT = "/api/code-tables/document_types?per_page=1"
 CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
