@@ -14,7 +14,8 @@ from service import json_codec
 from service.commands.bootstrap import run, with_database, with_portal
 from service.commands.command_line import CommandLine, print_json
 from service.commands.companies import CommandError
-from service.config import Config, read_config
+from service.commands.running import read_running_config
+from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import codes
@@ -58,7 +59,7 @@ def register(line: CommandLine) -> None:
 
 
 def _import_codes(options: argparse.Namespace) -> None:
-    print_json(run(import_codes(read_config(), options.files)))
+    print_json(run(import_codes(read_running_config(), options.files)))
 
 
 async def import_codes(config: Config, files: Sequence[str | Path]) -> dict[str, int]:

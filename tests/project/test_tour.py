@@ -177,6 +177,10 @@ async def test_commands_find_the_ports_of_the_running_service(
     assert reconciled.code == 0 and '"failed": 0' in reconciled.out, reconciled
     link = await command("link-user", "--email", "owner@kopitiga.example", **environment)
     assert f"{service.base}/link/" in link.out
+    units = tmp_path / "units.json"
+    units.write_text(json.dumps([{"Code": "KGM", "Name": "kilogram"}]))
+    imported = await command("import-codes", str(units), **environment)
+    assert (imported.code, imported.err) == (0, ""), imported  # the sandbox has them, too
     await service.stop()
     assert not (tmp_path / "data" / "running.json").exists()
 

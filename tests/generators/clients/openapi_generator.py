@@ -56,5 +56,5 @@ with generated.ApiClient(configuration) as http:
     assert document.validation_link and document.submitted_at.tzinfo, document
     api.cancel_invoice(invoice_id, cancel=generated.Cancel(reason="The price was wrong"))
     assert api.get_invoice(invoice_id).status == generated.DocumentStatus.CANCELLED
-    page = api.list_invoices(status=generated.DocumentStatus.CANCELLED, per_page=1)
+    page = api.list_invoices(status=[generated.DocumentStatus.CANCELLED], per_page=1)
     assert page.meta.total >= 1 and page.data[0].id == invoice_id, page

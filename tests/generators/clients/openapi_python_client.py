@@ -67,7 +67,7 @@ cancelled = cancel_invoice.sync(invoice_id, client=client, body=reason)
 assert isinstance(cancelled, models.Success), cancelled
 found = get_invoice.sync(invoice_id, client=client)
 assert found.status == models.DocumentStatus.CANCELLED, found.status
-page = list_invoices.sync(client=client, status=models.DocumentStatus.CANCELLED, per_page=1)
+page = list_invoices.sync(client=client, status=[models.DocumentStatus.CANCELLED], per_page=1)
 assert page.data[0].id == invoice_id, page
 asked = create_einvoice_request.sync(
     client=client, body=models.EinvoiceRequestCreate(invoice_code=os.environ["CODE"], **party)
