@@ -61,13 +61,14 @@ call keep_counts('submitted_documents', '''''');
 
 -- An earlier version counted the net amount of a line once for each of its taxes of one type and
 -- rate. The amounts are exact decimals here as in the service, and rounded half up, since none is
--- negative. Documents with right amounts are not written.
+-- negative. Documents with right amounts are not written, and those without two taxes on a line not
+-- computed.
 
 create function pg_temp.adjustment(given json, subtotal numeric) returns numeric
   immutable language sql
   return coalesce(
     round((given ->> 'amount')::numeric, 2),
-    round(subtotal * (given ->> 'rate')::numeric / 100, 2),
+    round(subtotal * (given ->> 'rate')::numeric * 0.01, 2),
     0);
 
 create function pg_temp.taxable_by_rate(line_items json)
@@ -112,7 +113,10 @@ begin
   execute format(
     'update %1$s'
     ' set taxes = pg_temp.correct_taxes(taxes, line_items)'
-    ' where taxes <> pg_temp.correct_taxes(taxes, line_items)',
+    ' where case when exists (select'
+    '                           from json_array_elements(line_items) item'
+    '                          where json_array_length(item -> ''taxDetails'') > 1)'
+    '            then taxes <> pg_temp.correct_taxes(taxes, line_items) end',
     documents);
 end $$;
 call pg_temp.correct_documents('invoices');
