@@ -75,5 +75,5 @@ begin
 end $$;
 comment on function invoice_search is
   'A page of invoices that match filters, in a sort order: rows of the total, an id and a record. '
-  'The total is maintained for filters by status and type, else it is counted: all matches, or with '
-  'count_to about so many, and is_exact is false if there are more.';
+  'The total is maintained for filters by status and type, else it is counted: all matches, or '
+  'with count_to about so many, and is_exact is false if there are more.';

@@ -32,5 +32,5 @@ begin
      where d.company_id = for_company and d.uuid = upper(words) and d.invoice_id is not null);
 end $$;
 comment on function invoices_identified is
-  'Ids of the invoices with a code, a full code, a reference, or a uuid of the portal. Deleted ones '
-  'may be among them.';
+  'Ids of the invoices with a code, a full code, a reference, or a uuid of the portal. Deleted '
+  'ones may be among them.';

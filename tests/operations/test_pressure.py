@@ -25,6 +25,7 @@ from kit import (
 from test_exports import insert_copies
 
 from service import json_codec
+from service.db.compatibility import newest_number, read_migrations
 from service.db.migrations import migrate
 from service.db.transactions import MAX_WAITING, Bounds, Database, connected_pool
 from service.errors import TooManyRequests, Unavailable
@@ -341,7 +342,11 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
     api: Client, owner: asyncpg.Connection, database: str, tmp_path: Path
 ) -> None:
     invoice_id = await create_invoice(api)
-    folder = add_migration(tmp_path, "9999_more.sql", "alter table invoices add column more int;")
+    text = (
+        f"-- compatible: {newest_number(read_migrations())}\n"
+        "alter table invoices add column more int;"
+    )
+    folder = add_migration(tmp_path, "9999_more.sql", text)
     async with owner.transaction():
         await owner.fetchval("select count(*) from invoices")
         migrating = asyncio.create_task(migrate(database, folder))
