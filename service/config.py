@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
 
 Network = IPv4Network | IPv6Network
@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SECRET_KEY_BYTES = 32
 SILENCE_SECONDS = 45  # The default of DATABASE_SILENCE_SECONDS.
+#: Parameters of a URL of PostgreSQL that name a file.
+DATABASE_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAKE_SECRET_KEY = (
     "Make one with: python3 -c "
@@ -176,6 +178,9 @@ def _database_url(value: str) -> str:
     )
     if value and not is_valid:
         raise ValueError("must have the form postgresql://user:password@host:port/database")
+    for name, path in parse_qsl(urlsplit(value).query):
+        if name in DATABASE_FILES and not os.access(path, os.R_OK):
+            raise ValueError(f"names a file that cannot be read: {name}={path}")
     return value
 
 

@@ -134,7 +134,7 @@ async def migrate_database(config: Config) -> list[str]:
     url = config.database_owner_url or config.database_url
     try:
         return await migrate(url, silence=config.database_silence)
-    except DATABASE_ERRORS as error:
+    except (*DATABASE_ERRORS, OSError) as error:
         variable = "DATABASE_OWNER_URL" if config.database_owner_url else "DATABASE_URL"
         raise OperatorError(describe_database_error(error, variable, url)) from error
 

@@ -1,8 +1,11 @@
 """Messages about the environment of a command: what is wrong, and what the operator can do."""
 
 import errno
+import os
 import re
 import socket
+import ssl
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -16,6 +19,7 @@ DATABASE_ERRORS = (
     asyncpg.InternalClientError,
     ConnectionError,
     socket.gaierror,
+    ssl.SSLError,
     TimeoutError,
 )
 _SET_ROLE = re.compile(r'permission denied to set role "(?P<role>\w+)"')
@@ -44,13 +48,26 @@ def _describe_connection(error: BaseException, url: str) -> str | None:
     place, name = _place_of(url), urlsplit(url).path.strip("/") or _user_of(url)
     match error:
         case asyncpg.ClientConfigurationError():
-            return "The URL must have the form postgresql://user:password@host:port/database."
+            form = "The URL must have the form postgresql://user:password@host:port/database."
+            return f"{_first_line(error).removesuffix('.')}. {form}"
         case ConnectionRefusedError():
             return f"No PostgreSQL answers at {place}. Start it, or correct host and port."
         case socket.gaierror():
             return f"The host {urlsplit(url).hostname} is unknown. Correct its name."
         case TimeoutError():
             return f"PostgreSQL at {place} does not answer. Check host, port and firewall."
+        case ssl.SSLCertVerificationError():
+            return (
+                f"The certificate of PostgreSQL at {place} is not trusted "
+                f"({error.verify_message}). Correct the host, or sslrootcert in the URL."
+            )
+        case ConnectionError() if "rejected SSL upgrade" in str(error):
+            return (
+                f"No PostgreSQL with TLS answers at {place}. "
+                "Correct host and port, or sslmode in the URL."
+            )
+        case OSError(strerror=str(why)):
+            return f"PostgreSQL at {place} cannot be reached ({why}). Check host and network."
         case asyncpg.InvalidCatalogNameError():
             return (
                 f'There is no database "{name}" at {place}. Correct its name, or create it: '
@@ -59,7 +76,10 @@ def _describe_connection(error: BaseException, url: str) -> str | None:
         case asyncpg.InvalidAuthorizationSpecificationError():
             return f"PostgreSQL refuses the login {_user_of(url)}. Correct user and password."
         case asyncpg.TooManyConnectionsError():
-            return "PostgreSQL has no free connection. Lower POOL_SIZE or raise max_connections."
+            return (
+                "PostgreSQL has no free connection. Lower POOL_SIZE, or raise max_connections or "
+                "the connection limit of the login."
+            )
         case asyncpg.CannotConnectNowError():
             return "PostgreSQL is starting or shutting down. Try again in a moment."
     return None
@@ -86,6 +106,11 @@ def _describe_rights(error: BaseException, url: str) -> str:
         )
     if "permission denied to create role" in text:
         return f"The login {user} may not create roles. Run: alter role {user} createrole;"
+    if "permission denied for database" in text:
+        name = urlsplit(url).path.strip("/")
+        return (
+            f'The login {user} may not connect. Run: grant connect on database "{name}" to {user};'
+        )
     if "permission denied for schema" in text or "must be owner of" in text:
         return (
             f"The login {user} may not migrate the database. "
@@ -99,9 +124,9 @@ def check_port(host: str, port: int, variable: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()
-    except socket.gaierror:
-        raise OperatorError(f"The host {host} is unknown. Correct HOST.") from None
     except OSError as error:
+        if (error.errno or 0) < 0:  # of a name lookup
+            raise OperatorError(f"The host {host} is unknown. Correct HOST.") from None
         why = _PORTS.get(error.errno or 0, describe_error(error))
         raise OperatorError(
             f"Cannot listen on {host}:{port}: {why}. Stop that program, or set {variable} "
@@ -111,9 +136,24 @@ def check_port(host: str, port: int, variable: str) -> None:
         ) from None
 
 
+def check_folder(path: Path, variable: str) -> None:
+    """Create a folder if it is missing. Raises OperatorError if files cannot be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror
+    else:
+        why = None if os.access(path, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    if why:
+        raise OperatorError(
+            f"The folder {path} cannot be used: {why}. Correct its rights, or set {variable} to "
+            "another folder."
+        )
+
+
 def _place_of(url: str) -> str:
     """Return host and port of a URL, without user and password."""
-    return urlsplit(url).netloc.rpartition("@")[2]
+    return urlsplit(url).netloc.rpartition("@")[2] or "the local socket"
 
 
 def _user_of(url: str) -> str:

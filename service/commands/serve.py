@@ -29,7 +29,7 @@ from service.commands.bootstrap import (
 )
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
-from service.commands.operator_errors import check_port
+from service.commands.operator_errors import OperatorError, check_folder, check_port
 from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config
@@ -112,6 +112,7 @@ async def serve(config: Config, background: bool = True) -> None:
         support = await create_support_login(config) if embedded else None
         greeting = ""
         if not config.portal_api_base:
+            check_folder(config.data_dir, "DATA_DIR")
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
             await _share_code_lists(config)
@@ -159,6 +160,8 @@ def _check_ports(config: Config) -> None:
     check_port(config.host, config.port, "PORT")
     if not config.portal_api_base:
         check_port("127.0.0.1", config.sandbox_port, "SANDBOX_PORT")
+        if config.port == config.sandbox_port != 0:
+            raise OperatorError(f"PORT and SANDBOX_PORT are both {config.port}. Change one.")
 
 
 def stop_event() -> asyncio.Event:
@@ -300,8 +303,8 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
         await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
             raise ServeError(
-                f"The sandbox cannot start on port {config.sandbox_port}. "
-                "Set SANDBOX_PORT to a free port."
+                f"The sandbox cannot start on port {config.sandbox_port}, "
+                "for the reason in the line above."
             )
         await ready
         yield config

@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, until
 from fixtures_service import RunCommand
 from harness.certificates import issued, write_pair
+from harness.databases import name_of
 from harness.environments import SCALED
 from harness.paths import ROOT
 from harness.processes import Service, free_port
@@ -28,12 +30,13 @@ from service.config import read_config
 
 
 def _with(url: str, **parts: str) -> str:
-    """Return a database URL with another user, place or database."""
+    """Return a database URL with another user, place, database or query."""
     split = urlsplit(url)
     user = parts.get("user", f"{split.username}:{split.password}")
     place = parts.get("place", split.netloc.rpartition("@")[2])
     path = f"/{parts['name']}" if "name" in parts else split.path
-    return urlunsplit((split.scheme, f"{user}@{place}", path, split.query, ""))
+    query = parts.get("query", split.query)
+    return urlunsplit((split.scheme, f"{user}@{place}", path, query, ""))
 
 
 @pytest.fixture
@@ -62,6 +65,8 @@ def login(database: str, owner: asyncpg.Connection) -> Iterator[str]:
         ({"place": "127.0.0.1:1"}, "No PostgreSQL answers at 127.0.0.1:1. Start it, or correct"),
         ({"place": "nohost.invalid"}, "The host nohost.invalid is unknown. Correct its name."),
         ({"user": "stranger:x"}, "PostgreSQL refuses the login stranger. Correct user and"),
+        ({"query": "sslmode=require"}, "No PostgreSQL with TLS answers at "),
+        ({"query": "sslmode=maybe"}, "`sslmode` parameter must be one of"),
     ],
 )
 @pytest.mark.parametrize("variable", ["DATABASE_URL", "DATABASE_OWNER_URL"])
@@ -80,6 +85,33 @@ async def test_a_malformed_database_url_is_named(command: RunCommand, url: str) 
     assert text == "DATABASE_URL must have the form postgresql://user:password@host:port/database"
 
 
+async def test_a_wrong_password_is_named_without_it(
+    command: RunCommand, database: str, login: str
+) -> None:
+    url = _with(database, user=f"{login}:hunter2")
+    text = await read_error(command("attention", DATABASE_URL=url))
+    assert f"PostgreSQL refuses the login {login}. Correct user and password." in text
+    assert "hunter2" not in text
+
+
+async def test_a_missing_file_of_the_database_url_is_named(
+    command: RunCommand, database: str
+) -> None:
+    url = _with(database, query="sslmode=verify-full&sslrootcert=/nowhere/ca.pem")
+    text = await read_error(command("attention", DATABASE_URL=url))
+    assert text == "DATABASE_URL names a file that cannot be read: sslrootcert=/nowhere/ca.pem"
+
+
+async def test_a_login_without_the_right_to_connect_gets_the_grant(
+    command: RunCommand, database: str, login: str, owner: asyncpg.Connection
+) -> None:
+    await owner.execute(f"revoke connect on database {name_of(database)} from public")
+    text = await read_error(
+        command("attention", DATABASE_URL=_with(database, user=f"{login}:{login}"))
+    )
+    assert text.endswith(f'Run: grant connect on database "{name_of(database)}" to {login};')
+
+
 async def test_a_login_without_the_role_of_the_service_gets_the_grant(
     command: RunCommand, database: str, login: str
 ) -> None:
@@ -94,6 +126,21 @@ async def test_a_login_without_the_role_of_the_service_gets_the_grant(
     await conn.execute(cure)
     await conn.close()
     assert (await command("attention", **variables)).code == 0
+
+
+@pytest.mark.parametrize(
+    "error, text",
+    [
+        (OSError(113, "No route to host"), "at h cannot be reached (No route to host)."),
+        (TimeoutError(), "at h does not answer."),
+        (ssl.SSLCertVerificationError("", ""), "The certificate of PostgreSQL at h is not trusted"),
+        (asyncpg.TooManyConnectionsError(""), "raise max_connections or the connection limit"),
+    ],
+)
+def test_errors_of_the_network_are_described(error: Exception, text: str) -> None:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        error.verify_message = "certificate has expired"
+    assert text in describe_database_error(error, "DATABASE_URL", "postgresql://own:x@h/d")
 
 
 @pytest.mark.parametrize(
@@ -226,6 +273,9 @@ async def test_a_malformed_address_of_the_portal_is_named(
 
 # Ports
 
+#: Variables of a start with a sandbox.
+NO_PORTAL = dict.fromkeys(("PORTAL_API_BASE", "PORTAL_IDENTITY_BASE", "PORTAL_WEB_BASE"), "")
+
 
 @pytest.fixture
 def taken() -> Iterator[int]:
@@ -245,10 +295,8 @@ async def test_a_taken_port_is_one_line_before_anything_is_created(
             "serve",
             WORKERS=workers,
             DATABASE_URL="",
-            PORTAL_API_BASE="",
-            PORTAL_IDENTITY_BASE="",
-            PORTAL_WEB_BASE="",
             DATA_DIR=str(tmp_path / "data"),
+            **NO_PORTAL,
             **ports,
         )
     )
@@ -257,6 +305,27 @@ async def test_a_taken_port_is_one_line_before_anything_is_created(
         f"Stop that program, or set {variable} to another port."
     )
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "variables, text",
+    [
+        ({"HOST": "nohost.invalid"}, "The host nohost.invalid is unknown. Correct HOST."),
+        ({"HOST": "192.0.2.1"}, "this machine does not have the address. Correct HOST or PORT."),
+        ({"SANDBOX_PORT": "{port}"}, "PORT and SANDBOX_PORT are both {port}. Change one."),
+        ({"DATA_DIR": "/proc/data"}, "The folder /proc/data cannot be used: No such file or"),
+        ({"DATA_DIR": "/etc/hostname"}, "The folder /etc/hostname cannot be used: File exists."),
+    ],
+)
+async def test_an_unusable_address_or_folder_is_one_line(
+    command: RunCommand, variables: dict[str, str], text: str
+) -> None:
+    port = str(free_port())
+    changes = {name: value.format(port=port) for name, value in variables.items()}
+    ports = {"PORT": port, "SANDBOX_PORT": str(free_port())}
+    assert text.format(port=port) in await read_error(
+        command("serve", **{**NO_PORTAL, **ports, **changes})
+    )
 
 
 async def test_a_sandbox_that_cannot_start_ends_while_its_input_is_open(

@@ -6,7 +6,7 @@ from pathlib import Path
 from conftest import AnyClient
 from fixtures_service import RunCommand
 from harness.paths import ROOT
-from harness.processes import Service
+from harness.processes import ChildProcess, Service
 from kit import request_json
 
 from service.version import VERSION
@@ -27,6 +27,15 @@ async def test_the_log_of_a_start_begins_with_the_version(
 ) -> None:
     async with Service({**environment, "LOG_LEVEL": "INFO"}, tmp_path / "log") as service:
         assert service.output().split("\n")[0].endswith(f"start version={VERSION}")
+
+
+async def test_the_log_of_a_worker_begins_with_the_version(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    variables = {**environment, "LOG_LEVEL": "INFO"}
+    async with ChildProcess(["worker"], variables, tmp_path / "log") as worker:
+        text = await worker.printed("The worker is running.")
+    assert text.split("\n")[0].endswith(f"start version={VERSION}")
 
 
 def test_the_changelog_describes_the_version() -> None:
