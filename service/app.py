@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from service.api import invoices, records
+from service.api import health, invoices, records
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
@@ -51,8 +51,11 @@ WAITERS = web.AppKey("waiters", SubmissionWaiters)
 DUE = web.AppKey("due", asyncio.Event)  # Set by notifications.
 
 
-def create_app(config: Config, *, background: bool = True) -> web.Application:
-    """Return the application on a migrated database, with or without background work."""
+def create_app(config: Config, *, background: bool = True, api: bool = True) -> web.Application:
+    """Return the application on a migrated database, with or without background work.
+
+    Without `api` its only routes are those of its health and metrics.
+    """
     app = web.Application(
         middlewares=[handle_request],
         client_max_size=config.max_body_bytes,
@@ -68,7 +71,8 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     app[app_keys.ERROR_PAGE] = render_error
     app[SIGN_IN] = make_sign_in()
     app[sharing.LIMITER] = sharing.make_limiter()
-    app.add_routes([*make_routes(), *make_page_routes()])
+    routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.operations)
+    app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:

@@ -269,6 +269,19 @@ class Config:
     )
     host: str = _setting("HOST", "127.0.0.1", HOST, "Address on which the API listens.")
     port: int = _setting("PORT", "8080", _integer(0, 65535), "Port on which the API listens.")
+    worker_host: str = _setting(
+        "WORKER_HOST",
+        "",
+        HOST,
+        "Address on which the command `worker` answers `/healthz`, `/readyz` and `/metrics`. "
+        "Empty: `HOST`.",
+    )
+    worker_port: int = _setting(
+        "WORKER_PORT",
+        "0",
+        _integer(0, 65535),
+        "Port on which the command `worker` answers them. 0: none.",
+    )
     public_url: str = _setting(
         "PUBLIC_URL",
         "",
@@ -593,6 +606,7 @@ SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in 
 
 #: field -> its value if the variable is empty, computed from the values of all fields
 DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "worker_host": lambda values: values["host"],
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
     "public_url": lambda values: "http://{}:{}".format(
         "127.0.0.1" if values["host"] == "0.0.0.0" else values["host"], values["port"]

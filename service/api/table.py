@@ -1,7 +1,7 @@
 """The table of all operations: their routes, and their description."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
 from aiohttp import web
@@ -60,13 +60,13 @@ def describe_api() -> str:
     return json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES))
 
 
-def make_routes() -> Iterator[web.RouteDef]:
-    """Yield the routes, with an {id} that excludes fixed words such as export-all.
+def make_routes(operations: Sequence[Operation] = OPERATIONS) -> Iterator[web.RouteDef]:
+    """Yield the routes of operations, with an {id} that excludes fixed words such as export-all.
 
     Another method of such a path is then a 405 instead of a search for a record of that name.
     """
-    words = sorted({operation.path for operation in OPERATIONS if "{" not in operation.path})
-    for operation in OPERATIONS:
+    words = sorted({operation.path for operation in operations if "{" not in operation.path})
+    for operation in operations:
         place = operation.path.removesuffix("{id}")
         taken = "|".join(
             re.escape(path.removeprefix(place)) for path in words if path.startswith(place)

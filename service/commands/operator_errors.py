@@ -119,20 +119,24 @@ def _describe_rights(error: BaseException, url: str) -> str:
     return f"The database cannot be used: {text}"
 
 
-def check_port(host: str, port: int, variable: str) -> None:
-    """Raise OperatorError if a port cannot be listened on."""
+def check_port(host: str, port: int, owner: str = "") -> None:
+    """Raise OperatorError if a port cannot be listened on.
+
+    `owner` begins the names of its variables: SANDBOX for SANDBOX_HOST and SANDBOX_PORT.
+    """
+    host_variable, variable = (f"{owner}_{name}".strip("_") for name in ("HOST", "PORT"))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
         if (error.errno or 0) < 0:  # of a name lookup
-            raise OperatorError(f"The host {host} is unknown. Correct HOST.") from None
+            raise OperatorError(f"The host {host} is unknown. Correct {host_variable}.") from None
         why = _PORTS.get(error.errno or 0, describe_error(error))
         raise OperatorError(
             f"Cannot listen on {host}:{port}: {why}. Stop that program, or set {variable} "
             "to another port."
             if error.errno == errno.EADDRINUSE
-            else f"Cannot listen on {host}:{port}: {why}. Correct HOST or {variable}."
+            else f"Cannot listen on {host}:{port}: {why}. Correct {host_variable} or {variable}."
         ) from None
 
 

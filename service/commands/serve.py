@@ -138,14 +138,14 @@ async def work(config: Config) -> None:
     start_logging(config)
     warn_of_settings(config)
     stop = stop_event()
+    if config.worker_port:
+        check_port(config.worker_host, config.worker_port, "WORKER")
     async with with_postgres(config) as config:
         await migrate_database(config)
         await check_secret_keys(config)
-        runner = web.AppRunner(create_app(with_portal(config)))
-        await runner.setup()
-        print("The worker is running.", flush=True)
-        await _wait_for_stop(stop)
-        await runner.cleanup()
+        async with _background_work(with_portal(config)):
+            print("The worker is running.", flush=True)
+            await _wait_for_stop(stop)
 
 
 async def _wait_for_stop(stop: asyncio.Event) -> None:
@@ -157,9 +157,9 @@ async def _wait_for_stop(stop: asyncio.Event) -> None:
 
 def _check_ports(config: Config) -> None:
     """Raise OperatorError if a port is taken, before anything is started or stored."""
-    check_port(config.host, config.port, "PORT")
+    check_port(config.host, config.port)
     if not config.portal_api_base:
-        check_port("127.0.0.1", config.sandbox_port, "SANDBOX_PORT")
+        check_port("127.0.0.1", config.sandbox_port, "SANDBOX")
         if config.port == config.sandbox_port != 0:
             raise OperatorError(f"PORT and SANDBOX_PORT are both {config.port}. Change one.")
 
@@ -188,13 +188,7 @@ async def serve_api(
     try:
         await runner.setup()
         site = web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port)
-        await site.start()
-    except OSError as error:
-        await runner.cleanup()
-        raise ServeError(
-            f"Cannot listen on {config.host}:{config.port}: {error.strerror}. "
-            "Set PORT to a free port."
-        ) from None
+        await _listen(site, "PORT")
     except BaseException:
         await runner.cleanup()  # What has started must end before the event loop does.
         raise
@@ -202,6 +196,31 @@ async def serve_api(
         yield app
     finally:
         await _close(app, runner, site)
+
+
+@asynccontextmanager
+async def _background_work(config: Config) -> AsyncIterator[None]:
+    """Run the background work, and answer health checks, during the block. Raises ServeError."""
+    runner = HardenedRunner(create_app(config, api=False), shutdown_timeout=STOP_SECONDS)
+    try:
+        await runner.setup()
+        if config.worker_port:
+            site = web.TCPSite(runner, config.worker_host, config.worker_port)
+            await _listen(site, "WORKER_PORT")
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(site: web.TCPSite, variable: str) -> None:
+    """Listen on the address of a site. Raises ServeError."""
+    try:
+        await site.start()
+    except OSError as error:
+        place = site.name.removeprefix("http://")
+        raise ServeError(
+            f"Cannot listen on {place}: {error.strerror}. Set {variable} to a free port."
+        ) from None
 
 
 async def _close(app: web.Application, runner: web.AppRunner, site: web.TCPSite) -> None:

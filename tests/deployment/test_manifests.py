@@ -35,6 +35,10 @@ NGINX = (DEPLOY / "nginx" / "einvoice.conf").read_text()
 #: The user of the image, as it is written there.
 USER = next(step.text for step in read_steps(DEPLOY / "Dockerfile") if step.name == "USER")
 KUBERNETES_VERSIONS = ("1.29", kubernetes_validate.latest_version())
+#: The port of the image.
+PORT = 8080
+#: Probe of a container -> its path.
+PROBES = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
 #: Units whose exposure, from 0 to 10, is higher need a reason.
 MOST_EXPOSURE = 1.5
 
@@ -92,6 +96,13 @@ def test_units_are_hardened(tmp_path: Path) -> None:
 # Settings
 
 
+def get_container(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the container of a manifest with pods, else an empty dictionary."""
+    pod = manifest["spec"]["template"]["spec"] if manifest in POD_MANIFESTS else {}
+    (container,) = pod.get("containers", [{}])
+    return container
+
+
 def _variables() -> Iterator[tuple[str, str]]:
     """Yield (place, name) of every variable that a file sets for the service."""
     for name in re.findall(r"^#? ?([A-Z_]+)=", (DEPLOY / "einvoice.env").read_text(), re.MULTILINE):
@@ -105,6 +116,7 @@ def _variables() -> Iterator[tuple[str, str]]:
     for manifest in MANIFESTS:
         if manifest["kind"] == "ConfigMap":
             yield from (("config.yaml", name) for name in manifest["data"])
+        yield from (("service.yaml", one["name"]) for one in get_container(manifest).get("env", ()))
 
 
 def test_every_variable_is_a_setting() -> None:
@@ -161,6 +173,32 @@ def test_supervisors_wait_for_the_longest_stop() -> None:
         if manifest["kind"] == "Deployment":
             limit = manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
             assert limit > drain_of(config["data"]) + LONGEST_STOP_SECONDS
+
+
+# Health
+
+
+def test_every_process_has_health_checks() -> None:
+    for name in ("api-1", "api-2", "worker"):
+        assert "healthcheck" not in SERVICES[name]  # The one of the image applies.
+    assert SERVICES["worker"]["environment"]["WORKER_PORT"] == PORT
+    deployments = [manifest for manifest in MANIFESTS if manifest["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for container in map(get_container, deployments):
+        (port,) = container["ports"]
+        variables = {one["name"]: one["value"] for one in container.get("env", ())}
+        assert int(variables.get("WORKER_PORT", PORT)) == port["containerPort"]
+        for probe, path in PROBES.items():
+            assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+
+def test_unit_of_the_worker_may_bind_its_port() -> None:
+    text = (DEPLOY / "systemd" / "einvoice-worker.service").read_text()
+    (port,) = re.findall(r"^Environment=WORKER_PORT=(\d+)$", text, re.MULTILINE)
+    assert re.findall(r"^SocketBind(\w+=.*)$", text, re.MULTILINE) == [
+        "Deny=any",
+        f"Allow=tcp:{port}",
+    ]
 
 
 # Isolation

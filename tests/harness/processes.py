@@ -21,6 +21,7 @@ from harness.waiting import POLL_SECONDS, patience, until, wait_until
 
 START_SECONDS = 60
 STOP_SECONDS = 40  # longer than the service may take to finish its requests
+LISTENING = "0A"  # state in /proc/net/tcp
 GONE = {"", "Z", "X"}  # states of a process that has ended
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=1)
 
@@ -68,6 +69,18 @@ def read_status(pid: int | None) -> dict[str, str]:
 def read_peak(pid: int | None) -> int:
     """Return the peak resident memory of a process in kB, 0 if it is unknown or has ended."""
     return int(read_status(pid).get("VmHWM", 0))
+
+
+def read_listening_ports(pid: int) -> set[int]:
+    """Return the TCP ports on which a process listens. It needs /proc."""
+    own = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, place, _, state, *_, inode = line.split()[:10]
+            if state == LISTENING and f"socket:[{inode}]" in own:
+                ports.add(int(place.rpartition(":")[2], 16))
+    return ports
 
 
 class Process:

@@ -1,0 +1,68 @@
+"""The listener of the worker: health and metrics, and nothing else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from fixtures_service import RunCommand
+from harness.processes import ChildProcess, free_port, read_listening_ports
+from kit import request_json
+from test_commands import read_error
+
+from service.config import read_config
+from service.version import VERSION
+
+
+@pytest.fixture
+async def worker(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[ChildProcess]:
+    """A worker with a port."""
+    port = free_port()
+    variables = {**environment, "WORKER_PORT": str(port)}
+    async with ChildProcess(["worker"], variables, tmp_path / "log", port, "/readyz") as process:
+        yield process
+
+
+async def test_worker_answers_health_readiness_and_metrics(worker: ChildProcess) -> None:
+    async with aiohttp.ClientSession(worker.base) as http:
+        assert await request_json(http, "GET", "/healthz") == (
+            200,
+            {"status": "ok", "version": VERSION},
+        )
+        status, body = await request_json(http, "GET", "/readyz")
+        assert (status, body["status"]) == (200, "ok")
+        async with http.get("/metrics") as response:
+            assert "einvoice_watchdog_age_seconds" in await response.text()
+    assert await worker.stop() == 0
+
+
+@pytest.mark.parametrize("path", ["/api/invoices", "/api/openapi.json", "/", "/sign-in"])
+async def test_worker_serves_neither_the_api_nor_pages(worker: ChildProcess, path: str) -> None:
+    async with aiohttp.ClientSession(worker.base) as http, http.get(path) as response:
+        assert response.status == 404
+
+
+async def test_worker_without_a_port_listens_on_nothing(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    async with ChildProcess(["worker"], environment, log) as process:
+        await process.printed("The worker is running.")
+        assert process.pid is not None and read_listening_ports(process.pid) == set()
+
+
+async def test_taken_port_of_the_worker_is_one_line(
+    command: RunCommand, worker: ChildProcess
+) -> None:
+    text = await read_error(command("worker", WORKER_PORT=str(worker.port)))
+    place = f"127.0.0.1:{worker.port}"
+    assert text == (
+        f"Cannot listen on {place}: another program uses it. Stop that program, or set "
+        "WORKER_PORT to another port."
+    )
+
+
+def test_worker_listens_on_the_address_of_the_api_by_default() -> None:
+    assert read_config({"HOST": "10.0.0.5"}).worker_host == "10.0.0.5"
+    assert read_config({"HOST": "10.0.0.5", "WORKER_HOST": "::1"}).worker_host == "::1"
