@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from aiohttp import web
 
@@ -32,11 +33,12 @@ from service.http.code_lists import CodeLists
 from service.http.idempotency import UNSETTLED
 from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
+from service.monitoring import gauges
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
-from service.portal.rate_limits import PortalRateLimiter
+from service.portal.rate_limits import PortalRateLimiter, read_quotas
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.signers import Signers
 from service.submission.sweep import Sweeper, record_database_identity
@@ -62,10 +64,10 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     )
     app[app_keys.CONFIG] = config
     app[UNSETTLED] = {}
-    app[app_keys.REQUEST_COUNTS] = {}
     app[app_keys.ACCESS_LOG] = AccessLog()
     app[app_keys.SHUTDOWN] = GracefulShutdown()
-    app[app_keys.WATCHDOG] = Watchdog(config)
+    watchdog = app[app_keys.WATCHDOG] = Watchdog(config)
+    _add_gauges(app, watchdog)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app[app_keys.ERROR_PAGE] = render_error
@@ -109,6 +111,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         async with database.across() as conn:
             await check_tenant_isolation(conn)
         await record_database_identity(database)
+        app[app_keys.GAUGES].add(partial(gauges.read_pool, "requests", database.pool))
         app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
             database, config.integration_requests_per_minute
         )
@@ -119,10 +122,20 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     """Run the watchdog, in processes without background work too."""
-    monitor = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
+    monitor = EventLoopMonitor(asyncio.get_running_loop())
+    app[app_keys.GAUGES].add(partial(gauges.read_monitor, monitor))
     with monitor.running():
         async with app[app_keys.WATCHDOG].running():
             yield
+
+
+def _add_gauges(app: web.Application, watchdog: Watchdog) -> None:
+    """Add the gauges of the watchdog, and those of the database, which it reads."""
+    readers = [gauges.read_waiting, partial(read_quotas, config=app[app_keys.CONFIG])]
+    database = app[app_keys.DATABASE_GAUGES] = gauges.DatabaseGauges(watchdog, readers)
+    found = app[app_keys.GAUGES] = gauges.Gauges()
+    found.add(database.samples)
+    found.add(partial(gauges.read_watchdog, watchdog))
 
 
 async def _code_lists(app: web.Application) -> AsyncIterator[None]:
@@ -207,6 +220,7 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
         config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
     ) as pool:
         database = Database(pool, database_bounds(config))
+        app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", pool))
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield
 
@@ -223,6 +237,7 @@ def _background_context(app: web.Application, database: Database) -> SubmissionC
 async def _worker(app: web.Application, database: Database) -> AsyncIterator[None]:
     worker = Worker(_background_context(app, database))
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
+    app[app_keys.GAUGES].add(worker.read_gauges)
     async with worker.running(), app[app_keys.SHUTDOWN].stopping(worker.stop):
         yield
 

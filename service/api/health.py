@@ -1,5 +1,6 @@
 """Liveness, readiness and metrics of the process."""
 
+import asyncio
 from functools import partial
 
 from aiohttp import web
@@ -9,7 +10,7 @@ from service.api.operation import ErrorResponse, Operation
 from service.db.transactions import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
-from service.monitoring.metrics import ProcessCollector, render_metrics
+from service.monitoring import metrics
 from service.version import VERSION
 
 operations: list[Operation] = []
@@ -60,14 +61,11 @@ async def get_readiness(request: web.Request) -> web.Response:
     "/metrics",
     "Get the metrics for Prometheus",
     "text/plain",
-    description="In the text format of Prometheus.",
+    description="In the text format of Prometheus: of the process, and gauges of the database.",
 )
 async def get_metrics(request: web.Request) -> web.Response:
-    """Return the metrics of the process in the text format of Prometheus."""
-    app = request.app
-    collector = ProcessCollector(
-        app[app_keys.WATCHDOG], app[app_keys.EVENT_LOOP_MONITOR], app[app_keys.REQUEST_COUNTS]
-    )
-    return web.Response(
-        body=render_metrics(collector), headers={"Content-Type": CONTENT_TYPE_LATEST}
-    )
+    """Return the metrics in the text format of Prometheus, also while PostgreSQL is away."""
+    await request.app[app_keys.DATABASE_GAUGES].refresh()
+    found = metrics.render_collector(request.app[app_keys.GAUGES])
+    counted = await asyncio.to_thread(metrics.render_counted)
+    return web.Response(body=found + counted, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -19,6 +19,7 @@ class Pool:
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+        self.size = size
         self._connect = connect
         self._free_places = size
         self._open: set[Connection] = set()
@@ -27,6 +28,16 @@ class Pool:
         #: A waiter gets a connection, or None for a place.
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
         self._is_closed = False
+
+    @property
+    def in_use(self) -> int:
+        """The number of connections that are lent."""
+        return len(self._open) - len(self._idle)
+
+    @property
+    def waiting(self) -> int:
+        """The number of callers that wait for a connection."""
+        return sum(not waiter.done() for waiter in self._waiters)
 
     async def fill(self, count: int) -> None:
         """Open connections. Raises the error of `connect`."""

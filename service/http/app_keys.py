@@ -15,7 +15,7 @@ from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
 from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.gauges import DatabaseGauges, Gauges
 from service.monitoring.watchdog import Watchdog
 
 #: Values of the application, set in service/app.py.
@@ -33,11 +33,10 @@ EXPORTS = web.AppKey("exports", ConcurrencyLimiter)
 COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed pages, by company
 UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
-EVENT_LOOP_MONITOR = web.AppKey("event_loop_monitor", EventLoopMonitor)
+GAUGES = web.AppKey("gauges", Gauges)
+DATABASE_GAUGES = web.AppKey("database_gauges", DatabaseGauges)
 ACCESS_LOG = web.AppKey("access_log", AccessLog)
 SHUTDOWN = web.AppKey("closing", GracefulShutdown)
-#: (method, route, status) -> number of responses.
-REQUEST_COUNTS: web.AppKey[dict[tuple[str, str, int], int]] = web.AppKey("request_counts")
 #: Returns the page of an error, for browsers.
 ERROR_PAGE: web.AppKey[Callable[[Exception, web.Request], web.Response]] = web.AppKey("error_page")
 #: Starts a background task that a graceful shutdown waits for.

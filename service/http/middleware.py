@@ -23,6 +23,7 @@ from service.http.error_responses import error_response, is_client_gone, is_inte
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
 from service.http.requests import header
+from service.monitoring.metrics import REQUEST_TIMES
 
 #: Routes that need no key. All others below API need one. Pages of the dashboard need a session.
 OPEN = {
@@ -195,12 +196,13 @@ def _route(request: web.Request) -> str:
 
 def _log(request: web.Request, status: int, began: float) -> None:
     """Count the response, and write its log line."""
-    counts, route = request.app[app_keys.REQUEST_COUNTS], _route(request)
-    key = (request.method if request.method in METHODS else "?", route, status)
-    counts[key] = counts.get(key, 0) + 1
+    route, seconds = _route(request), time.perf_counter() - began
+    REQUEST_TIMES.observe(
+        request.method if request.method in METHODS else "?", route, status, seconds
+    )
     request.app[app_keys.ACCESS_LOG].add(
         f"request_id={request[app_keys.REQUEST_ID]} "
         f"method={request.method if request.method.isalpha() else '?'} route={route} "
-        f"status={status} ms={(time.perf_counter() - began) * 1000:.1f} "
+        f"status={status} ms={seconds * 1000:.1f} "
         f"company={request.get(app_keys.COMPANY, '-')} account={request.get(app_keys.ACCOUNT, '-')}"
     )

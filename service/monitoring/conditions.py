@@ -6,7 +6,7 @@ unreachable portal, come from that process.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.config import Config
@@ -146,6 +146,11 @@ class Condition:
     since: datetime | None
     what: str
     action: str
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since its start, 0 if it has none."""
+        return (datetime.now(UTC) - self.since).total_seconds() if self.since else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, with the instant as ISO 8601 text."""

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from service.monitoring.metrics import LOOP_LAG
+
 BLOCKED_SECONDS = 2.0  # The timeout of a usual readiness probe.
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,9 @@ class EventLoopMonitor(threading.Thread):
 
     def _pulse(self) -> None:
         now = time.monotonic()
-        self.longest = max(self.longest, now - self._beat - self._seconds / 4)
+        lag = max(0.0, now - self._beat - self._seconds / 4)
+        self.longest = max(self.longest, lag)
+        LOOP_LAG.observe(lag)
         self._beat = now
         self._next = self._loop.call_later(self._seconds / 4, self._pulse)
 

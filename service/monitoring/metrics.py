@@ -1,75 +1,73 @@
-"""The metrics of a process in the text format of Prometheus."""
+"""The metrics that a process counts, in one registry. `gauges` has those that a scrape reads."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import platform
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.registry import Collector
 
-from service.monitoring.event_loop import EventLoopMonitor
-from service.monitoring.watchdog import Watchdog
+from service.monitoring.request_times import RequestTimes
+from service.version import VERSION
 
-#: metric -> (its label, its description)
-GAUGES = {
-    "einvoice_submissions": ("state", "Submissions that wait, by state."),
-    "einvoice_submissions_due_seconds": ("state", "Seconds since the oldest of them became due."),
-    "einvoice_overdue": ("kind", "Overdue work, by kind."),
-    "einvoice_overdue_seconds": ("kind", "Age of the oldest overdue work in seconds, by kind."),
-    "einvoice_attention": ("kind", "Items that need a person, by kind."),
-    "einvoice_attention_seconds": (
-        "kind",
-        "Age of the oldest item that needs a person in seconds, by kind.",
-    ),
-}
+CALL_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
+disable_created_metrics()  # Each would be a further series.
+REGISTRY = CollectorRegistry()
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ProcessCollector(Collector):
-    """Reads the current metrics of a process. `counts` are {(method, route, status): requests}."""
-
-    watchdog: Watchdog
-    monitor: EventLoopMonitor
-    counts: Mapping[tuple[str, str, int], int]
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics."""
-        states, attention = self.watchdog.of("state"), self.watchdog.of("attention")
-        overdue = self.watchdog.overdue
-        values: dict[str, dict[str, float]] = {
-            "einvoice_submissions": {row.kind: row.n for row in states},
-            "einvoice_submissions_due_seconds": {row.kind: max(0, row.age) for row in states},
-            "einvoice_overdue": {kind: n for kind, (n, _) in overdue.items()},
-            "einvoice_overdue_seconds": {kind: age for kind, (_, age) in overdue.items()},
-            "einvoice_attention": {row.kind: row.n for row in attention},
-            "einvoice_attention_seconds": {row.kind: row.age for row in attention},
-        }
-        for name, (label, description) in GAUGES.items():
-            gauge = GaugeMetricFamily(name, description, labels=(label,))
-            for text, value in values[name].items():
-                gauge.add_metric((text,), value)
-            yield gauge
-        yield GaugeMetricFamily(
-            "einvoice_watchdog_age_seconds",
-            "Seconds since the watchdog last read the database.",
-            self.watchdog.age,
-        )
-        yield GaugeMetricFamily(
-            "einvoice_loop_blocked_seconds",
-            "Longest time for which the event loop was blocked.",
-            self.monitor.longest,
-        )
-        requests = CounterMetricFamily(
-            "einvoice_requests_total",
-            "Requests answered by this process, by method, route and status.",
-            labels=("method", "route", "status"),
-        )
-        for (method, route, status), n in sorted(self.counts.items()):
-            requests.add_metric((method, route, str(status)), n)
-        yield requests
+REQUEST_TIMES = RequestTimes()
+REGISTRY.register(REQUEST_TIMES)
+SUBMISSION_MOVES = Counter(
+    "einvoice_submission_moves",
+    "Submissions that this process moved to a state.",
+    ("state",),
+    registry=REGISTRY,
+)
+DOCUMENT_OUTCOMES = Counter(
+    "einvoice_document_outcomes",
+    "Documents whose status at the portal this process recorded, by kind and status.",
+    ("kind", "status"),
+    registry=REGISTRY,
+)
+PORTAL_SECONDS = Histogram(
+    "einvoice_portal_request_duration_seconds",
+    "Time of a request to the portal, by operation and outcome.",
+    ("operation", "outcome"),
+    buckets=CALL_BUCKETS,
+    registry=REGISTRY,
+)
+DELIVERY_SECONDS = Histogram(
+    "einvoice_webhook_attempt_duration_seconds",
+    "Time of an attempt to deliver an event to a webhook, by outcome.",
+    ("outcome",),
+    buckets=CALL_BUCKETS,
+    registry=REGISTRY,
+)
+LOOP_LAG = Histogram(
+    "einvoice_event_loop_lag_seconds",
+    "Delay of a timer of the event loop, measured twice a second.",
+    buckets=LAG_BUCKETS,
+    registry=REGISTRY,
+)
+Info("einvoice_build", "Version of the service and of Python.", registry=REGISTRY).info(
+    {"version": VERSION, "python": platform.python_version()}
+)
+ProcessCollector(registry=REGISTRY)
 
 
-def render_metrics(collector: Collector) -> bytes:
+def render_counted() -> bytes:
+    """Return the counted metrics as text. With all routes this takes many milliseconds."""
+    return generate_latest(REGISTRY)
+
+
+def render_collector(collector: Collector) -> bytes:
     """Return the metrics of a collector as text."""
     registry = CollectorRegistry()
     registry.register(collector)

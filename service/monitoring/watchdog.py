@@ -3,17 +3,16 @@
 It repairs nothing. Findings are in /readyz and /metrics, and in the log once per look.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
-
 from service.config import Config
-from service.db.connections import connect
+from service.db.connections import Connection, connect
 from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop
@@ -38,7 +37,8 @@ class Watchdog(Loop):
     def __init__(self, config: Config) -> None:
         super().__init__("watchdog", config.watchdog.total_seconds())
         self._config = config
-        self._conn: asyncpg.Connection | None = None
+        self._conn: Connection | None = None
+        self._turn = asyncio.Lock()  # A connection runs one statement at a time.
         self._seen_at = time.monotonic()
         #: name -> function that returns when the task last made progress, monotonic
         self._beats: dict[str, Callable[[], float]] = {}
@@ -82,18 +82,32 @@ class Watchdog(Loop):
         self._log_conditions()
 
     async def _look(self) -> None:
-        config = self._config
         try:
-            if self._conn is None or self._conn.is_closed():
-                timeouts = {"timeout": 5, "command_timeout": 10}
-                self._conn = await connect(
-                    config.database_url, SESSION, silence=config.database_silence, **timeouts
-                )
-            self.rows = await read_rows(self._conn, config)
+            async with self.connection() as conn:
+                self.rows = await read_rows(conn, self._config)
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
-            await self.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Yield the watchdog's connection, which requests cannot use up, to one user at a time.
+
+        After an error in the block it is replaced.
+        """
+        config, timeouts = self._config, {"timeout": 5, "command_timeout": 10}
+        async with self._turn:
+            try:
+                if self._conn is None or self._conn.is_closed():
+                    self._conn = await connect(
+                        config.database_url, SESSION, silence=config.database_silence, **timeouts
+                    )
+                yield self._conn
+            except BaseException:
+                if self._conn:
+                    self._conn.terminate()
+                self._conn = None
+                raise
 
     async def close(self) -> None:
         """Close the connection."""

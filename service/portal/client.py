@@ -36,6 +36,7 @@ from yarl import URL
 
 from service import failpoints, json_codec
 from service.config import Config
+from service.monitoring.metrics import PORTAL_SECONDS
 from service.portal import responses
 from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
@@ -62,6 +63,10 @@ SHORTEST_LISTING = timedelta(seconds=2)  # the portal counts in whole seconds
 CLOCK_SECONDS = 5  # for a response of which only the Date is used, after the connection
 RENEW_AT = 0.8  # of a token's lifetime
 LEAST_TIMEOUT = 0.001  # seconds; aiohttp treats 0 as no limit
+
+#: Status, or class of a status, of a response -> its outcome in metrics. Others are an "error".
+STATUS_OUTCOMES = {401: "unauthorized", 429: "throttled"}
+CLASS_OUTCOMES = {2: "ok", 4: "refused"}
 
 FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
 
@@ -631,7 +636,10 @@ class Portal:
             if not start.begun:
                 raise
             failure = error
-        _log(request.operation, response, failure, began)
+        seconds = time.monotonic() - began
+        _log(request.operation, response, failure, seconds)
+        outcome = _name_outcome(start, response, failure)
+        PORTAL_SECONDS.labels(request.operation, outcome).observe(seconds)
         if failure:
             self._contact.note_failure(start, failure)
             raise _classify_failure(start, failure) from failure
@@ -793,14 +801,24 @@ def _classify_failure(start: _Start, failure: Exception) -> PortalError:
     return NotSent(f"The portal cannot be reached ({name}).")
 
 
+def _name_outcome(start: _Start, response: PortalResponse | None, failure: Exception | None) -> str:
+    """Return the outcome of a request as metrics count it, one of few words."""
+    if response is None:
+        if isinstance(failure, NoConnectionFree):
+            return "no_connection"
+        return "no_response" if start.begun else "unreachable"
+    known = STATUS_OUTCOMES.get(response.status)
+    return known or CLASS_OUTCOMES.get(response.status // 100, "error")
+
+
 def _log(
-    operation: str, response: PortalResponse | None, failure: Exception | None, began: float
+    operation: str, response: PortalResponse | None, failure: Exception | None, seconds: float
 ) -> None:
     log.info(
         "portal operation=%s status=%s ms=%d correlation_id=%s%s",
         operation,
         response.status if response else "-",
-        (time.monotonic() - began) * 1000,
+        seconds * 1000,
         (response and response.correlation_id) or "-",
         f" fault={type(failure).__name__}" if failure else "",
     )

@@ -23,8 +23,10 @@ from datetime import timedelta
 from decimal import Decimal
 
 from service.config import Config
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.monitoring.gauges import Sample
 from service.portal.errors import Held, NotSent
 
 SLACK = 5  # seconds
@@ -109,6 +111,36 @@ def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
     pace_most = most // PARTS or most  # few requests are not spread
     alone = max(1, min(most, alone - 1))  # leave a token for the taxpayer's own urgent work
     return Limits(most, span, pace_most, span * pace_most / most, size, alone)
+
+
+async def read_quotas(conn: Connection, config: Config) -> list[Sample]:
+    """Return the rate limits of the operator's client, what is left of them, and its pauses.
+
+    Limits of taxpayers are left out. Without rate limits there are no samples.
+    """
+    scale = config.portal_rate_scale
+    bounds = {
+        operation: limits(quota, scale, urgent=True)
+        for operation, quotas in QUOTAS.items()
+        for quota in (quotas if scale else ())
+        if not quota.of_taxpayer
+    }
+    rows = await sql.portal_quota_use(
+        conn,
+        client_id=config.portal_client_id,
+        operations=list(bounds),
+        spans=[bound.span for bound in bounds.values()],
+    )
+    found: list[Sample] = []
+    for row in rows:
+        labels, most = (row["operation"],), bounds[row["operation"]].most
+        left, pause = max(0, most - row["used"]), row["pause"] or timedelta(0)
+        found += [
+            ("einvoice_portal_quota", labels, most),
+            ("einvoice_portal_quota_remaining", labels, left),
+            ("einvoice_portal_pause_seconds", labels, pause.total_seconds()),
+        ]
+    return found
 
 
 class PortalRateLimiter:

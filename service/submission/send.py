@@ -10,6 +10,7 @@ from typing import Any
 from service import failpoints
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.monitoring.metrics import SUBMISSION_MOVES
 from service.portal.client import OpenSubmission
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
@@ -186,6 +187,7 @@ class _Transmission:
             failpoints.reach("before_intent_commit")
         if row is None:
             return None
+        SUBMISSION_MOVES.labels("Sending").inc()
         failpoints.reach("after_intent_commit")
         return IntentCommitted(self._body, began)
 

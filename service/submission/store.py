@@ -20,6 +20,7 @@ from service.documents import states
 from service.documents.ubl import document
 from service.documents.ubl.pointers import locate_errors
 from service.errors import describe_error
+from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
 from service.submission.types import (
@@ -190,6 +191,8 @@ async def _write_once(
             await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
         failpoints.reach("before_state_commit")
     failpoints.reach("after_state_commit")
+    if is_written:
+        _count_move(submission, command)
     suffix = "" if is_written else " (claim lost)"
     log.info("submission %s state=%s%s", claim, command.state, suffix)
     return is_written
@@ -257,7 +260,16 @@ async def write_batch(
                 await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
         failpoints.reach("before_state_commit")
     failpoints.reach("after_state_commit")
+    for claim, submission, command in moves:
+        if claim.id not in lost:
+            _count_move(submission, command)
     log.info("submissions company=%d written=%d claims_lost=%d", company_id, len(done), len(lost))
+
+
+def _count_move(submission: Submission, command: Write) -> None:
+    """Count a written result, unless the submission stays in its state."""
+    if command.state != submission.state:
+        SUBMISSION_MOVES.labels(command.state).inc()
 
 
 def _move_values(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
@@ -425,6 +437,8 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
     changes = await _locate_errors(conn, company_id, changes)
     text = json_codec.dumps([_change_values(change) for change in changes])
     moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
+    for row in moved:
+        DOCUMENT_OUTCOMES.labels(row["kind"], row["status"]).inc()
     if foreign := [row["id"] for row in moved if row["is_foreign"]]:
         for row in await sql.findings_insert_cancelled(conn, company_id=company_id, ids=foreign):
             log.warning(

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
+from service.monitoring.gauges import Sample
 from service.submission import cancel, poll, reconcile, send, store
 from service.submission.context import Claim, SubmissionContext
 
@@ -58,6 +59,12 @@ class Worker(Loop):
         """Start due work, and return the seconds until more is due, without notifications."""
         await self._claim()
         return await self._seconds_until_due()
+
+    def read_gauges(self) -> Iterator[Sample]:
+        """Yield the work under way by queue, and its limit."""
+        for queue, (most, _) in QUEUES.items():
+            yield "einvoice_worker_tasks", (queue,), len(self._busy[queue])
+            yield "einvoice_worker_capacity", (queue,), most
 
     async def stop(self) -> None:
         """Stop claiming and wait for running work."""

@@ -30,6 +30,7 @@ from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
+from service.monitoring.metrics import DELIVERY_SECONDS
 from service.webhooks import signature, url_policy
 from service.webhooks.resolver import Resolver, company_of_attempt
 
@@ -73,9 +74,23 @@ class Outcome:
     error: str | None = None  # address (the URL itself), secret, connection, timeout or tls
     cause: str | None = None  # the exact cause, for the log only
 
+    @property
+    def name(self) -> str:
+        """The outcome as metrics count it: delivered, gone, rejected, or the error."""
+        if self.response_status is None:
+            return self.error or "error"
+        if self.is_delivered:
+            return "delivered"
+        return "gone" if self.response_status == GONE else "rejected"
+
+    @property
+    def is_delivered(self) -> bool:
+        """Return whether the endpoint has accepted the event."""
+        return self.response_status is not None and 200 <= self.response_status < 300
+
     def result(self, step: int, scale: Decimal) -> dict[str, Any]:
         """Return {next, delay, gone}: the new state of the delivery after attempt `step`."""
-        ok = self.response_status is not None and 200 <= self.response_status < 300
+        ok = self.is_delivered
         gone = self.response_status == GONE
         if ok or gone or step >= len(SCHEDULE):
             return {"next": "Delivered" if ok else "Failed", "delay": timedelta(0), "gone": gone}
@@ -177,6 +192,7 @@ class WebhookDispatcher(Loop):
                     outcome.cause,
                 )
             took = time.monotonic() - began
+            DELIVERY_SECONDS.labels(outcome.name).observe(took)
             if outcome.error == "connection":
                 await asyncio.sleep(self._left_of_step(took))
             await self._store(claim, outcome, took)

@@ -286,8 +286,8 @@ select id
 -- of its invoice or note follows. A note that becomes Valid adjusts its invoice, and one that was
 -- Valid and is cancelled no longer does. The invoices of a cancelled consolidated invoice are
 -- released. No row is changed twice: an invoice was Valid before a note to it was sent, and so
--- belongs to an earlier submission. Returns the documents that changed; `is_foreign` for one that
--- was cancelled without a request of this service.
+-- belongs to an earlier submission. Returns the documents that changed, with their kind and status;
+-- `is_foreign` for one that was cancelled without a request of this service.
 with wanted as (
   select *
     from jsonb_to_recordset(:changes::jsonb) as (
@@ -388,7 +388,11 @@ with wanted as (
     from moved
    order by id
 )
-select id, status = 'Cancelled' and is_unrequested as is_foreign from moved;
+select id,
+       document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) as kind,
+       status,
+       status = 'Cancelled' and is_unrequested as is_foreign
+  from moved;
 
 -- name: submitted_document_note :exec
 -- Record the portal's details of a document whose status stays the same: times, and a buyer's

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, until
 from harness.processes import ChildProcess
 from kit import cancel_latest, create_invoice, get_documents, request_json, submit, wait_for_status
+from test_metrics import get_metrics
 
 from service.monitoring.event_loop import EventLoopMonitor
 
@@ -28,38 +28,6 @@ async def get_readiness(api: Client) -> dict[str, Any]:
 async def wait_until_overdue(api: Client, kind: str) -> dict[str, Any]:
     """Wait until a kind of work is overdue, and return the readiness."""
     return await until(lambda: get_readiness(api), lambda body: kind in body["overdue"])
-
-
-async def get_metrics(api: Client) -> dict[str, float]:
-    """Return the metrics by name and labels."""
-    async with api.get("/metrics") as response:
-        lines = (await response.text()).splitlines()
-    samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, value in samples}
-
-
-async def test_metrics_have_types_and_labels(start: StartService, company: Company) -> None:
-    api = await start(company, background=False, **IMPATIENT)
-    await request_json(api, "GET", "/api/invoices/7")
-    async with api.get("/metrics") as response:
-        text = await response.text()
-        assert (
-            response.content_type == "text/plain" and "version=" in response.headers["Content-Type"]
-        )
-    types = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
-    assert types.pop("einvoice_requests_total") == "counter" and set(types.values()) == {"gauge"}
-    assert set(types) == {
-        "einvoice_submissions",
-        "einvoice_submissions_due_seconds",
-        "einvoice_overdue",
-        "einvoice_overdue_seconds",
-        "einvoice_attention",
-        "einvoice_attention_seconds",
-        "einvoice_watchdog_age_seconds",
-        "einvoice_loop_blocked_seconds",
-    }
-    labels = 'method="GET",route="/api/invoices/{id}",status="404"'
-    assert (await get_metrics(api))[f"einvoice_requests_total{{{labels}}}"] == 1
 
 
 async def test_unclaimed_work_is_overdue(

@@ -1,0 +1,202 @@
+"""The gauges that a scrape reads, from this process and from the database.
+
+Gauges of the database are those of the whole installation, and the same in every process.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from service.db.connections import Connection
+from service.db.pool import Pool
+from service.db.statements import sql
+from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.errors import describe_error
+from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.watchdog import Watchdog
+
+#: metric -> (its labels, its description)
+GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "einvoice_submissions": (("state",), "Submissions that wait, by state."),
+    "einvoice_submissions_due": (("state",), "Submissions whose next step is due now, by state."),
+    "einvoice_submissions_due_seconds": (
+        ("state",),
+        "Seconds since the oldest of them became due, by state.",
+    ),
+    "einvoice_submissions_oldest_seconds": (
+        ("state",),
+        "Age of the oldest submission that waits, by state.",
+    ),
+    "einvoice_documents": (
+        ("kind", "status"),
+        "Documents whose validation at the portal is not known yet, by kind and status.",
+    ),
+    "einvoice_documents_oldest_seconds": (
+        ("kind", "status"),
+        "Age of the oldest of them, by kind and status.",
+    ),
+    "einvoice_webhook_deliveries": ((), "Deliveries to enabled webhooks that wait."),
+    "einvoice_webhook_deliveries_due": ((), "Deliveries whose next attempt is due now."),
+    "einvoice_webhook_deliveries_due_seconds": (
+        (),
+        "Seconds since the oldest of them became due.",
+    ),
+    "einvoice_portal_quota": (
+        ("operation",),
+        "Requests a minute that the portal allows the operator's client.",
+    ),
+    "einvoice_portal_quota_remaining": (
+        ("operation",),
+        "Requests of them that are left in this minute.",
+    ),
+    "einvoice_portal_pause_seconds": (
+        ("operation",),
+        "Seconds for which the portal asked the operator's client to wait.",
+    ),
+    "einvoice_overdue": (("kind",), "Overdue work, by kind."),
+    "einvoice_overdue_seconds": (("kind",), "Age of the oldest overdue work, by kind."),
+    "einvoice_attention": (("kind",), "Items that need a person, by kind."),
+    "einvoice_attention_seconds": (
+        ("kind",),
+        "Age of the oldest item that needs a person, by kind.",
+    ),
+    "einvoice_condition_seconds": (("kind",), "Age of each condition of /readyz."),
+    "einvoice_database_up": ((), "1 if the gauges of the database could be read, else 0."),
+    "einvoice_watchdog_age_seconds": ((), "Seconds since the watchdog last read the database."),
+    "einvoice_loop_blocked_seconds": ((), "Longest time for which the event loop was blocked."),
+    "einvoice_pool_size": (("pool",), "Largest number of connections of a pool."),
+    "einvoice_pool_in_use": (("pool",), "Connections of a pool that are lent."),
+    "einvoice_pool_waiting": (("pool",), "Callers that wait for a connection of a pool."),
+    "einvoice_worker_tasks": (("queue",), "Work under way in this process, by queue."),
+    "einvoice_worker_capacity": (("queue",), "Most work at a time in this process, by queue."),
+}
+CACHE_SECONDS = 5.0  # for which one reading of the database answers all scrapes
+READ_SECONDS = 3.0  # for one reading; scrapes are given up after ten
+
+#: A metric, the values of its labels, and its value.
+Sample = tuple[str, tuple[str, ...], float]
+Source = Callable[[], Iterable[Sample]]
+Reader = Callable[[Connection], Awaitable[Iterable[Sample]]]
+
+log = logging.getLogger(__name__)
+
+
+class Gauges(Collector):
+    """The gauges of one application, from the sources that its parts add."""
+
+    def __init__(self) -> None:
+        self._sources: list[Source] = []
+
+    def add(self, source: Source) -> None:
+        """Read a source at each scrape."""
+        self._sources.append(source)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all gauges, also those that have no samples."""
+        families = {
+            name: GaugeMetricFamily(name, description, labels=labels)
+            for name, (labels, description) in GAUGES.items()
+        }
+        for source in self._sources:
+            for name, labels, value in source():
+                families[name].add_metric(labels, value)
+        yield from families.values()
+
+
+class DatabaseGauges:
+    """Reads gauges from the database at a scrape, at most once in CACHE_SECONDS.
+
+    It uses the connection of the watchdog, so that a full pool does not hide them. While the
+    database does not answer in time, there are none except einvoice_database_up.
+    """
+
+    def __init__(self, watchdog: Watchdog, readers: Sequence[Reader]) -> None:
+        self._watchdog = watchdog
+        self._readers = readers
+        self._turn = asyncio.Lock()
+        self._read_at: float | None = None
+        self._samples: list[Sample] = []
+
+    async def refresh(self) -> None:
+        """Read the database, unless the last reading is recent."""
+        async with self._turn:
+            if self._read_at is None or time.monotonic() - self._read_at >= CACHE_SECONDS:
+                self._samples = await self._read()
+                self._read_at = time.monotonic()
+
+    def samples(self) -> list[Sample]:
+        """Return the samples of the last reading."""
+        return self._samples
+
+    async def _read(self) -> list[Sample]:
+        found: list[Sample] = [("einvoice_database_up", (), 1)]
+        try:
+            async with asyncio.timeout(READ_SECONDS), self._watchdog.connection() as conn:
+                for read in self._readers:
+                    found += await read(conn)
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("metrics: %s", describe_error(error))
+            return [("einvoice_database_up", (), 0)]
+        return found
+
+
+async def read_waiting(conn: Connection) -> list[Sample]:
+    """Return the gauges of submissions, documents and webhook deliveries of all companies."""
+    found: list[Sample] = []
+    for row in await sql.waiting_work(conn):
+        name, labels = (
+            f"einvoice_{row['subject']}",
+            tuple(filter(None, (row["kind"], row["state"]))),
+        )
+        found += [
+            (f"{name}{suffix}", labels, _to_number(row[column]))
+            for suffix, column in _COLUMNS
+            if f"{name}{suffix}" in GAUGES
+        ]
+    return found
+
+
+#: Suffix of a metric -> its column in waiting_work().
+_COLUMNS = (
+    ("", "n"),
+    ("_due", "due"),
+    ("_due_seconds", "due_for"),
+    ("_oldest_seconds", "age"),
+)
+
+
+def _to_number(value: int | timedelta | None) -> float:
+    """Return a count, or a time in seconds. Nothing waits if there is none."""
+    if isinstance(value, timedelta):
+        return max(0.0, value.total_seconds())
+    return value or 0
+
+
+def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
+    """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
+    yield "einvoice_watchdog_age_seconds", (), watchdog.age
+    for kind, (n, age) in watchdog.overdue.items():
+        yield "einvoice_overdue", (kind,), n
+        yield "einvoice_overdue_seconds", (kind,), age
+    for row in watchdog.of("attention"):
+        yield "einvoice_attention", (row.kind,), row.n
+        yield "einvoice_attention_seconds", (row.kind,), row.age
+    for condition in watchdog.conditions:
+        yield "einvoice_condition_seconds", (condition.kind,), condition.age
+
+
+def read_monitor(monitor: EventLoopMonitor) -> Iterator[Sample]:
+    """Yield the longest block of the event loop."""
+    yield "einvoice_loop_blocked_seconds", (), monitor.longest
+
+
+def read_pool(name: str, pool: Pool) -> Iterator[Sample]:
+    """Yield the use of a pool."""
+    yield "einvoice_pool_size", (name,), pool.size
+    yield "einvoice_pool_in_use", (name,), pool.in_use
+    yield "einvoice_pool_waiting", (name,), pool.waiting

@@ -1,0 +1,73 @@
+-- Every scrape of the metrics calls this. Submissions are read by their partial indexes, one for
+-- each state. Accepted submissions whose documents all have an outcome are left out: they are
+-- polled for later changes only, and there can be as many as invoices of three days. Documents are
+-- those without an outcome.
+create or replace function waiting_work()
+  returns table (
+    subject text, kind text, state text, n bigint, due bigint, due_for interval, age interval)
+  stable security definer set search_path = pg_catalog, public
+  set plan_cache_mode = force_custom_plan
+  language sql
+  begin atomic
+    with waiting as (
+      select s.state, s.created_at, greatest(s.not_before, s.lease_until) as due_at
+        from public.submissions s
+       where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
+      union all
+      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
+        from public.submissions s
+       where s.state = 'Sending'
+          or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
+      union all
+      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
+        from public.submissions s
+       where s.state = 'Uncertain'
+      union all
+      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
+        from public.submissions s
+       where s.state = 'Accepted' and not s.has_outcome
+      union all
+      select s.state, s.updated_at, null
+        from public.submissions s
+       where s.state = 'NeedsPerson'
+    )
+    select 'submissions',
+           null,
+           v.state,
+           count(w.state),
+           count(*) filter (where w.due_at <= clock_timestamp()),
+           clock_timestamp() - min(w.due_at),
+           clock_timestamp() - min(w.created_at)
+      from (values ('Queued'), ('Sending'), ('Uncertain'), ('Accepted'), ('NeedsPerson')) v (state)
+      left join waiting w on w.state = v.state
+     group by v.state
+    union all
+    select 'documents',
+           public.document_subject(
+             min(d.invoice_id), min(d.adjustment_note_id), min(d.consolidated_invoice_id)),
+           d.status,
+           count(*),
+           null,
+           null,
+           clock_timestamp() - min(d.created_at)
+      from public.submitted_documents d
+     where d.status in ('Submitting', 'Submitted')
+     group by d.invoice_id is null, d.adjustment_note_id is null, d.status
+    union all
+    select 'webhook_deliveries',
+           null,
+           null,
+           count(*),
+           count(*) filter (where d.next_attempt_at <= clock_timestamp()),
+           clock_timestamp() - min(d.next_attempt_at),
+           null
+      from public.webhook_endpoints e
+      join public.webhook_deliveries d on d.company_id = e.company_id and d.endpoint_id = e.id
+     where e.enabled and d.status = 'Pending';
+  end;
+alter function waiting_work owner to einvoice_across;
+revoke all on function waiting_work from public;
+grant execute on function waiting_work to einvoice_service;
+comment on function waiting_work is
+  'Number, due number and age of the submissions, documents and webhook deliveries that wait, of '
+  'all companies. For the metrics.';

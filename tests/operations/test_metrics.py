@@ -1,0 +1,360 @@
+"""Metrics: their names, and what changes them."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import AnyClient, Company, Sandbox, StartService, until
+from fixtures_webhooks import Receiver, create_endpoint
+from harness.network import Network
+from harness.processes import free_port
+from kit import GENEROUS, create_invoice, create_valid_invoice, request_json, submit
+
+from service.monitoring import gauges
+from service.monitoring.request_times import BUCKETS, RequestTimes
+from service.version import VERSION
+
+Metrics = Mapping[str, float]
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+#: Metrics that are counted, with their types. Those of the process itself begin with process_.
+COUNTED = {
+    "einvoice_build_info": "gauge",
+    "einvoice_requests_total": "counter",
+    "einvoice_request_duration_seconds": "histogram",
+    "einvoice_submission_moves_total": "counter",
+    "einvoice_document_outcomes_total": "counter",
+    "einvoice_portal_request_duration_seconds": "histogram",
+    "einvoice_webhook_attempt_duration_seconds": "histogram",
+    "einvoice_event_loop_lag_seconds": "histogram",
+}
+
+
+@pytest.fixture(autouse=True)
+def _read_at_every_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "CACHE_SECONDS", 0)
+
+
+async def get_text(api: AnyClient) -> str:
+    async with api.get("/metrics") as response:
+        assert response.status == 200
+        return await response.text()
+
+
+async def get_metrics(api: AnyClient) -> Metrics:
+    """Return the samples by name and labels."""
+    lines = (await get_text(api)).splitlines()
+    samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+async def has_metrics(api: AnyClient, expected: Metrics) -> None:
+    """Wait until metrics have values."""
+    await until(
+        lambda: get_metrics(api),
+        lambda found: {name: found.get(name) for name in expected} == expected,
+    )
+
+
+class Growth:
+    """The growth of counters since it was made. They belong to the process of the tests."""
+
+    def __init__(self, api: AnyClient, before: Metrics) -> None:
+        self._api, self._before = api, before
+
+    @classmethod
+    async def start(cls, api: AnyClient) -> "Growth":
+        return cls(api, await get_metrics(api))
+
+    async def reaches(self, wanted: Metrics) -> None:
+        """Wait until counters have grown by numbers."""
+
+        async def read() -> dict[str, float]:
+            now = await get_metrics(self._api)
+            return {name: now.get(name, 0) - self._before.get(name, 0) for name in wanted}
+
+        await until(read, lambda grown: grown == wanted)
+
+
+async def test_metrics_have_types(start: StartService, company: Company) -> None:
+    api = await start(company)
+    text = await get_text(api)
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    own = {name: kind for name, kind in types.items() if name.startswith("einvoice_")}
+    assert own == {**COUNTED, **dict.fromkeys(gauges.GAUGES, "gauge")}
+    assert {"process_resident_memory_bytes", "process_start_time_seconds"} < types.keys()
+    assert "_created" not in text
+    assert f'version="{VERSION}"' in text
+
+
+# Requests
+
+
+async def test_requests_are_counted_by_route_and_timed_by_class_of_status(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company, background=False)
+    growth = await Growth.start(api)
+    for path in ("/api/invoices/7", "/api/invoices/8", "/api/invoices?page=0", "/no/such/path"):
+        async with api.get(path) as response:
+            await response.read()
+    of_record = 'method="GET",route="/api/invoices/{id}",status='
+    await growth.reaches(
+        {
+            f'einvoice_requests_total{{{of_record}"404"}}': 2,
+            f'einvoice_request_duration_seconds_count{{{of_record}"4xx"}}': 2,
+            'einvoice_requests_total{method="GET",route="/api/invoices",status="422"}': 1,
+            'einvoice_requests_total{method="GET",route="unknown",status="404"}': 1,
+        }
+    )
+
+
+async def test_labels_of_requests_hold_no_text_of_clients(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company, background=False)
+    for method, path in (("PURGE", "/api/invoices"), ("GET", "/marzipan"), ("PUT", "/%6darzi")):
+        async with api.request(method, path):
+            pass
+    text = await get_text(api)
+    assert "marzi" not in text.lower()
+    assert 'method="?",route="unknown",status="405"' in text
+    assert "PURGE" not in text
+
+
+def test_times_are_in_the_buckets_of_their_size() -> None:
+    times = RequestTimes()
+    for seconds in (0.005, 0.0051, 31.0):
+        times.observe("GET", "/x", 200, seconds)
+    times.observe("GET", "/x", 204, 0.02)
+    requests, histogram = times.collect()
+    assert {sample.labels["status"]: sample.value for sample in requests.samples} == {
+        "200": 3,
+        "204": 1,
+    }
+    counts = [sample.value for sample in histogram.samples if sample.name.endswith("_bucket")]
+    assert counts[:3] == [1, 2, 3] and counts[-2:] == [3, 4] and len(counts) == len(BUCKETS) + 1
+    spent = [sample.value for sample in histogram.samples if sample.name.endswith("_sum")]
+    assert spent == [pytest.approx(31.0301)]
+
+
+# Submissions and the portal
+
+
+async def test_submissions_are_counted_by_state_outcome_and_portal_request(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company)
+    growth = await Growth.start(api)
+    await create_valid_invoice(api)
+    request = 'einvoice_portal_request_duration_seconds_count{operation="submit",outcome="ok"}'
+    await growth.reaches(
+        {
+            'einvoice_submission_moves_total{state="Sending"}': 1,
+            'einvoice_submission_moves_total{state="Accepted"}': 1,
+            'einvoice_document_outcomes_total{kind="invoice",status="Submitted"}': 1,
+            'einvoice_document_outcomes_total{kind="invoice",status="Valid"}': 1,
+            request: 1,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "fault, outcome",
+    [
+        ({"kind": "error_before", "status": 503}, "error"),
+        ({"kind": "error_before", "status": 429}, "throttled"),
+        ({"kind": "drop"}, "no_response"),
+    ],
+)
+async def test_failed_portal_requests_are_counted_by_outcome(
+    start: StartService, company: Company, sandbox: Sandbox, fault: Any, outcome: str
+) -> None:
+    api = await start(company, background=False)
+    growth = await Growth.start(api)
+    await sandbox.fault("submit", **fault)
+    await submit(api, await create_invoice(api))
+    name = "einvoice_portal_request_duration_seconds_count"
+    await growth.reaches({f'{name}{{operation="submit",outcome="{outcome}"}}': 1})
+
+
+async def test_unreachable_portal_is_an_outcome(start: StartService, company: Company) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    api = await start(
+        company, background=False, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere
+    )
+    growth = await Growth.start(api)
+    assert (await submit(api, await create_invoice(api)))[0] == 400
+    name = "einvoice_portal_request_duration_seconds_count"
+    await growth.reaches({f'{name}{{operation="login",outcome="unreachable"}}': 1})
+
+
+async def test_waiting_submissions_have_state_number_and_age(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    await owner.execute(AUTOMATIC)
+    api = await start(company, background=False)
+    await create_invoice(api, isReady=True)
+    await owner.execute(
+        "update submissions set created_at = now() - interval '2 hours',"
+        " not_before = now() - interval '1 hour'"
+    )
+    await owner.execute("update submitted_documents set created_at = now() - interval '3 hours'")
+    found = await get_metrics(api)
+    assert found['einvoice_submissions{state="Queued"}'] == 1
+    assert found['einvoice_submissions_due{state="Queued"}'] == 1
+    assert 3600 <= found['einvoice_submissions_due_seconds{state="Queued"}'] < 3700
+    assert 7200 <= found['einvoice_submissions_oldest_seconds{state="Queued"}'] < 7300
+    assert found['einvoice_submissions{state="NeedsPerson"}'] == 0
+    labels = '{kind="invoice",status="Submitting"}'
+    assert found[f"einvoice_documents{labels}"] == 1
+    assert 10800 <= found[f"einvoice_documents_oldest_seconds{labels}"] < 10900
+
+
+async def test_accepted_submissions_with_an_outcome_do_not_wait(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company)
+    await create_valid_invoice(api)
+    await has_metrics(
+        api, {f'einvoice_submissions{{state="{state}"}}': 0 for state in ("Accepted", "Sending")}
+    )
+
+
+async def test_portal_quota_shrinks_with_each_request_and_has_pauses(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    api = await start(company, background=False, PORTAL_RATE_SCALE="1")
+    await has_metrics(api, {'einvoice_portal_quota_remaining{operation="submit"}': 100})
+    assert (await submit(api, await create_invoice(api)))[0] == 200
+    found = await get_metrics(api)
+    assert found['einvoice_portal_quota{operation="submit"}'] == 100
+    assert found['einvoice_portal_quota_remaining{operation="submit"}'] == 99
+    assert found['einvoice_portal_quota_remaining{operation="login"}'] == 11
+    assert found['einvoice_portal_pause_seconds{operation="submit"}'] == 0
+    await owner.execute(
+        "insert into portal_pauses select client_id, 'submit', now() + interval '1 hour'"
+        " from portal_buckets limit 1"
+    )
+    found = await get_metrics(api)
+    assert 3500 < found['einvoice_portal_pause_seconds{operation="submit"}'] <= 3600
+
+
+async def test_no_quota_is_shown_without_rate_limits(start: StartService, company: Company) -> None:
+    api = await start(company, background=False, PORTAL_RATE_SCALE="0")
+    assert not any(name.startswith("einvoice_portal_quota{") for name in await get_metrics(api))
+
+
+# Webhooks
+
+
+async def test_webhook_attempts_are_counted_by_outcome(
+    start: StartService, company: Company, receiver: Receiver
+) -> None:
+    api = await start(company, **GENEROUS, WEBHOOK_RETRY_SCALE="0.001")
+    growth = await Growth.start(api)
+    receiver.answers = [500, 200]
+    await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    name = "einvoice_webhook_attempt_duration_seconds_count"
+    await growth.reaches({f'{name}{{outcome="rejected"}}': 1, f'{name}{{outcome="delivered"}}': 1})
+
+
+async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    api = await start(company, background=False)
+    await create_invoice(api)
+    await owner.execute(
+        "insert into webhook_endpoints (company_id, url, enabled)"
+        " select id, 'https://x.example', enabled from companies, unnest('{t,f}'::bool[]) enabled;"
+        " insert into webhook_deliveries (company_id, endpoint_id, event_id, next_attempt_at)"
+        " select w.company_id, w.id, (select min(id) from events), now() - interval '1 hour'"
+        "   from webhook_endpoints w"
+    )
+    found = await get_metrics(api)
+    assert found["einvoice_webhook_deliveries"] == found["einvoice_webhook_deliveries_due"] == 1
+    assert 3600 <= found["einvoice_webhook_deliveries_due_seconds"] < 3700
+
+
+# The process
+
+
+async def test_pools_show_their_size_use_and_waiting_callers(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    """Requests wait for a lock, so that all connections are lent and others wait."""
+    api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="30")
+    idle = {
+        f'einvoice_pool_{name}{{pool="requests"}}': n for name, n in (("size", 2), ("waiting", 0))
+    }
+    await has_metrics(api, idle)
+    assert (await get_metrics(api))['einvoice_pool_size{pool="background"}'] == 4
+    invoice_id = await create_invoice(api)
+    async with owner.transaction():
+        await owner.execute("lock table invoices in access exclusive mode")
+        tasks = [
+            asyncio.create_task(request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))
+            for _ in range(4)
+        ]
+        await has_metrics(
+            api,
+            {
+                'einvoice_pool_in_use{pool="requests"}': 2,
+                'einvoice_pool_waiting{pool="requests"}': 2,
+                "einvoice_database_up": 1,
+            },
+        )
+    await asyncio.gather(*tasks)
+
+
+async def test_metrics_are_shown_without_a_database(
+    start: StartService, company: Company, database: str
+) -> None:
+    network = Network(database)
+    await network.heal()
+    try:
+        api = await start(
+            company,
+            DATABASE_URL=network.url,
+            DATABASE_OWNER_URL=database,
+            DATABASE_ACQUIRE_SECONDS="0.2",
+        )
+        assert (await get_metrics(api))["einvoice_database_up"] == 1
+        await network.refuse()
+        found = await until(
+            lambda: get_metrics(api), lambda found: found["einvoice_database_up"] == 0
+        )
+        assert 'einvoice_submissions{state="Queued"}' not in found
+        await network.heal()
+        await has_metrics(api, {"einvoice_database_up": 1})
+    finally:
+        await network.refuse()
+
+
+async def test_worker_shows_its_queues_and_the_event_loop_its_lag(
+    start: StartService, company: Company
+) -> None:
+    api = await start(company)
+    found = await get_metrics(api)
+    queues = ("sends", "looks", "cancellations")
+    assert {found[f'einvoice_worker_tasks{{queue="{queue}"}}'] for queue in queues} == {0}
+    assert found['einvoice_worker_capacity{queue="sends"}'] == 4
+    growth = await Growth.start(api)
+    await growth.reaches({"einvoice_event_loop_lag_seconds_count": 1})
+
+
+async def test_scrapes_share_a_reading_of_the_database(
+    start: StartService,
+    company: Company,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: asyncpg.Connection,
+) -> None:
+    monkeypatch.setattr(gauges, "CACHE_SECONDS", 3600)
+    await owner.execute(AUTOMATIC)
+    api = await start(company, background=False)
+    await asyncio.gather(*[get_text(api) for _ in range(4)])
+    await create_invoice(api, isReady=True)
+    assert (await get_metrics(api))['einvoice_submissions{state="Queued"}'] == 0
