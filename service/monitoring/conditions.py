@@ -120,7 +120,7 @@ WORDING: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class WatchRow:
-    """A count of one kind: `subject` is state, overdue, attention or condition.
+    """A count of one kind: `subject` is overdue or attention.
 
     `oldest` is the start of the oldest one, `now` the time of the database.
     """
@@ -165,11 +165,8 @@ def describe(kind: str, n: int, since: datetime | None) -> Condition:
 
 
 def collect(rows: Iterable[WatchRow]) -> list[Condition]:
-    """Return the conditions of rows, the oldest first. Counts of states are not conditions."""
-    found = [
-        describe(row.kind, row.n, row.oldest) for row in rows if row.subject != "state" and row.n
-    ]
-    return sort_by_age(found)
+    """Return the conditions of rows, the oldest first."""
+    return sort_by_age(describe(row.kind, row.n, row.oldest) for row in rows if row.n)
 
 
 def sort_by_age(conditions: Iterable[Condition]) -> list[Condition]:
@@ -178,7 +175,7 @@ def sort_by_age(conditions: Iterable[Condition]) -> list[Condition]:
 
 
 async def read_rows(conn: Connection, config: Config) -> list[WatchRow]:
-    """Return the counts of states, overdue work and conditions of all companies."""
+    """Return the counts of overdue work and conditions of all companies."""
     rows = await sql.watch(
         conn,
         grace=config.overdue,

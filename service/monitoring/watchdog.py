@@ -134,13 +134,13 @@ class Watchdog(Loop):
         return time.monotonic() - self._seen_at
 
     def of(self, subject: str) -> list[WatchRow]:
-        """Return the rows of one subject: state, overdue or attention."""
+        """Return the rows of one subject: overdue or attention."""
         return [row for row in self.rows or () if row.subject == subject]
 
     def summary(self) -> dict[str, Any]:
         """Return the members of /readyz other than `status`: counts of all companies together."""
         counts = {row.kind: row.n for row in self.of("attention")}
-        oldest = [row.oldest for row in self.rows or () if row.subject != "state" and row.oldest]
+        oldest = [row.oldest for row in self.rows or () if row.oldest]
         return {
             "overdue": {kind: n for kind, (n, _) in self.overdue.items()},
             "needs_person": counts.get("NeedsPerson"),

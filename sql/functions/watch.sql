@@ -1,4 +1,8 @@
 -- Reads the tables and shares no code with the claims of the workers.
+--
+-- Every process calls this every half minute. Submissions are read by their partial indexes. Of the
+-- accepted ones whose documents have an outcome, which can be as many as invoices of three days,
+-- only the overdue ones are read.
 create or replace function watch(
     grace interval, settle interval, proof_gap interval, every interval)
   returns table (subject text, kind text, n bigint, oldest timestamptz)
@@ -12,22 +16,40 @@ create or replace function watch(
       select s.company_id,
              s.state,
              greatest(s.not_before, s.lease_until) as due_at,
-             s.last_sent_at,
-             s.updated_at
+             s.last_sent_at
         from public.submissions s
-       where s.state in ('Sending', 'Uncertain', 'Accepted')
+       where s.state = 'Sending'
           or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
       union all
       select s.company_id,
              s.state,
              greatest(s.not_before, s.lease_until),
-             s.last_sent_at,
-             s.updated_at
+             s.last_sent_at
+        from public.submissions s
+       where s.state = 'Uncertain'
+      union all
+      select s.company_id,
+             s.state,
+             greatest(s.not_before, s.lease_until),
+             s.last_sent_at
+        from public.submissions s
+       where s.state = 'Accepted' and not s.has_outcome
+      union all
+      select s.company_id,
+             s.state,
+             greatest(s.not_before, s.lease_until),
+             s.last_sent_at
+        from public.submissions s
+       where s.state = 'Accepted' and s.has_outcome
+         and s.not_before < statement_timestamp() - grace
+      union all
+      select s.company_id,
+             s.state,
+             greatest(s.not_before, s.lease_until),
+             s.last_sent_at
         from public.submissions s
        where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
     )
-    select 'state', s.state, count(*), min(s.due_at) from sending s group by s.state
-    union all
     select 'overdue', s.state, count(*), min(s.due_at)
       from sending s
      where s.due_at < clock_timestamp() - grace
@@ -64,7 +86,7 @@ create or replace function watch(
        and exists (select
                      from public.submissions s
                     where s.company_id = w.company_id
-                      and s.last_sent_at > clock_timestamp() - interval '1 day')
+                      and s.last_sent_at > statement_timestamp() - interval '1 day')
     having count(*) > 0
     union all
     select 'attention', 'NeedsPerson', count(*), min(s.updated_at)

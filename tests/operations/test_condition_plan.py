@@ -1,4 +1,4 @@
-"""Query plans of the watchdog's conditions with many submissions."""
+"""Query plans of the watchdog and of the gauges with many submissions."""
 
 import json
 import re
@@ -10,25 +10,27 @@ import pytest
 from conftest import Company
 
 FEW = 1000  # rows of a small index
+WATCH = "watch(interval, interval, interval, interval)"
 
-#: 60,000 submissions of three companies: most are finished, many wait for later changes, a few are
-#: in other states.
+#: 60,000 submissions of three companies: most wait for later changes of their documents, many are
+#: finished, a few are in other states.
 MANY = """
 insert into companies (name, tin_code)
 select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
 insert into submissions (
     company_id, attempt_key, tin, body, on_absence, state, has_outcome, created_at,
     first_sent_at, last_sent_at, not_before)
-select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state, r.state = 'Accepted', r.at,
-       sent.at, sent.at, r.at
+select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state,
+       r.state = 'Accepted' and n % 1000 > 9, r.at, sent.at, sent.at, now() + interval '1 hour'
   from companies c
  cross join lateral (
-         select now() - n * interval '1 second' as at,
+         select n,
+                now() - n * interval '1 second' as at,
                 case when n % 1000 = 0 then 'Uncertain'
                      when n % 1000 = 1 then 'Sending'
                      when n % 100 = 2 then 'Queued'
-                     when n % 10 < 3 then 'Accepted'
-                     else 'Finished'
+                     when n % 10 < 3 then 'Finished'
+                     else 'Accepted'
                 end as state
            from generate_series(1, 20000) n) r
  cross join lateral (select case when r.state <> 'Queued' then r.at end as at) sent;
@@ -41,13 +43,13 @@ async def submissions(owner: asyncpg.Connection) -> None:
     await owner.execute(MANY)
 
 
-async def plan(owner: asyncpg.Connection) -> dict[str, Any]:
-    """Return the plan of the statement that conditions() runs, for the role that runs it."""
-    text: Any = await owner.fetchval(
-        "select pg_get_functiondef('conditions(interval)'::regprocedure)"
-    )
+async def plan(owner: asyncpg.Connection, function: str) -> dict[str, Any]:
+    """Return the plan of the statement that a function runs, for the role that runs it."""
+    text: Any = await owner.fetchval(f"select pg_get_functiondef('{function}'::regprocedure)")
     statement = re.findall(r"BEGIN ATOMIC(.*);\s*END", text, re.DOTALL)[0]
-    statement = re.sub(r"(conditions\.)?\bage\b", "interval '1 minute'", statement)
+    names = re.findall(r"(\w+) interval", re.findall(r"FUNCTION [^(]+\(([^)]*)\)", text)[0])
+    for name in names:
+        statement = re.sub(rf"(\w+\.)?\b{name}\b", "interval '1 minute'", statement)
     async with owner.transaction():
         await owner.execute("set local role einvoice_across")
         explained: Any = await owner.fetchval(f"explain (format json) {statement}")
@@ -63,7 +65,7 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def test_conditions_read_submissions_by_small_indexes_only(
     owner: asyncpg.Connection, submissions: None
 ) -> None:
-    found = list(nodes(await plan(owner)))
+    found = list(nodes(await plan(owner, "conditions(interval)")))
     assert "submissions" not in {
         node["Relation Name"] for node in found if node["Node Type"] == "Seq Scan"
     }
@@ -75,6 +77,20 @@ async def test_conditions_read_submissions_by_small_indexes_only(
     used = {name: rows[name] for node in found if (name := node.get("Index Name")) in rows}
     assert used.keys() >= {"submissions_repeated_claims", "submissions_kept_waiting"}
     assert max(used.values()) < FEW < rows["submissions_waiting"], used
+
+
+@pytest.mark.parametrize("function", ["waiting_work()", WATCH])
+async def test_gauges_and_watchdog_read_no_submissions_that_wait_for_later_changes(
+    owner: asyncpg.Connection, submissions: None, function: str
+) -> None:
+    """Only the overdue ones of them are read, by the index of their due times."""
+    found = list(nodes(await plan(owner, function)))
+    read = [node for node in found if node.get("Relation Name") == "submissions"]
+    assert read and "Seq Scan" not in {node["Node Type"] for node in read}
+    conditions = {node.get("Index Name"): node.get("Index Cond") for node in found}
+    assert "submissions_waiting" not in conditions
+    assert ("submissions_rechecks" in conditions) == (function == WATCH)
+    assert "not_before <" in (conditions.get("submissions_rechecks") or "not_before <")
 
 
 async def test_claims_of_submissions_leave_the_indexes_alone(
