@@ -29,6 +29,7 @@ from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog
 from service.http.api_keys import INTEGRATION, KeyRing
+from service.http.client_address import SENDERS, Senders
 from service.http.code_lists import CodeLists
 from service.http.idempotency import UNSETTLED
 from service.http.middleware import add_headers, handle_request
@@ -64,7 +65,8 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     )
     app[app_keys.CONFIG] = config
     app[UNSETTLED] = {}
-    app[app_keys.ACCESS_LOG] = AccessLog()
+    app[app_keys.ACCESS_LOG] = AccessLog(config.log_format)
+    app[SENDERS] = Senders(config.trusted_proxies)
     app[app_keys.SHUTDOWN] = GracefulShutdown()
     watchdog = app[app_keys.WATCHDOG] = Watchdog(config)
     _add_gauges(app, watchdog)

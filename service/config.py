@@ -386,6 +386,12 @@ class Config:
     log_level: str = _setting(
         "LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "Log level."
     )
+    log_format: str = _setting(
+        "LOG_FORMAT",
+        "text",
+        _one_of("text", "json"),
+        "Form of log lines: `name=value` pairs, or one JSON object in each line.",
+    )
     portal_api_base: str = _setting(
         "PORTAL_API_BASE",
         "",

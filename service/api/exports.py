@@ -84,11 +84,7 @@ async def stream_text(
                 await _write(response, piece)
         await response.write_eof()
     except Exception as error:  # a closed connection may be the client's or PostgreSQL's
-        log.error(
-            "request_id=%s: a streamed response was aborted\n%s",
-            request[app_keys.REQUEST_ID],
-            format_traceback(error),
-        )
+        log.error("a streamed response was aborted\n%s", format_traceback(error))
         if request.transport is not None:
             request.transport.abort()
     return response

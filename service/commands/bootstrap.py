@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from service import logs
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
     OperatorError,
@@ -37,7 +38,6 @@ OPEN_FILES = 65_536
 GC_THRESHOLD = 10_000
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 REPLACE_CERTIFICATE = "Install another certificate with its key, and restart."
-LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 _Result = TypeVar("_Result")
 
@@ -65,7 +65,7 @@ def _raise_file_limit() -> None:
 
 def start_logging(config: Config) -> None:
     """Log to stderr at the configured level, first the version."""
-    logging.basicConfig(level=config.log_level, format=LOG_FORMAT)
+    logs.configure(config.log_level, config.log_format)
     log.info("start version=%s", VERSION)
 
 

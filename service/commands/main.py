@@ -1,12 +1,14 @@
 """The commands of the service, and the messages of their errors."""
 
 import argparse
+import logging
 import os
 import sys
+from typing import NoReturn
 
 import asyncpg
 
-from service import json_codec
+from service import json_codec, logs
 from service.commands import (
     audit,
     certificates,
@@ -65,6 +67,9 @@ EXPECTED_ERRORS = (
     OSError,
 )
 DATABASE_URL = "DATABASE_URL"
+
+log = logging.getLogger(__name__)
+
 #: Errors about a value, after which the database is usable.
 VALUE_ERRORS = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 
@@ -78,11 +83,19 @@ def main(arguments: list[str]) -> None:
     except BrokenPipeError:
         sys.exit(1)  # The reader of the output has ended.
     except VALUE_ERRORS as error:
-        sys.exit(_describe_value_error(error))
+        _fail(_describe_value_error(error))
     except DATABASE_ERRORS as error:
-        sys.exit(describe_database_error(error, DATABASE_URL, os.environ.get(DATABASE_URL, "")))
+        _fail(describe_database_error(error, DATABASE_URL, os.environ.get(DATABASE_URL, "")))
     except EXPECTED_ERRORS as error:
-        sys.exit(f"{error}")
+        _fail(f"{error}")
+
+
+def _fail(message: str) -> NoReturn:
+    """Print the message of an error, or log it where the log is JSON, and exit with code 1."""
+    if not logs.is_json():
+        sys.exit(message)
+    log.critical(message)
+    sys.exit(1)
 
 
 def create_command_line() -> CommandLine:

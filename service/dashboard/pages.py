@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from service.dashboard import activity, formats, sessions
 from service.dashboard.sessions import READ, SESSION, Session
-from service.db.transactions import set_actor
 from service.errors import (
     ApiError,
     BadRequest,
@@ -31,6 +30,7 @@ from service.errors import (
     retry_after,
 )
 from service.http import app_keys
+from service.http.actor import identify
 from service.http.error_responses import error_response
 from service.http.tokens import make_token
 
@@ -132,8 +132,8 @@ async def _enter(request: web.Request, right: str) -> None:
     request[SESSION] = session
     request[app_keys.COMPANY] = session.company_id
     actor = f"user {session.user_id}"
-    request[app_keys.KEY_ID] = actor
-    set_actor(actor, request[app_keys.REQUEST_ID])
+    request[app_keys.KEY_ID] = f"user:{session.user_id}"
+    identify(request, actor)
     if wait := app[app_keys.LIMITER].take(actor):
         raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
     if not session.may(right):

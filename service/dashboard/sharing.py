@@ -18,10 +18,10 @@ from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.db.statements import sql
-from service.db.transactions import set_actor
 from service.documents import codes
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
+from service.http.actor import identify
 from service.http.client_address import sender_of
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
@@ -69,7 +69,7 @@ async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
     if row is None or row["purpose"] != purpose:
         raise NotFound(TEXTS["gone"])
     request[app_keys.COMPANY] = row["company_id"]
-    set_actor(f"link {row['id']}", request[app_keys.REQUEST_ID])
+    identify(request, f"link {row['id']}")
     return row
 
 

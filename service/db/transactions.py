@@ -40,8 +40,11 @@ SESSION = {
     "plan_cache_mode": "force_generic_plan",  # Planning takes longer than most statements run.
 }
 
-#: The actor and the request of a writing transaction, for the audit log.
-_ACTOR = "; set local app.actor = '{}'; set local app.request_id = '{}'"
+#: The actor, the request and the client of a writing transaction, for the audit log.
+_ACTOR = (
+    "; set local app.actor = '{}'; set local app.request_id = '{}'"
+    "; set local app.client_address = '{}'"
+)
 #: Begins a transaction and sets its company in one round trip. Only the protocol's simple query
 #: takes two statements, and it takes no parameters; the id is formatted as an integer.
 _BEGIN = "begin; set local app.company_id = '{:d}'" + _ACTOR
@@ -73,8 +76,9 @@ ABORTED_TRANSACTION_ERRORS = (
 
 #: The writing transactions of retryable work that were, or may have been, committed.
 _COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
-_PLAIN = re.compile(r"[A-Za-z0-9 ._-]*", re.ASCII)
-_acting: ContextVar[tuple[str, str]] = ContextVar("acting", default=("background", ""))
+_PLAIN = re.compile(r"[A-Za-z0-9 .:_-]*", re.ASCII)
+#: The actor, the id of the request, and the address of the client.
+_acting: ContextVar[tuple[str, str, str]] = ContextVar("acting", default=("background", "", ""))
 
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
@@ -136,11 +140,14 @@ async def retry(
     raise AssertionError
 
 
-def set_actor(actor: str, request_id: str) -> Token[tuple[str, str]]:
-    """Set the actor in the audit log for the present task and those that it starts."""
-    if not _PLAIN.fullmatch(actor + request_id):
-        raise ValueError("the actor or the request id has a character that is not allowed")
-    return _acting.set((actor, request_id))
+def set_actor(actor: str, request_id: str, client: str = "") -> Token[tuple[str, str, str]]:
+    """Set the actor in the audit log for the present task and those that it starts.
+
+    `client` is the text of an address, or empty.
+    """
+    if not _PLAIN.fullmatch(actor + request_id + client):
+        raise ValueError("the actor, the request id or the address has a forbidden character")
+    return _acting.set((actor, request_id, client))
 
 
 @contextmanager

@@ -1,25 +1,59 @@
 """The address of a client, also behind reverse proxies."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple
 
 from aiohttp import web
 
 from service.config import Network
-from service.http import app_keys
 from service.http.requests import header
 
 Address = IPv4Address | IPv6Address
 
+KEPT = 1024  # addresses whose result is kept, since to parse one takes microseconds
+LONGEST_KEPT = 100  # characters of a header
+
+
+class Sender(NamedTuple):
+    """The client of a request: its address as text, and what identifies it in limits.
+
+    The latter is an IPv4 address, or the /64 network of an IPv6 address, which is one customer's.
+    Both are None without an address, as over a Unix socket.
+    """
+
+    text: str | None
+    group: str | bytes | None
+
+
+class Senders:
+    """Finds the client of each request, with the proxies that are trusted."""
+
+    def __init__(self, trusted: Sequence[Network]) -> None:
+        self._trusted = tuple(trusted)
+        self._kept = lru_cache(KEPT)(self._find)
+
+    def find(self, request: web.Request) -> Sender:
+        """Return the client of a request. The header is only read if a proxy is trusted."""
+        forwarded = (header(request, "X-Forwarded-For") or "") if self._trusted else ""
+        find = self._kept if len(forwarded) <= LONGEST_KEPT else self._find
+        return find(request.remote, forwarded)
+
+    def _find(self, peer: str | None, forwarded: str) -> Sender:
+        address = find_client(peer, forwarded, self._trusted)
+        text = None if address is None else str(address)
+        return Sender(text, address.packed[:8] if isinstance(address, IPv6Address) else text)
+
+
+#: Of the application, and of a request.
+SENDERS = web.AppKey("senders", Senders)
+SENDER = web.RequestKey("sender", Sender)
+
 
 def sender_of(request: web.Request) -> str | bytes | None:
-    """Return what identifies the client in limits of requests.
-
-    It is an IPv4 address, or the /64 network of an IPv6 address, which is one customer's.
-    """
-    trusted = request.app[app_keys.CONFIG].trusted_proxies
-    address = find_client(request.remote, header(request, "X-Forwarded-For") or "", trusted)
-    return address.packed[:8] if isinstance(address, IPv6Address) else address and str(address)
+    """Return what identifies the client in limits of requests."""
+    return request[SENDER].group
 
 
 def find_client(peer: str | None, forwarded: str, trusted: Sequence[Network]) -> Address | None:
@@ -40,9 +74,12 @@ def find_client(peer: str | None, forwarded: str, trusted: Sequence[Network]) ->
 
 
 def _parse(text: str) -> Address | None:
-    """Return an address, or None for invalid text. IPv4 addresses in IPv6 form are IPv4."""
+    """Return an address without a zone, or None for invalid text.
+
+    IPv4 addresses in IPv6 form are IPv4.
+    """
     try:
-        address = ip_address(text)
+        address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

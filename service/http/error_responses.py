@@ -21,7 +21,7 @@ from service.errors import (
     retry_after,
     violation,
 )
-from service.http import app_keys, responses
+from service.http import responses
 
 #: The prefix of the integration surface, which has its own keys, quota and error bodies.
 INTEGRATIONS = "/api/integrations"
@@ -56,10 +56,10 @@ def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
         return _http_error_response(error, request)
     known = _map_error(error)
     if known is None:
-        log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], format_traceback(error))
+        log.error("failed\n%s", format_traceback(error))
         return _build_response(request, 500, ApiError(INTERNAL).body)
     if known is not error:
-        log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
+        log.warning("%s", describe_error(error))
     is_bad_request = isinstance(known, ValidationError) and is_integration(request.path)
     status = 400 if is_bad_request else known.status
     return _build_response(request, status, known.body, known.headers)

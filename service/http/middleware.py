@@ -13,12 +13,15 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from service.db.transactions import retry, set_actor
+from service import logs
+from service.db.transactions import retry
 from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
+from service.http.access_log import Response
+from service.http.actor import identify
 from service.http.api_keys import REQUIRED, KeyRing, contains_key
-from service.http.client_address import sender_of
+from service.http.client_address import SENDER, SENDERS, sender_of
 from service.http.error_responses import error_response, is_client_gone, is_integration
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
@@ -54,12 +57,14 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Authenticate a request, run its handler, turn an exception into a response, and log it."""
     began = time.perf_counter()
-    request[app_keys.REQUEST_ID] = _request_id(request)
+    request_id = request[app_keys.REQUEST_ID] = _request_id(request)
+    request[SENDER] = request.app[SENDERS].find(request)
+    logs.set_request(request_id, logs.read_trace_id(request.headers.get("traceparent")))
     # aiohttp runs each request in a task of its own, so tables and actor need not be reset.
     codes.pin_tables()
     try:
         if await _authenticate(request):
-            set_actor(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID])
+            identify(request, f"key {request[app_keys.KEY_ID]}")
         response = await _run_limited(request, handler)
     except Exception as error:
         if is_client_gone(request, error):
@@ -200,9 +205,18 @@ def _log(request: web.Request, status: int, began: float) -> None:
     REQUEST_TIMES.observe(
         request.method if request.method in METHODS else "?", route, status, seconds
     )
+    request_id, trace_id = logs.get_request()
     request.app[app_keys.ACCESS_LOG].add(
-        f"request_id={request[app_keys.REQUEST_ID]} "
-        f"method={request.method if request.method.isalpha() else '?'} route={route} "
-        f"status={status} ms={seconds * 1000:.1f} "
-        f"company={request.get(app_keys.COMPANY, '-')} account={request.get(app_keys.ACCOUNT, '-')}"
+        Response(
+            request_id,
+            request.method if request.method.isalpha() else "?",
+            route,
+            status,
+            seconds * 1000,
+            request.get(app_keys.COMPANY),
+            request.get(app_keys.ACCOUNT),
+            request.get(app_keys.KEY_ID),
+            request[SENDER].text,
+            trace_id,
+        )
     )

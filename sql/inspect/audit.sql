@@ -14,6 +14,7 @@ select at,
        subject,
        changes,
        request_id,
+       host(client_address) as client_address,
        left(encode(before_sha256, 'hex'), 16) as before,
        left(encode(after_sha256, 'hex'), 16) as after
   from audit_records

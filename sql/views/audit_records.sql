@@ -9,6 +9,7 @@ select a.id,
             when u.id is not null then format('%s <%s>', u.name, u.email)
             else a.actor end as who,
        a.request_id,
+       a.client_address,
        a.changes,
        a.before_sha256,
        a.after_sha256,
@@ -30,6 +31,8 @@ comment on column audit_records.subject is 'What it was done to, such as invoice
 comment on column audit_records.who is
   'The key with its name, the person with the email address, or the actor.';
 comment on column audit_records.request_id is 'Request that did it. Null: none.';
+comment on column audit_records.client_address is
+  'Address of the client. Null: not in a request, or not known.';
 comment on column audit_records.changes is
   'Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are kept.';
 comment on column audit_records.before_sha256 is

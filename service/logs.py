@@ -1,0 +1,141 @@
+"""The form of log lines: text, or one JSON object in each line.
+
+Lines that are logged during a request have its id, and its trace id if the client has sent one. So
+have the lines of tasks that the request has started, such as its submission.
+"""
+
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+JSON = "json"  # of LOG_FORMAT
+TEXT_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
+#: Version 00 of W3C Trace Context. Later versions may have further parts.
+_TRACEPARENT = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}"
+    r"-[0-9a-f]{2}(?P<rest>-.*)?",
+    re.ASCII,
+)
+_NEEDS_QUOTES = re.compile(r'[\s"=]|^$')
+
+#: The id of the request, and its trace id or an empty text.
+_request: ContextVar[tuple[str, str]] = ContextVar("request", default=("", ""))
+
+log = logging.getLogger(__name__)
+
+
+def set_request(request_id: str, trace_id: str) -> None:
+    """Set the request of the log lines of this task and of those that it starts."""
+    _request.set((request_id, trace_id))
+
+
+def get_request() -> tuple[str, str]:
+    """Return the id of the present request and its trace id, or empty texts."""
+    return _request.get()
+
+
+def read_trace_id(header: str | None) -> str:
+    """Return the trace id of a header `traceparent`, or an empty text for an invalid one."""
+    found = _TRACEPARENT.fullmatch(header) if header else None
+    if found is None or (found["version"] == "00" and found["rest"]):
+        return ""
+    return found["trace"]
+
+
+def fields(**values: Any) -> dict[str, dict[str, Any]]:
+    """Return the argument `extra` of a log call whose line has further fields."""
+    return {"fields": values}
+
+
+class TextFormatter(logging.Formatter):
+    """Writes lines of `name=value` pairs and words."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line, with the request before the message and the fields after it."""
+        before, after = _request_fields().items(), _flatten(getattr(record, "fields", {}))
+        first, last = (
+            [f"{name}={quote(value)}" for name, value in pairs] for pairs in (before, after)
+        )
+        record.message = " ".join([*first, record.message, *last])
+        return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes one JSON object in a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object: time, level, logger, message, the request, fields, and an error."""
+        line: dict[str, Any] = {
+            "time": format_time(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_request_fields(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line, default=str, separators=(",", ":"))
+
+
+def configure(level: str, log_format: str) -> None:
+    """Log to stderr. With JSON, uncaught errors and warnings of Python are log lines too."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+    if log_format == JSON:
+        logging.captureWarnings(True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = lambda args: _log_uncaught(
+            args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
+        )
+
+
+def is_json() -> bool:
+    """Return whether lines are JSON objects."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.root.handlers)
+
+
+def format_time(seconds: float) -> str:
+    """Return a time in UTC with milliseconds, for JSON."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def quote(value: object) -> str:
+    """Return a value for a line of text, in quotes if it has white space."""
+    text = str(value)
+    return json.dumps(text) if _NEEDS_QUOTES.search(text) else text
+
+
+def _request_fields() -> dict[str, str]:
+    """Return the ids of the request that are known."""
+    request_id, trace_id = _request.get()
+    known = {"request_id": request_id, "trace_id": trace_id}
+    return {name: text for name, text in known.items() if text}
+
+
+def _flatten(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the pairs of fields. An object is replaced by its own pairs."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        pairs += value.items() if isinstance(value, Mapping) else [(name, value)]
+    return pairs
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    log.critical("uncaught error", exc_info=(kind, error, traceback))

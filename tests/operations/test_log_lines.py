@@ -1,0 +1,164 @@
+"""Log lines: the request and its trace, the client, JSON, and the first and last line."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+from conftest import Company, StartService, until
+from fixtures_service import RunCommand
+from harness.paths import ROOT
+from harness.processes import Service
+from kit import create_invoice, invoice, request_json, submit
+
+from service.logs import read_trace_id
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+SENT = {"traceparent": TRACEPARENT, "X-Request-Id": "order-7"}
+
+
+def read_lines(output: str) -> list[dict[str, Any]]:
+    """Return the log lines, each of which must be a JSON object."""
+    return [json.loads(line) for line in output.splitlines()]
+
+
+# The request and its trace
+
+
+@pytest.mark.parametrize(
+    "header, trace",
+    [
+        (TRACEPARENT, TRACE),
+        (f"{TRACEPARENT}-more", ""),  # Version 00 has four parts.
+        (f"cc{TRACEPARENT[2:]}-more", TRACE),
+        (f"ff{TRACEPARENT[2:]}", ""),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE}-{'0' * 16}-01", ""),
+        (TRACEPARENT.upper(), ""),
+        ("marzipan", ""),
+        (None, ""),
+    ],
+)
+def test_trace_id_is_read_from_a_valid_traceparent(header: str | None, trace: str) -> None:
+    assert read_trace_id(header) == trace
+
+
+async def test_trace_id_is_in_the_lines_of_a_request_and_of_its_submission(
+    environment: dict[str, str], company: Company, tmp_path: Path
+) -> None:
+    variables = {**environment, "LOG_LEVEL": "INFO"}
+    async with (
+        Service(variables, tmp_path / "log") as service,
+        aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key, **SENT}) as api,
+    ):
+        assert (await submit(api, await create_invoice(api)))[0] == 200
+        output = await service.printed("route=/api/invoices/{id}/submit-to-portal")
+    found = [line for line in output.splitlines() if f"trace_id={TRACE}" in line]
+    for part in ("portal operation=submit status=202", "state=Accepted", "status=201"):
+        (line,) = [line for line in found if part in line]
+        assert "request_id=order-7" in line
+    assert not any("operation=submission" in line for line in found)  # A poll of the worker.
+
+
+async def test_unexpected_error_of_a_request_has_its_ids(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await owner.execute("alter table invoices add constraint none_of_it check (code <> 7)")
+    async with (
+        Service(environment, tmp_path / "log") as service,
+        aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key, **SENT}) as api,
+    ):
+        async with api.post("/api/invoices", json=invoice(code=7)) as response:
+            assert response.status == 500
+        output = await service.printed("CheckViolationError")
+    (line,) = [line for line in output.splitlines() if line.endswith(" failed")]
+    assert f"request_id=order-7 trace_id={TRACE} failed" in line
+
+
+# The client and the key
+
+
+@pytest.mark.parametrize(
+    "trusted, forwarded, client",
+    [
+        ("", "203.0.113.5", "127.0.0.1"),
+        ("127.0.0.1", "203.0.113.66, 203.0.113.5", "203.0.113.5"),
+        ("127.0.0.1", "2001:db8::7", "2001:db8::7"),
+        ("127.0.0.1", "fe80::1%eth0", "fe80::1"),
+        ("127.0.0.1", "x" * 200, "127.0.0.1"),
+    ],
+)
+async def test_log_and_audit_entry_have_the_address_of_the_client(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    trusted: str,
+    forwarded: str,
+    client: str,
+) -> None:
+    caplog.set_level(logging.INFO, "service.requests")
+    api = await start(company, background=False, TRUSTED_PROXIES=trusted, LOG_FORMAT="json")
+    headers = {"X-Forwarded-For": forwarded, **SENT}
+    answer = await request_json(api, "PUT", "/api/companies", json={"city": "A"}, headers=headers)
+    assert answer[0] == 200
+    change = "select host(client_address) from audit_log where action = 'change'"
+    assert await owner.fetchval(change) == client
+    printed = await until(lambda: asyncio.sleep(0, capsys.readouterr().err))
+    (line,) = read_lines(printed)
+    assert {name: line[name] for name in ("client", "key", "company", "trace_id", "status")} == {
+        "client": client,
+        "key": company.key_id,
+        "company": company.id,
+        "trace_id": TRACE,
+        "status": 200,
+    }
+
+
+async def test_audit_command_shows_the_address_of_the_client(
+    start: StartService, company: Company, command: RunCommand
+) -> None:
+    api = await start(company, background=False)
+    assert (await request_json(api, "PUT", "/api/companies", json={"city": "A"}))[0] == 200
+    entries = read_lines((await command("audit", "--company", company.id)).out)
+    assert [entry["client_address"] for entry in entries][-2:] == [None, "127.0.0.1"]
+
+
+# JSON
+
+
+UNCAUGHT = """
+import asyncio, threading, warnings
+from service import logs
+logs.configure("INFO", "json")
+warnings.warn("one")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+async def main():
+    asyncio.get_running_loop().call_soon(lambda: {}["two"])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+asyncio.run(main())
+raise RuntimeError("three\\nlines")
+"""
+
+
+def test_json_log_has_uncaught_errors_and_warnings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNCAUGHT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    warning, in_thread, in_loop, uncaught = read_lines(done.stderr)
+    assert "one" in warning["message"] and warning["logger"] == "py.warnings"
+    assert "ZeroDivisionError" in in_thread["error"] and in_thread["level"] == "CRITICAL"
+    assert "KeyError" in in_loop["error"] and in_loop["logger"] == "asyncio"
+    assert uncaught["error"].endswith("RuntimeError: three\nlines")
