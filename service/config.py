@@ -620,6 +620,61 @@ DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
+#: Fields that describe_settings always has: addresses and ports.
+ADDRESSES = (
+    "database_url",
+    "host",
+    "port",
+    "worker_host",
+    "worker_port",
+    "public_url",
+    "portal_api_base",
+)
+
+
+def describe_settings(config: Config) -> dict[str, str]:
+    """Return {variable: text} of the addresses and of the settings that are not the default.
+
+    Secrets are masked, and empty settings left out.
+    """
+    values = {name: getattr(config, name) for name in SETTINGS}
+    shown: dict[str, str] = {}
+    for name, setting in SETTINGS.items():
+        derive = DERIVED.get(name)
+        default = derive(values) if derive else setting.parser.read(setting.default)
+        text = _describe_value(setting, values[name])
+        if text and (name in ADDRESSES or values[name] != default):
+            shown[setting.variable] = text
+    return shown
+
+
+def _describe_value(setting: Setting, value: Any) -> str:
+    """Return the text of a value for a log. A secret is `***`, and of a URL the place is shown."""
+    if not value and isinstance(value, str | bytes | tuple | None):
+        return ""
+    if setting.parser is DATABASE:
+        return _mask_login(value)
+    if setting.parser.is_secret:
+        return "***"
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case timedelta():
+            return f"{value.total_seconds():g}"
+        case tuple():
+            return ",".join(map(str, value))
+    return _mask_login(value) if setting.parser is BASE_URL else str(value)
+
+
+def _mask_login(url: str) -> str:
+    """Return a URL with a masked user and password, and without its query, which can have them."""
+    parts = urlsplit(url)
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return "***"  # A character of the password may not be encoded.
+    login, at, place = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{'***' if login else ''}{at}{place}{parts.path}"
+
+
 def read_config(environ: Mapping[str, str] = os.environ) -> Config:
     """Return the configuration of an environment. Raises ConfigError with a line per error."""
     values: dict[str, Any] = {}

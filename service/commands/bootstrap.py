@@ -6,8 +6,10 @@ import logging
 import os
 import resource
 import secrets
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +23,7 @@ from service.commands.operator_errors import (
     OperatorError,
     describe_database_error,
 )
-from service.config import SECRET_KEY_BYTES, Config
+from service.config import SECRET_KEY_BYTES, Config, describe_settings
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
 from service.db.statements import sql
@@ -63,10 +65,43 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def start_logging(config: Config) -> None:
-    """Log to stderr at the configured level, first the version."""
+class StopEvent(asyncio.Event):
+    """Is set by SIGTERM and SIGINT. `reason` is the name of the signal."""
+
+    reason = ""
+
+    def listen(self) -> None:
+        """Handle the signals. A second one ends the process at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop_or_exit, number)
+
+    def _stop_or_exit(self, number: signal.Signals) -> None:
+        if self.is_set():
+            os._exit(1)
+        self.reason = number.name
+        self.set()
+
+
+@contextmanager
+def logged_run(config: Config, command: str) -> Iterator[StopEvent]:
+    """Log to stderr during the block, and yield the event that ends it.
+
+    The first and the last line have the version and the settings, without secrets.
+    """
     logs.configure(config.log_level, config.log_format)
-    log.info("start version=%s", VERSION)
+    about = {"version": VERSION, "command": command}
+    settings, began, stop = describe_settings(config), time.monotonic(), StopEvent()
+    log.info("start", extra=logs.fields(**about, settings=settings))
+    stop.listen()
+    try:
+        yield stop
+    except BaseException as error:
+        stop.reason = stop.reason or type(error).__name__
+        raise
+    finally:
+        uptime = round(time.monotonic() - began, 1)
+        about |= {"reason": stop.reason, "uptime_seconds": uptime}
+        log.info("stop", extra=logs.fields(**about, settings=settings))
 
 
 def warn_of_settings(config: Config) -> None:

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import base64
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,15 +13,15 @@ from typing import NoReturn
 import aiohttp
 from aiohttp import web
 
-from service import json_codec
+from service import json_codec, logs
 from service.app import create_app
 from service.commands import companies
 from service.commands.banner import describe_addresses, describe_demo, describe_others
 from service.commands.bootstrap import (
     check_secret_keys,
+    logged_run,
     migrate_database,
     run,
-    start_logging,
     warn_of_settings,
     with_portal,
     with_postgres,
@@ -102,50 +101,54 @@ def _work(_: argparse.Namespace) -> None:
 
 async def serve(config: Config, background: bool = True) -> None:
     """Serve until SIGTERM or SIGINT, then finish accepted work. Raises ServeError."""
-    start_logging(config)
-    warn_of_settings(config)
-    stop, embedded = stop_event(), not config.database_url
-    _check_ports(config)
-    async with with_postgres(config) as config, AsyncExitStack() as stack:
-        await migrate_database(config)
-        await check_secret_keys(config)
-        support = await create_support_login(config) if embedded else None
-        greeting = ""
-        if not config.portal_api_base:
-            check_folder(config.data_dir, "DATA_DIR")
-            demo = config
-            config = await stack.enter_async_context(_with_sandbox(config))
-            await _share_code_lists(config)
-            stack.enter_context(record_addresses(config))
-            greeting = await _demo_company(demo)
-        processes = serve_api if config.workers == 1 else _processes
-        await stack.enter_async_context(processes(config, background))
-        print(f"{describe_addresses(config, support)}{greeting}", flush=True)
-        await _wait_for_stop(stop)
+    embedded = not config.database_url
+    with logged_run(config, "serve") as stop:
+        warn_of_settings(config)
+        _check_ports(config)
+        async with with_postgres(config) as config, AsyncExitStack() as stack:
+            await migrate_database(config)
+            await check_secret_keys(config)
+            support = await create_support_login(config) if embedded else None
+            greeting = ""
+            if not config.portal_api_base:
+                check_folder(config.data_dir, "DATA_DIR")
+                demo = config
+                config = await stack.enter_async_context(_with_sandbox(config))
+                await _share_code_lists(config)
+                stack.enter_context(record_addresses(config))
+                greeting = await _demo_company(demo)
+            processes = serve_api if config.workers == 1 else _processes
+            await stack.enter_async_context(processes(config, background))
+            _announce(f"{describe_addresses(config, support)}{greeting}", is_needed=bool(greeting))
+            await _wait_for_stop(stop)
 
 
 async def serve_child(config: Config, background: bool = True) -> None:
     """Serve as one of several processes on one port, of a parent that has prepared the database."""
-    start_logging(config)
-    stop = stop_event()
-    async with serve_api(config, background, reuse_port=True):
-        print("listening", flush=True)
-        await stop.wait()
+    with logged_run(config, "serve --child") as stop:
+        async with serve_api(config, background, reuse_port=True):
+            _announce("listening")
+            await stop.wait()
 
 
 async def work(config: Config) -> None:
-    """Do background work only, until SIGTERM or SIGINT."""
-    start_logging(config)
-    warn_of_settings(config)
-    stop = stop_event()
-    if config.worker_port:
-        check_port(config.worker_host, config.worker_port, "WORKER")
-    async with with_postgres(config) as config:
-        await migrate_database(config)
-        await check_secret_keys(config)
-        async with _background_work(with_portal(config)):
-            print("The worker is running.", flush=True)
-            await _wait_for_stop(stop)
+    """Do background work only, until SIGTERM or SIGINT. Raises ServeError."""
+    with logged_run(config, "worker") as stop:
+        warn_of_settings(config)
+        if config.worker_port:
+            check_port(config.worker_host, config.worker_port, "WORKER")
+        async with with_postgres(config) as config:
+            await migrate_database(config)
+            await check_secret_keys(config)
+            async with _background_work(with_portal(config)):
+                _announce("The worker is running.")
+                await _wait_for_stop(stop)
+
+
+def _announce(text: str, is_needed: bool = False) -> None:
+    """Print a text for people. If the log is JSON, only one that is needed: it is no object."""
+    if is_needed or not logs.is_json():
+        print(text, flush=True)
 
 
 async def _wait_for_stop(stop: asyncio.Event) -> None:
@@ -162,20 +165,6 @@ def _check_ports(config: Config) -> None:
         check_port("127.0.0.1", config.sandbox_port, "SANDBOX")
         if config.port == config.sandbox_port != 0:
             raise OperatorError(f"PORT and SANDBOX_PORT are both {config.port}. Change one.")
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop_or_exit() -> None:
-        if stop.is_set():
-            os._exit(1)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_or_exit)
-    return stop
 
 
 @asynccontextmanager

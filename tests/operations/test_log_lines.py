@@ -1,8 +1,10 @@
 """Log lines: the request and its trace, the client, JSON, and the first and last line."""
 
 import asyncio
+import base64
 import json
 import logging
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +15,14 @@ import asyncpg
 import pytest
 from conftest import Company, StartService, until
 from fixtures_service import RunCommand
+from harness.environments import make_environment
 from harness.paths import ROOT
-from harness.processes import Service
+from harness.processes import ChildProcess, Service
 from kit import create_invoice, invoice, request_json, submit
 
+from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
+from service.version import VERSION
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -135,6 +140,30 @@ async def test_audit_command_shows_the_address_of_the_client(
 # JSON
 
 
+async def test_json_log_has_an_object_in_each_line(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await owner.execute("alter table invoices add constraint none_of_it check (code <> 7)")
+    variables = {**environment, "LOG_LEVEL": "INFO", "LOG_FORMAT": "json"}
+    async with Service(variables, tmp_path / "log") as service:
+        headers = {"X-API-Key": company.key, **SENT}
+        async with aiohttp.ClientSession(service.base, headers=headers) as api:
+            assert (await submit(api, await create_invoice(api)))[0] == 200
+            async with api.post("/api/invoices", json=invoice(code=7)) as response:
+                assert response.status == 500
+        assert await service.stop() == 0
+        lines = read_lines(service.output())
+    first, *_, last = lines
+    assert (first["message"], first["version"], first["command"]) == ("start", VERSION, "serve")
+    assert first["settings"]["PORT"] == str(service.port)
+    assert (last["message"], last["reason"]) == ("stop", "SIGTERM") and last["uptime_seconds"] > 0
+    (failed,) = [line for line in lines if line["message"].startswith("failed\n")]
+    assert failed["level"] == "ERROR" and failed["trace_id"] == TRACE
+    statuses = {line["status"] for line in lines if line["message"] == "request"}
+    assert {200, 201, 500} <= statuses
+    assert {line["time"][-1] for line in lines} == {"Z"}
+
+
 UNCAUGHT = """
 import asyncio, threading, warnings
 from service import logs
@@ -162,3 +191,77 @@ def test_json_log_has_uncaught_errors_and_warnings() -> None:
     assert "ZeroDivisionError" in in_thread["error"] and in_thread["level"] == "CRITICAL"
     assert "KeyError" in in_loop["error"] and in_loop["logger"] == "asyncio"
     assert uncaught["error"].endswith("RuntimeError: three\nlines")
+
+
+async def test_json_log_has_the_error_that_prevents_a_start(command: RunCommand) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = await command("worker", WORKER_PORT=port, LOG_FORMAT="json", LOG_LEVEL="INFO")
+    assert done.code == 1
+    _, stopped, error = read_lines(done.err)
+    assert stopped["reason"] == "OperatorError"
+    assert f"Cannot listen on 127.0.0.1:{port}" in error["message"]
+
+
+# The first and the last line
+
+
+async def test_first_and_last_line_have_version_and_settings(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    variables = {**environment, "LOG_LEVEL": "INFO"}
+    async with ChildProcess(["worker"], variables, log) as worker:
+        await worker.printed("The worker is running.")
+        assert await worker.stop() == 0
+        first, *_, last = worker.output().splitlines()
+    for line in (first, last):
+        assert f" version={VERSION} command=worker " in line
+        assert " PORTAL_POLL_SECONDS=0.05 " in line and "DATABASE_URL=postgresql://***@" in line
+        assert environment["PORTAL_CLIENT_SECRET"] not in line
+    assert " start " in first and " stop " in last and "reason=SIGTERM uptime_seconds=" in last
+
+
+def test_settings_in_the_log_have_addresses_and_changes_only() -> None:
+    assert describe_settings(read_config({})) == {
+        "HOST": "127.0.0.1",
+        "PORT": "8080",
+        "WORKER_HOST": "127.0.0.1",
+        "WORKER_PORT": "0",
+        "PUBLIC_URL": "http://127.0.0.1:8080",
+    }
+    changed = {
+        "TRUSTED_PROXIES": "10.0.0.0/24,::1/128",
+        "PORTAL_INTERMEDIARY": "true",
+        "PORTAL_POLL_SECONDS": "0.5",
+        "TIN_VERIFICATION": "operator",
+        "LOG_LEVEL": "INFO",  # the default
+    }
+    shown = describe_settings(read_config(changed))
+    assert {name: shown.get(name) for name in changed} == {**changed, "LOG_LEVEL": None}
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("postgresql://me:hush@db:5432/x?password=hush", "postgresql://***@db:5432/x"),
+        ("postgresql://me:12/hush@db/x", "***"),
+        ("postgresql://db,db2/x?password=hush%40a", "postgresql://db,db2/x"),
+        ("postgresql:///x?user=me&password=hu@sh", "***"),
+    ],
+)
+def test_settings_in_the_log_mask_the_login_of_a_url(url: str, shown: str) -> None:
+    assert describe_settings(read_config({"DATABASE_URL": url}))["DATABASE_URL"] == shown
+
+
+def test_settings_in_the_log_mask_every_secret() -> None:
+    environment = {**make_environment("postgresql://me:hush@db/x", "https://portal.example")}
+    for setting in SETTINGS.values():
+        if setting.parser is SECRET:
+            environment[setting.variable] = "hush"
+        if setting.parser is KEY:
+            environment[setting.variable] = base64.b64encode(b"k" * 32).decode()
+    shown = describe_settings(read_config(environment))
+    assert "hush" not in str(shown) and "kkkk" not in str(shown) and "a2tr" not in str(shown)
+    assert {shown[name] for name in ("SECRET_KEY", "PORTAL_CLIENT_SECRET")} == {"***"}

@@ -26,7 +26,7 @@ async def test_the_log_of_a_start_begins_with_the_version(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     async with Service({**environment, "LOG_LEVEL": "INFO"}, tmp_path / "log") as service:
-        assert service.output().split("\n")[0].endswith(f"start version={VERSION}")
+        assert f" start version={VERSION} command=serve " in service.output().split("\n")[0]
 
 
 async def test_the_log_of_a_worker_begins_with_the_version(
