@@ -38,6 +38,7 @@ from service.monitoring import gauges
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
+from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
@@ -209,7 +210,8 @@ async def _portal(app: web.Application) -> AsyncIterator[None]:
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
         tin_checks = app[TIN_CHECKS] = TinChecks(context)
-        yield
+        async with ContactCheck(portal, config.watchdog.total_seconds()).running():
+            yield
         await tin_checks.close()
         closing.begin()
         await context.finish(closing.left())

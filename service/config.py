@@ -500,7 +500,11 @@ class Config:
         "disables both.",
     )
     watchdog: timedelta = _setting(
-        "WATCHDOG_SECONDS", "30", SECONDS, "How often each process looks for overdue work."
+        "WATCHDOG_SECONDS",
+        "30",
+        SECONDS,
+        "How often each process looks for overdue work, and connects to a portal that could not be "
+        "reached.",
     )
     overdue: timedelta = _setting(
         "OVERDUE_SECONDS", "300", SECONDS, "How long past its due time work is reported as overdue."

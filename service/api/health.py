@@ -17,7 +17,7 @@ operations: list[Operation] = []
 operation = partial(Operation, operations, "Service")
 
 _UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
-_STARTING = {"status": "starting", "overdue": {}, **_UNKNOWN}
+_STARTING = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
 
 
 @operation(
@@ -38,13 +38,15 @@ async def get_liveness(request: web.Request) -> web.Response:
     "Get the readiness of the service",
     "Readiness",
     errors=(ErrorResponse(503, "Readiness", _STARTING), Unavailable(UNAVAILABLE)),
-    description="200 while PostgreSQL responds, also if work is overdue.",
+    description="200 while PostgreSQL responds, also if work is overdue or the portal cannot be "
+    "reached: `reasons` has the kinds. No request is sent to the portal.",
 )
 async def get_readiness(request: web.Request) -> web.Response:
     """Return 200 while PostgreSQL responds and the process does not stop, else 503.
 
     Asks over the dedicated session, which requests do not use: a full pool is not an outage.
-    Overdue work gives the status `degraded`, but still a 200: the API itself can serve.
+    Overdue work, or a portal that cannot be reached, gives the status `degraded` with reasons, but
+    still a 200: the API can serve, and to restart it or to take it out of service would not help.
     """
     summary = request.app[app_keys.WATCHDOG].summary()
     if request.app[app_keys.SHUTDOWN].has_begun:
@@ -52,7 +54,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     if not await request.app[app_keys.SESSION].answers():
         return responses.json_response({"status": "starting", **summary}, 503)
     return responses.json_response(
-        {"status": "degraded" if summary["overdue"] else "ok", **summary}
+        {"status": "degraded" if summary["reasons"] else "ok", **summary}
     )
 
 

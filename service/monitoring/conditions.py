@@ -16,6 +16,9 @@ from service.db.statements import sql
 #: The age from which a state that is normal for a moment is a condition.
 MINIMUM_AGE = timedelta(seconds=30)
 
+#: Conditions other than overdue work that degrade the service.
+DEGRADING = ("PortalUnreachable", "CredentialsRefused", "ClocksApart")
+
 #: kind -> (the condition, with its count `{n}`; what to do)
 WORDING: dict[str, tuple[str, str]] = {
     "Queued": (

@@ -17,6 +17,7 @@ from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop
 from service.monitoring.conditions import (
+    DEGRADING,
     Condition,
     WatchRow,
     collect,
@@ -137,11 +138,18 @@ class Watchdog(Loop):
         """Return the rows of one subject: overdue or attention."""
         return [row for row in self.rows or () if row.subject == subject]
 
+    @property
+    def reasons(self) -> list[str]:
+        """Return why the service is degraded: kinds of overdue work and of conditions."""
+        lasting = {condition.kind for condition in self.conditions}
+        return [*self.overdue, *(kind for kind in DEGRADING if kind in lasting)]
+
     def summary(self) -> dict[str, Any]:
         """Return the members of /readyz other than `status`: counts of all companies together."""
         counts = {row.kind: row.n for row in self.of("attention")}
         oldest = [row.oldest for row in self.rows or () if row.oldest]
         return {
+            "reasons": self.reasons,
             "overdue": {kind: n for kind, (n, _) in self.overdue.items()},
             "needs_person": counts.get("NeedsPerson"),
             "findings": counts.get("Finding"),

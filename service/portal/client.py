@@ -121,16 +121,20 @@ class _Token:
     renew_at: float  # in seconds of the Portal's monotonic clock
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _ContactState:
-    """Records since when no connection to the portal could be made."""
+    """Records since when no connection to a server of the portal could be made, by its origin."""
 
-    unreachable_since: datetime | None = None
+    unreachable: dict[str, datetime] = field(default_factory=dict)
 
-    def note_failure(self, start: _Start, failure: Exception) -> None:
+    def note_failure(self, origin: str, start: _Start, failure: Exception) -> None:
         """Record a failure to connect, unless only a free connection of the process was missing."""
         if not start.begun and not isinstance(failure, NoConnectionFree | NotSent):
-            self.unreachable_since = self.unreachable_since or datetime.now(UTC)
+            self.unreachable.setdefault(origin, datetime.now(UTC))
+
+    def note_response(self, origin: str) -> None:
+        """Record that a server has responded."""
+        self.unreachable.pop(origin, None)
 
 
 async def _on_headers(
@@ -293,7 +297,15 @@ class Portal:
     @property
     def unreachable_since(self) -> datetime | None:
         """Return since when connecting to the portal has failed; None after a response."""
-        return self._contact.unreachable_since
+        return min(self._contact.unreachable.values(), default=None)
+
+    async def reach_again(self) -> None:
+        """Connect to the servers that could not be reached, so that a recovery is noticed.
+
+        Nothing is sent to the others. The requests are those of `read_clock`.
+        """
+        for origin in list(self._contact.unreachable):
+            await self._request_root(origin, "")
 
     @property
     def clocks_apart_since(self) -> datetime | None:
@@ -323,14 +335,19 @@ class Portal:
         Requests the base URL, which needs no token, counts against no rate limit and has no effect:
         any response has a Date, whichever its status is.
         """
+        response = await self._request_root(self._config.portal_api_base, tin)
+        if response is None or response.date is None:
+            return None
+        return ClockReading(response.date, time.monotonic())
+
+    async def _request_root(self, base: str, tin: str) -> PortalResponse | None:
+        """Return the response of a server to a request without effect, None without one."""
         seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
-        url = f"{self._config.portal_api_base}/"
         try:
             async with asyncio.timeout(seconds):
-                response = await self._exchange(_Request(tin, "clock", "GET"), url)
+                return await self._exchange(_Request(tin, "clock", "GET"), f"{base}/")
         except (PortalError, TimeoutError):
             return None
-        return response.date and ClockReading(response.date, time.monotonic())
 
     async def ready(self, tin: str) -> None:
         """Obtain a token and a rate-limit slot, so that the next submission waits for neither."""
@@ -615,6 +632,8 @@ class Portal:
         repeated and that failed the second time: the first may still be processed.
         """
         start, began = _Start(request.before_bytes), time.monotonic()
+        target = URL(url, encoded=True)
+        origin = f"{target.scheme}://{target.raw_authority}"
         response: PortalResponse | None = None
         failure: Exception | None = None
         try:
@@ -622,7 +641,7 @@ class Portal:
                 self._connection(request.tin) as timeout,
                 self._session.request(
                     request.method,
-                    URL(url, encoded=True),
+                    target,
                     allow_redirects=False,
                     trace_request_ctx=start,
                     timeout=timeout,
@@ -641,10 +660,10 @@ class Portal:
         outcome = _name_outcome(start, response, failure)
         PORTAL_SECONDS.labels(request.operation, outcome).observe(seconds)
         if failure:
-            self._contact.note_failure(start, failure)
+            self._contact.note_failure(origin, start, failure)
             raise _classify_failure(start, failure) from failure
         assert response is not None  # there was no failure
-        self._contact.unreachable_since = None
+        self._contact.note_response(origin)
         if response.date:
             self._portal_clock.latest = ClockReading(response.date, time.monotonic())
         if request.method == "PUT" and start.begun > 1 and response.status != 200:

@@ -855,6 +855,47 @@ EXACT = (
         (f"{COMPATIBILITY}::test_running_process_stops_after_a_migration_that_excludes_it",),
     ),
     Mutant(
+        "secret-in-the-first-log-line",
+        "service/config.py",
+        '    if setting.parser.is_secret:\n        return "***"\n    match',
+        "    match",
+        ("tests/operations/test_log_lines.py::test_settings_in_the_log_mask_every_secret",),
+    ),
+    Mutant(
+        "invalid-trace-id-accepted",
+        "service/logs.py",
+        'if found is None or (found["version"] == "00" and found["rest"]):',
+        "if found is None:",
+        ("tests/operations/test_log_lines.py::test_trace_id_is_read_from_a_valid_traceparent",),
+    ),
+    Mutant(
+        "outage-of-the-portal-takes-processes-out-of-service",
+        "service/api/health.py",
+        '{"status": "degraded" if summary["reasons"] else "ok", **summary}',
+        '{"status": "degraded", **summary}, 503 if summary["reasons"] else 200',
+        (
+            "tests/operations/test_readiness.py::test_unreachable_portal_degrades_the_service_until_it_responds",
+        ),
+    ),
+    Mutant(
+        "outage-of-the-login-hidden-by-another-server",
+        "service/portal/client.py",
+        "self.unreachable.pop(origin, None)",
+        "self.unreachable.clear()",
+        (
+            "tests/operations/test_readiness.py::test_response_of_one_server_of_the_portal_does_not_hide_the_outage_of_another",
+        ),
+    ),
+    Mutant(
+        "documents-with-an-outcome-counted-as-waiting",
+        "sql/functions/waiting_work.sql",
+        "where s.state = 'Accepted' and not s.has_outcome",
+        "where s.state = 'Accepted'",
+        (
+            "tests/operations/test_metrics.py::test_accepted_submissions_with_an_outcome_do_not_wait",
+        ),
+    ),
+    Mutant(
         "start-without-the-key-of-the-secrets",
         "service/commands/bootstrap.py",
         "if stored and not stored & known:",
