@@ -41,7 +41,7 @@ def _headings(page: str | Path) -> list[str]:
     return [heading.replace("`", "") for heading in HEADING.findall(_read(page))]
 
 
-def _anchors(page: str | Path) -> set[str]:
+def find_anchors(page: str | Path) -> set[str]:
     """Return the anchors of a page as GitHub makes them: a repeated one gets a number."""
     seen: Counter[str] = Counter()
     anchors = set()
@@ -60,7 +60,7 @@ def _broken_links(page: Path) -> Iterator[str]:
         linked = (ROOT / page.parent / path).resolve() if path else ROOT / page
         if not linked.is_relative_to(ROOT) or not linked.exists():
             yield f"{target}: no such file"
-        elif anchor and anchor not in _anchors(linked):
+        elif anchor and anchor not in find_anchors(linked):
             yield f"{target}: no such heading"
 
 
@@ -128,7 +128,7 @@ def test_portal_citations_have_a_heading() -> None:
 
 
 def test_specification_citations_have_a_heading() -> None:
-    headings, anchors = set(_headings("docs/api.md")), _anchors("docs/api.md")
+    headings, anchors = set(_headings("docs/api.md")), find_anchors("docs/api.md")
     unknown = []
     cited = [(place, text) for place, line in _lines() for text in SPEC_CITATION.findall(line)]
     for place, citation in cited:
