@@ -397,6 +397,20 @@ async def release_batch(
         )
 
 
+async def release_interrupted(
+    context: SubmissionContext, claim: Claim, delay: timedelta | None, counted: bool = True
+) -> None:
+    """Release a claim that the database interrupted. If that fails too, its lease expires."""
+    try:
+        await release_batch(context, claim.company_id, [(claim, delay)], counted)
+    except TRANSIENT_DB_ERRORS as error:
+        log.warning(
+            "submission %s: the claim stays until its lease expires: %s",
+            claim,
+            describe_error(error),
+        )
+
+
 async def release_claim(
     context: SubmissionContext, claim: Claim, submission: Submission, command: ReleaseClaim
 ) -> None:

@@ -6,6 +6,7 @@ never sent twice.
 
 import asyncio
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,17 +17,17 @@ from typing import Any
 from service import failpoints, json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
-from service.errors import BadRequest
+from service.errors import BadRequest, describe_error, format_traceback
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.offload import offload
-from service.submission import checks, eligibility
+from service.submission import checks, eligibility, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.document_kinds import (
     INVOICE,
@@ -39,6 +40,8 @@ from service.submission.document_kinds import (
 from service.submission.failures import name_failure, refuse_submission
 from service.submission.send import send
 from service.submission.state_machine import OUTCOME_UNKNOWN
+
+log = logging.getLogger(__name__)
 
 RECHECK = timedelta(seconds=1)  # while waiting: a lost connection loses notifications
 #: States of a submission in which the caller gets a response.
@@ -319,9 +322,22 @@ async def _store(
 async def _send(context: SubmissionContext, claim: Claim, ids: dict[str, int | None]) -> Any:
     """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
-        {context.spawn(send(context, claim))}, timeout=context.config.submit_wait.total_seconds()
+        {context.spawn(_send_or_release(context, claim))},
+        timeout=context.config.submit_wait.total_seconds(),
     )
     return await _get_submission(context, claim.company_id, ids)
+
+
+async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
+    """Send a submission. If the database interrupts that, a worker goes on with it."""
+    try:
+        await send(context, claim)
+    except Exception as error:
+        if not is_interruption(error):
+            log.error("submission %s: failed\n%s", claim, format_traceback(error))
+            return
+        log.warning("submission %s: %s", claim, describe_error(error))
+        await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
 async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int | None]) -> Any:

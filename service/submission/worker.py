@@ -144,15 +144,8 @@ class Worker(Loop):
     async def _release(self, state: str, claim: Claim) -> None:
         # The claim of an Uncertain submission is for its company, and the submission stays due.
         counted = state != "Uncertain"
-        given = [(claim, self._context.config.portal_retry if counted else None)]
-        try:
-            await store.release_batch(self._context, claim.company_id, given, counted)
-        except TRANSIENT_DB_ERRORS as error:
-            log.warning(
-                "worker: the claim on submission %s stays until its lease expires: %s",
-                claim,
-                describe_error(error),
-            )
+        delay = self._context.config.portal_retry if counted else None
+        await store.release_interrupted(self._context, claim, delay, counted)
 
     async def _seconds_until_due(self) -> float:
         """Return the seconds until more work is due or a pause of the portal ends."""

@@ -371,6 +371,26 @@ async def test_transient_database_errors_are_not_counted(
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
+async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The claim of the request is released. Its lease is longer than a test takes."""
+    monkeypatch.setattr(results, "REPEATS", ())
+    await owner.execute(FAIL_RESULTS.format(state=PASSING, status="Submitted"))
+    api = await start(company, background=False, PORTAL_LEASE_SECONDS="3600")
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
+    assert (status, body["code"]) == (400, "outcome_unknown")
+    await owner.execute("drop trigger fail_results on submitted_documents")
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    await start(company, PORTAL_LEASE_SECONDS="3600")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+
+
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_result_that_the_database_rejects_needs_manual_review(
     start: StartService,
