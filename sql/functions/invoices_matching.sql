@@ -12,49 +12,56 @@ declare
   name_words text[] := string_to_array(wanted_name, ' ');
   first_word text := name_words[1];
   last_word text := name_words[cardinality(name_words)];  -- a word of the name begins with it
-  only_word text := (
-    select case when min(w.word) = max(w.word) then min(w.word) end
-      from invoice_words w
-     where w.company_id = for_company
-       and w.word >= last_word
-       and w.word < last_word || chr(1114111));
-  is_rare boolean := cardinality(name_words) > 1 and 2000 > (  -- the first word
+  is_first_rare boolean := cardinality(name_words) > 1 and 10000 > (
     select count(*)
       from (select
               from invoice_words w
              where w.company_id = for_company and w.word = first_word
              order by w.invoice_id
-             limit 2000) each);
+             limit 10000) each);
+  is_last_rare boolean := 10000 > (
+    select count(*)
+      from (select
+              from invoice_words w
+             where w.company_id = for_company
+               and w.word >= last_word
+               and w.word < last_word || chr(1114111)
+             order by w.word
+             limit 10000) each);
+  -- Of very many matches, the newest are found sooner without the index of words.
+  is_walked boolean := most is not null and not is_first_rare and not is_last_rare;
 begin
   return array(
     with named as not materialized (
-      -- The index has the invoices of one word in the order of their ids.
       select w.invoice_id
         from invoice_words w
-       where not is_rare and w.company_id = for_company and w.word = only_word
-       union all
-      (select distinct w.invoice_id
-         from invoice_words w
-        where not is_rare
-          and only_word is null
-          and w.company_id = for_company
-          and w.word >= last_word
-          and w.word < last_word || chr(1114111)
-        order by w.invoice_id desc)
-       union all
-      (select distinct w.invoice_id
-         from invoice_words f
-         join invoice_words w on w.company_id = f.company_id and w.invoice_id = f.invoice_id
-        where is_rare
-          and f.company_id = for_company
-          and f.word = first_word
-          and w.company_id = for_company
-          and w.word >= last_word
-          and w.word < last_word || chr(1114111))
+       where not is_walked
+         and not is_first_rare
+         and w.company_id = for_company
+         and w.word >= last_word
+         and w.word < last_word || chr(1114111)
+       union
+      select w.invoice_id
+        from invoice_words f
+        join invoice_words w on w.company_id = f.company_id and w.invoice_id = f.invoice_id
+       where is_first_rare
+         and f.company_id = for_company
+         and f.word = first_word
+         and w.company_id = for_company
+         and w.word >= last_word
+         and w.word < last_word || chr(1114111)
     )
     select i.id
       from invoices_filtered(for_company, filters, described) i
      where i.id = any (identified)
+     union all
+    (select i.id
+       from invoices_filtered(for_company, filters, described) i
+      where is_walked
+        and i.id <> all (identified)
+        and position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0
+      order by i.id desc
+      limit most)
      union all
     (select i.id
        from named n
