@@ -46,6 +46,7 @@ from service.sandbox.settings import Settings
 
 #: Modules whose fixtures every test module can use.
 pytest_plugins = [
+    "fixtures_dashboard",
     "fixtures_sandbox",
     "fixtures_service",
     "fixtures_shared",

@@ -1,15 +1,13 @@
 """The form of an invoice without a browser: saving it keeps members that it does not have."""
 
-from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService
-from harness.visitors import Visitor, make_person
-from kit import buyer, create_invoice, get_invoice
-
-from service.config import read_config
+from fixtures_dashboard import SignIn
+from harness.visitors import Visitor
+from kit import buyer, create_invoice, get_invoice, request_json
 
 SETTLEMENT = {
     "prepayment": {"amount": 100, "date": "2026-09-02", "time": "04:00:00Z", "reference": "DEP-7"},
@@ -45,14 +43,9 @@ async def site(start: StartService, company: Company) -> Client:
 
 
 @pytest.fixture
-async def visitor(
-    site: Client, environment: dict[str, str], company: Company
-) -> AsyncIterator[Visitor]:
+async def visitor(site: Client, sign_in: SignIn) -> Visitor:
     """An owner who has signed in."""
-    link = await make_person(read_config(environment), company.id, "w@example.com", "owner")
-    async with Visitor(site.make_url("/")) as visitor:
-        await visitor.use_link(link)
-        yield visitor
+    return await sign_in(site, "owner")
 
 
 async def test_an_edited_invoice_keeps_prepayment_and_rounding(
@@ -105,3 +98,37 @@ async def test_the_page_of_an_invoice_shows_prepayment_and_rounding(
         assert part in words
     assert "2026-09-02 04:00:00Z DEP-7" in words
     assert "After notes" not in words
+
+
+async def test_new_lines_start_with_the_default_tax(visitor: Visitor, site: Client) -> None:
+    await visitor.get("/settings/numbers")
+    _, answer = await request_json(site, "GET", "/api/companies")
+    setting = {name: str(value) for name, value in answer["data"]["setting"].items()}
+    setting.pop("AUTO_SUBMIT_INVOICE")
+    await visitor.post("/settings/numbers", {**setting, "tax_type": "02", "tax_rate": "8"})
+    assert visitor.status == 200 and 'name="tax_rate" type="text" value="8"' in visitor.text
+    await visitor.get("/invoices/new")
+    fields = FormReader(visitor.text).fields
+    names = ("/taxDetails/0/taxType", "/taxDetails/0/taxRate/percentage", "/unit/code")
+    assert [fields[f"/lineItems/0{name}"] for name in names] == ["02", "8", "C62"]
+    await visitor.post("/invoices/new", {**fields, "do": "add"})
+    fields = FormReader(visitor.text).fields
+    assert [fields[f"/lineItems/1{name}"] for name in names] == ["02", "8", "C62"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "field"),
+    [
+        ("02", "", "tax_rate"),
+        ("02", "much", "tax_rate"),
+        ("", "8", "tax_type"),
+        ("99", "8", "tax_type"),
+    ],
+)
+async def test_a_wrong_default_tax_is_shown_at_its_field(
+    visitor: Visitor, kind: str, rate: str, field: str
+) -> None:
+    await visitor.get("/settings/numbers")
+    fields = {"PREFIX_DIGIT_COUNT": "5", "tax_type": kind, "tax_rate": rate}
+    await visitor.post("/settings/numbers", fields)
+    assert visitor.status == 422 and f'id="{field}-wrong"' in visitor.text

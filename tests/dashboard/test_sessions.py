@@ -19,34 +19,6 @@ from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 
 EMAIL = "aminah@example.com"
-#: Pages with a form for each right, and what the form does.
-FORMS = (
-    "/sign-out",
-    "/password",
-    "/confirm",
-    "/companies",
-    "/invoices/new",
-    "/invoices/1/edit",
-    "/invoices/1/submit",
-    "/invoices/1/cancel",
-    "/invoices/1/delete",
-    "/invoices/1/links",
-    "/invoices/1/links/1/revoke",
-    "/invoices/1/note",
-    "/consolidated/plan",
-    "/notes/1/submit",
-    "/consolidated/1/submit",
-    "/requests/1/approve",
-    "/settings/profile",
-    "/settings/numbers",
-    "/settings/keys",
-    "/settings/keys/abcdefghijkl/revoke",
-    "/settings/webhooks",
-    "/settings/certificate",
-    "/settings/people",
-    "/settings/people/1/link",
-    "/settings/people/1/remove",
-)
 
 
 @pytest.fixture
@@ -76,13 +48,6 @@ async def give_password(environment: dict[str, str], site: URL, email: str) -> N
     async with Visitor(site) as visitor:
         await visitor.use_link(link, PASSWORD)
         assert visitor.path == "/"
-
-
-async def test_pages_need_a_session(site: URL) -> None:
-    async with Visitor(site) as visitor:
-        for path in ("/", "/invoices", "/settings/keys"):
-            await visitor.get(path)
-            assert visitor.path == "/sign-in"
 
 
 async def test_a_link_signs_in_once(
@@ -180,15 +145,6 @@ def _find_person(text: str, email: str) -> str:
     return row.split("/settings/people/")[1].split("/")[0]
 
 
-@pytest.mark.parametrize("path", FORMS)
-async def test_a_form_without_its_token_is_rejected(owner: Visitor, path: str) -> None:
-    await owner.get("/settings/keys")
-    for token in ("", "wrong"):
-        await owner.post(path, token=token)
-        assert owner.status == 403
-        assert "did not come from this site" in owner.text
-
-
 async def test_a_form_from_another_site_is_rejected(owner: Visitor) -> None:
     for headers in (
         {"Origin": "https://evil.example"},
@@ -268,7 +224,7 @@ async def test_an_address_in_other_case_is_the_same_person(
             await visitor.post("/settings/people", {"email": email, "name": "X", "role": "reader"})
             assert visitor.status == status
     await owner.get("/settings/people")
-    assert owner.status == 200 and owner.text.count(EMAIL) == 1
+    assert owner.status == 200 and owner.text.count(f"<bdi>{EMAIL}</bdi>") == 1
 
 
 async def test_two_owners_who_remove_each_other_leave_one(
@@ -327,24 +283,6 @@ async def test_a_person_sees_one_company_at_a_time_and_only_their_own(
         await visitor.post("/companies", {"company": str(third.id)})
         await visitor.get("/settings/keys")
         assert visitor.status == 200 and company.key_id in visitor.text
-
-
-async def test_pages_of_another_company_answer_like_unknown_ones(
-    owner: Visitor, environment: dict[str, str], start: StartService
-) -> None:
-    other = await make_company(environment)
-    client = await start(other, background=False)
-    theirs = await create_invoice(client)
-    for path in (f"/invoices/{theirs}", f"/invoices/{theirs}/edit", f"/invoices/{theirs}/print"):
-        await owner.get(path)
-        foreign = (owner.status, owner.words)
-        await owner.get(path.replace(str(theirs), "999999999"))
-        assert foreign[0] == owner.status == 404
-    await owner.get("/invoices")
-    for action in ("submit", "cancel", "delete"):
-        await owner.post(f"/invoices/{theirs}/{action}", {"reason": "x"})
-        assert owner.status == 404
-        await owner.get("/invoices")
 
 
 async def test_a_session_expires(owner: Visitor, owner_conn: asyncpg.Connection) -> None:
@@ -462,3 +400,31 @@ async def test_a_body_that_is_no_form_is_a_400(owner: Visitor, site: URL) -> Non
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     async with owner._session.post(url, data=b"garbage", headers=headers) as response:
         assert response.status == 400
+
+
+async def test_the_role_of_a_person_is_changed_in_the_list(
+    owner: Visitor, environment: dict[str, str], company: Company
+) -> None:
+    await make_person(read_config(environment), company.id, "siti@example.com", "member")
+    await owner.get("/settings/people")
+    assert 'aria-label="Role of siti"' in owner.text
+    fields = {"email": "siti@example.com", "name": "siti", "role": "admin"}
+    await owner.post("/settings/people", fields)
+    await owner.get("/settings/people")
+    row = owner.text[owner.text.index('aria-label="Role of siti"') :]
+    assert 'value="admin" selected' in row.partition("</select>")[0]
+
+
+async def test_an_invitation_that_is_not_valid_keeps_its_entries(owner: Visitor) -> None:
+    await owner.get("/settings/people")
+    await owner.post("/settings/people", {"email": "siti", "name": "Siti", "role": "admin"})
+    assert owner.status == 422 and 'value="Siti"' in owner.text and 'value="siti"' in owner.text
+
+
+async def test_previews_of_numbers_follow_the_codes_of_each_kind(
+    owner: Visitor, start: StartService, company: Company
+) -> None:
+    await create_invoice(await start(company, background=False), code=4711)
+    await owner.get("/settings/numbers")
+    assert "Next: INV-04712" in owner.words and "Next: SB-04712" in owner.words
+    assert "Next: CI-00001" in owner.words and "Next: CN-00001" in owner.words

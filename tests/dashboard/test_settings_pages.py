@@ -1,13 +1,12 @@
 """The settings pages of webhooks, of the signing certificate and of the portal."""
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
+from fixtures_dashboard import SignIn
 from fixtures_webhooks import (
     LOCAL,
     Receiver,
@@ -18,14 +17,12 @@ from fixtures_webhooks import (
     wait_for_delivery,
 )
 from harness.certificates import issued, key_text, rsa_key
-from harness.visitors import Visitor, make_person
+from harness.visitors import Visitor
 from harness.waiting import until
 from kit import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, create_invoice
 from test_refused_logins import change_client
-from yarl import URL
 
 from service.api.webhooks import MOST
-from service.config import read_config
 
 WEBHOOKS, SIGNING, PORTAL = "/settings/webhooks", "/settings/certificate", "/settings/portal"
 PLACE = "https://hooks.example.com/in"
@@ -65,35 +62,13 @@ async def site(start: StartService, company: Company) -> Client:
 
 
 @pytest.fixture
-async def visitors(
-    site: Client, environment: dict[str, str], company: Company
-) -> AsyncIterator[dict[str, Visitor]]:
-    """People of the company by role, who have signed in by a link."""
-    async with AsyncExitStack() as stack:
-        yield {
-            role: await stack.enter_async_context(_signed_in(site, environment, company, role))
-            for role in ("admin", "member")
-        }
+async def admin(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "admin")
 
 
 @pytest.fixture
-def admin(visitors: dict[str, Visitor]) -> Visitor:
-    return visitors["admin"]
-
-
-@pytest.fixture
-def member(visitors: dict[str, Visitor]) -> Visitor:
-    return visitors["member"]
-
-
-@asynccontextmanager
-async def _signed_in(
-    site: Client, environment: dict[str, str], company: Company, role: str
-) -> AsyncIterator[Visitor]:
-    link = await make_person(read_config(environment), company.id, f"{role}@example.com", role)
-    async with Visitor(site.make_url("/")) as visitor:
-        await visitor.use_link(link)
-        yield visitor
+async def member(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "member")
 
 
 def _find_secret(text: str) -> str:
@@ -391,15 +366,15 @@ async def test_a_certificate_that_expires_soon_has_a_warning(admin: Visitor) -> 
 
 
 async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, company: Company, sign_in: SignIn
 ) -> None:
     site = await start(company, background=False, **{**LOCAL, "SECRET_KEY": ""})
-    async with _signed_in(site, environment, company, "admin") as admin:
-        for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
-            await admin.get(path)
-            await admin.post(path, fields)
-            assert admin.status == 409
-            assert 'class="notice bad" role="alert">The service cannot store' in admin.text
+    admin = await sign_in(site, "admin")
+    for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
+        await admin.get(path)
+        await admin.post(path, fields)
+        assert admin.status == 409
+        assert 'class="notice bad" role="alert">The service cannot store' in admin.text
 
 
 async def test_the_connection_to_the_portal_is_tested(
@@ -528,26 +503,3 @@ async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> 
         await member.post(path.replace("/1", f"/{webhook}"), {"url": PLACE, **issued().pair})
         assert (path, member.status) == (path, 403)
     assert [each["enabled"] for each in await _list_endpoints(site)] == [True]
-
-
-@pytest.mark.parametrize("path", FORMS)
-async def test_a_settings_form_without_its_token_is_rejected(admin: Visitor, path: str) -> None:
-    await admin.get(WEBHOOKS)
-    for token in ("", "wrong"):
-        await admin.post(path, {"url": PLACE}, token=token)
-        assert admin.status == 403 and "did not come from this site" in admin.text
-
-
-async def test_every_form_of_the_pages_has_a_token(
-    admin: Visitor, site: Client, receiver: Receiver
-) -> None:
-    webhook, _ = await create_endpoint(site, receiver.url)
-    await create_invoice(site)
-    await wait_for_delivery(site, webhook, "Delivered")
-    await admin.get(SIGNING)
-    await admin.post(SIGNING, issued().pair)
-    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}", SIGNING):
-        await admin.get(path)
-        forms = re.findall(r'<form[^>]*method="post".*?</form>', admin.text, re.DOTALL)
-        assert forms and all('name="form_token"' in form for form in forms)
-        assert URL(admin.path).path == path

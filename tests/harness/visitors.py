@@ -27,6 +27,7 @@ class Visitor:
         self.status = 0
         self.text = ""
         self.path = ""
+        self.is_page = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,8 +50,8 @@ class Visitor:
 
     @property
     def words(self) -> str:
-        """The text of the page without tags."""
-        return unescape(re.sub(r"<[^>]+>", " ", self.text))
+        """The text of the page without tags, with single spaces."""
+        return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", self.text)))
 
     async def get(self, path: str) -> str:
         """Open a page, follow redirects, and return its text."""
@@ -76,7 +77,8 @@ class Visitor:
 
     async def _keep(self, response: aiohttp.ClientResponse) -> str:
         self.status, self.path = response.status, response.url.path
-        self.text = await response.text()
+        self.is_page = response.content_type == "text/html"
+        self.text = await response.text(errors="replace")  # A file can be a picture.
         return self.text
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> str:

@@ -1,0 +1,269 @@
+"""Every page needs a session, every form its token, and no page shows another company's records.
+
+The pages are those of the table of routes, so that a new page is tested without a change here.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+
+import asyncpg
+import pytest
+from conftest import Client, Company, StartService, make_company
+from fixtures_dashboard import SignIn
+from harness.visitors import Visitor, make_person
+from kit import (
+    GENEROUS,
+    buyer,
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    line,
+    request_json,
+)
+from markupsafe import escape
+
+from service.config import read_config
+from service.dashboard.table import make_page_routes
+
+UNKNOWN = 999_999_999
+SCRIPT = "<script>document.title='broken'</script>"
+TOKEN, KEY_ID = "x" * 43, "x" * 12
+#: Pages for people without a session.
+PUBLIC = ("/sign-in", "/link/", "/shared/", "/receipt/", "/assets/")
+#: First part of the path of a page -> the operations of its records.
+PLACES = {
+    "/invoices": "/api/invoices",
+    "/notes": "/api/adjustment-notes",
+    "/consolidated": "/api/consolidated-invoices",
+    "/requests": "/api/einvoice-requests",
+    "/settings/webhooks": "/api/webhooks",
+}
+#: A part of a path: its name, and what it may be.
+_PART = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
+_CHOICES = re.compile(r"[a-z]+(\|[a-z]+)+")
+
+
+def list_paths(method: str) -> list[str]:
+    """Return the paths of all pages, as the table of routes has them."""
+    return [route.path for route in make_page_routes() if route.method == method]
+
+
+def fill(path: str, ids: Mapping[str, object]) -> Iterator[str]:
+    """Yield a path with the ids of its parts, once for each choice that it has."""
+    choices = [part[1] for part in _PART.findall(path) if _CHOICES.fullmatch(part[1])]
+    for choice in choices[0].split("|") if choices else [""]:
+        yield _PART.sub(
+            lambda part, choice=choice: _fill_part(part[1], part[2] or "", choice, ids), path
+        )
+
+
+def _fill_part(name: str, form: str, choice: str, ids: Mapping[str, object]) -> str:
+    if _CHOICES.fullmatch(form):
+        return choice
+    return KEY_ID if "A-Z" in form else str(ids.get(name, TOKEN))
+
+
+def is_public(path: str) -> bool:
+    return path.startswith(PUBLIC)
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    return await start(company, **GENEROUS)
+
+
+@pytest.fixture
+async def admin(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "admin")
+
+
+async def test_every_page_needs_a_session(site: Client) -> None:
+    async with Visitor(site.make_url("/")) as visitor:
+        for route in list_paths("GET"):
+            for path in fill(route, {"id": 1}):
+                await visitor.get(path)
+                assert is_public(path) or (path, visitor.path) == (path, "/sign-in")
+
+
+async def test_every_form_needs_its_token(admin: Visitor, site: Client) -> None:
+    routes = list_paths("POST")
+    assert len(routes) > 40
+    async with Visitor(site.make_url("/")) as stranger:
+        for route in routes:
+            for path in fill(route, {"id": 1, "link_id": 1, "delivery_id": 1}):
+                visitor = stranger if is_public(path) else admin
+                await visitor.get("/sign-in" if visitor is stranger else "/settings/portal")
+                for token in ("", "wrong"):
+                    await visitor.post(path, {"url": "https://example.com"}, token=token)
+                    assert (path, visitor.status) == (path, 403)
+                    assert "did not come from this site" in visitor.text
+
+
+async def test_every_form_on_a_page_has_a_token(admin: Visitor, site: Client) -> None:
+    ids = await create_ids(site)
+    found = 0
+    for route in list_paths("GET"):
+        for path in fill(route, ids_of(route, ids)):
+            if not is_public(path):
+                await admin.get(path)
+                forms = re.findall(r'<form[^>]*method="post".*?</form>', admin.text, re.DOTALL)
+                assert all('name="form_token"' in form for form in forms), path
+                found += len(forms)
+    assert found > 50
+
+
+async def create_ids(api: Client) -> dict[str, int]:
+    """Create a record of every resource and return {place: id}, also of a link and a delivery."""
+    ids = await create_one_of_each(api)
+    await create_record(api, f"/api/invoices/{ids['/api/invoices']}/links", purpose="view")
+    _, links = await request_json(api, "GET", f"/api/invoices/{ids['/api/invoices']}/links")
+    delivery = await create_delivery(api, ids["/api/webhooks"])
+    return {**ids, "link_id": links[0]["id"], "delivery_id": delivery}
+
+
+def ids_of(route: str, ids: Mapping[str, int]) -> dict[str, int]:
+    """Return the values of a route's parts."""
+    place = next((PLACES[start] for start in PLACES if route.startswith(f"{start}/{{")), "")
+    return {**ids, "id": ids.get(place, UNKNOWN)}
+
+
+async def test_pages_of_another_company_answer_like_unknown_ones(
+    admin: Visitor, site: Client, start: StartService, environment: dict[str, str]
+) -> None:
+    other = await make_company(environment)
+    theirs_api = await start(other, **GENEROUS)
+    own, theirs = await create_ids(site), await create_ids(theirs_api)
+    unknown = dict.fromkeys(theirs, UNKNOWN)
+    before = await read_records(theirs_api, theirs)
+    mixed = {**own, **{name: theirs[name] for name in ("link_id", "delivery_id")}}
+    mixed_unknown = {**own, "link_id": UNKNOWN, "delivery_id": UNKNOWN}
+    tried = 0
+    for method in ("GET", "POST"):
+        for route in list_paths(method):
+            if not route.startswith(tuple(f"{start}/{{" for start in PLACES)):
+                continue
+            pairs = [(theirs, unknown)]
+            if "link_id" in route or "delivery_id" in route:
+                pairs.append((mixed, mixed_unknown))
+            for ids, others in pairs:
+                for path, absent in zip(
+                    fill(route, ids_of(route, ids)), fill(route, ids_of(route, others)), strict=True
+                ):
+                    answers = [await ask(admin, method, each) for each in (path, absent)]
+                    assert answers[0] == answers[1], path
+                    assert answers[0][0] == 404, path
+                    tried += 1
+    assert tried > 50
+    assert await read_records(theirs_api, theirs) == before
+
+
+async def ask(visitor: Visitor, method: str, path: str) -> tuple[int, str]:
+    """Return status and words of a page, without its own path."""
+    if method == "GET":
+        await visitor.get(path)
+    else:
+        await visitor.get("/companies")
+        await visitor.post(path, {"reason": "x", "purpose": "view", "url": "https://example.com"})
+    return visitor.status, re.sub(r"Request \w+", "", visitor.words).replace(path, "")
+
+
+async def read_records(api: Client, ids: Mapping[str, int]) -> list[object]:
+    """Return the records of a company, with the links of its invoice."""
+    paths = [f"{place}/{ids[place]}" for place in PLACES.values()]
+    paths.append(f"/api/invoices/{ids['/api/invoices']}/links")
+    return [(await request_json(api, "GET", path))[1] for path in paths]
+
+
+async def test_people_and_keys_of_another_company_stay(
+    admin: Visitor, site: Client, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    other = await make_company(environment)
+    await make_person(read_config(environment), other.id, "siti@example.com", "owner")
+    user_id = await owner.fetchval("select id from users where email = 'siti@example.com'")
+    for action in ("link", "remove"):
+        answers = [
+            await ask(admin, "POST", f"/settings/people/{each}/{action}")
+            for each in (user_id, UNKNOWN)
+        ]
+        assert answers[0] == answers[1] and answers[0][0] == 404
+    await ask(admin, "POST", f"/settings/keys/{other.key_id}/revoke")
+    async with site.get("/api/companies", headers={"X-API-Key": other.key}) as response:
+        assert response.status == 200
+    members = "select count(*) from company_members where user_id = $1"
+    assert await owner.fetchval(members, user_id) == 1
+
+
+async def test_activity_and_portal_show_nothing_of_another_company(
+    admin: Visitor, start: StartService, environment: dict[str, str]
+) -> None:
+    theirs = await start(await make_company(environment), **GENEROUS)
+    body = {"city": "Kota Rahsia", "email": "rahsia@example.com"}
+    assert (await request_json(theirs, "PUT", "/api/companies", json=body))[0] == 200
+    for path in ("/settings/activity", "/settings/portal", "/settings/profile", "/"):
+        await admin.get(path)
+        assert admin.status == 200 and "ahsia" not in admin.text
+
+
+async def test_script_in_any_text_stays_text_on_every_page(admin: Visitor, site: Client) -> None:
+    ids = await create_ids(site)
+    named = buyer(name=SCRIPT)
+    invoice_id = await create_invoice(
+        site, buyer=named, lineItems=[line(description=SCRIPT, taxExemptionReason=SCRIPT)]
+    )
+    for method, path, body in (
+        ("PUT", "/api/companies", {"name": SCRIPT, "city": SCRIPT, "address": SCRIPT}),
+        ("PUT", f"/api/webhooks/{ids['/api/webhooks']}", {"description": SCRIPT}),
+        ("POST", "/api/einvoice-requests", {"invoiceCode": SCRIPT, **named}),
+    ):
+        status, answer = await request_json(site, method, path, json=body)
+        assert status in (200, 201), answer
+    for path, fields in (
+        ("/settings/keys", {"name": SCRIPT}),
+        ("/settings/people", {"name": SCRIPT, "email": "x@example.com", "role": "reader"}),
+        ("/settings/people", {"name": SCRIPT, "email": SCRIPT, "role": SCRIPT}),
+        ("/settings/portal/credentials", {"client_id": SCRIPT, "client_secret": SCRIPT}),
+        ("/settings/webhooks", {"url": SCRIPT, "types": SCRIPT}),
+        ("/settings/numbers", {"INVOICE_PREFIX": SCRIPT, "tax_type": SCRIPT, "tax_rate": SCRIPT}),
+        ("/settings/profile", {"state": SCRIPT, "msic_code": SCRIPT}),
+        ("/settings/certificate", {"certificate": SCRIPT, "key": SCRIPT}),
+        ("/consolidated/plan", {"month": SCRIPT, "type": SCRIPT, "code": SCRIPT}),
+        (f"/invoices/{ids['/api/invoices']}/cancel", {"reason": SCRIPT}),
+        (f"/invoices/{ids['/api/invoices']}/links", {"purpose": SCRIPT}),
+        ("/requests/1/approve?status=Pending&page=1", {"x": SCRIPT}),
+    ):
+        await admin.get("/settings/keys")
+        await admin.post(path, fields)
+        assert admin.status < 500 and SCRIPT not in admin.text, path
+    shown = 0
+    query = "?query=%3Cscript%3E&status=%3Cscript%3E&month=%3Cscript%3E&before=%3Cscript%3E"
+    for route in list_paths("GET"):
+        for values in (ids_of(route, ids), {**ids, "id": invoice_id}):
+            for path in fill(route, values):
+                for address in (path, path + query):
+                    await admin.get(address)
+                    assert admin.status < 500, address
+                    assert not admin.is_page or SCRIPT not in admin.text, address
+                    shown += escape(SCRIPT) in admin.text
+    assert shown > 20
+
+
+async def test_a_removed_person_loses_every_page_in_every_process_within_a_second(
+    site: Client, sign_in: SignIn, start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    admin = await sign_in(site, "admin")
+    other = await start(company, **GENEROUS)
+    await admin.get("/settings/portal")
+    async with asyncio.timeout(30), Visitor(other.make_url("/")) as elsewhere:
+        elsewhere._session.cookie_jar.update_cookies(admin.cookies, other.make_url("/"))
+        await elsewhere.get("/settings/portal")
+        assert elsewhere.path == "/settings/portal"
+        user_id = await owner.fetchval("select id from users where email = 'admin@example.com'")
+        remover = await sign_in(site, "owner")
+        await remover.get("/settings/people")
+        await remover.post(f"/settings/people/{user_id}/remove")
+        for visitor in (admin, elsewhere):
+            for path in ("/settings/portal", "/settings/activity", "/settings/webhooks", "/"):
+                await visitor.get(path)
+                assert visitor.path == "/sign-in"

@@ -1,0 +1,28 @@
+"""People who have signed in to the dashboard of a test's service."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from conftest import Client, Company
+from harness.visitors import Visitor, make_person
+
+from service.config import read_config
+
+#: Signs a new person in, by a link: (service, role) -> visitor.
+SignIn = Callable[[Client, str], Awaitable[Visitor]]
+
+
+@pytest.fixture
+async def sign_in(environment: dict[str, str], company: Company) -> AsyncIterator[SignIn]:
+    """Return a function that signs people of the company in."""
+    async with AsyncExitStack() as stack:
+
+        async def enter(site: Client, role: str) -> Visitor:
+            email = f"{role}@example.com"
+            link = await make_person(read_config(environment), company.id, email, role)
+            visitor = await stack.enter_async_context(Visitor(site.make_url("/")))
+            await visitor.use_link(link)
+            return visitor
+
+        yield enter
