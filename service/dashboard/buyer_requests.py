@@ -1,6 +1,7 @@
 """The queue of buyers who ask for an e-invoice, with Approve and Reject."""
 
 from functools import partial
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -34,8 +35,10 @@ async def show_list(request: web.Request, message: str | None = None) -> web.Res
         "requests.html",
         rows=found["data"],
         filters=filters,
+        place={**filters, "page": number},
         meta=make_meta("/requests", filters, number, found["meta"]["total"]),
         message=message,
+        choices=CHOICES,
     )
 
 
@@ -46,8 +49,9 @@ async def decide(request: web.Request) -> web.Response:
     answer = await call(
         request, "PUT", f"{API}/{request.match_info['id']}", {"status": CHOICES[choice]}
     )
-    if answer.is_success:
-        return redirect(f"/requests?notice={choice}")
+    if answer.is_success:  # The person stays on the page of the queue.
+        place = {name: request.query[name] for name in (*FILTERS, "page") if name in request.query}
+        return redirect(f"/requests?{urlencode({**place, 'notice': choice})}")
     if answer.status == 404:
         raise Failed(answer)
     return await show_list(request, answer.message)

@@ -1,8 +1,10 @@
 """Lists and pages of invoices, notes and consolidated invoices, and what can be done with one."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -10,12 +12,13 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service.dashboard import pages
+from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import READ, WRITE
 from service.db.statements import sql
-from service.documents import money, states
+from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
 from service.http import app_keys
 
@@ -94,7 +97,27 @@ CONSOLIDATED = Kind(
     "consolidated_invoice_id",
 )
 KINDS = (INVOICES, NOTES, CONSOLIDATED)
+#: Member of a note -> kind of the document that it adjusts.
+TARGETS = {"invoice_id": INVOICES, "consolidated_invoice_id": CONSOLIDATED}
+HOME_CURRENCY = "MYR"
+COUNT_TO = 1000  # matches of a search
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A document that a note adjusts. Its party is empty if it was deleted."""
+
+    kind: Kind
+    id: int
+    code: str = "–"
+    party: str = ""
+    currency: str = HOME_CURRENCY
+
+    @property
+    def label(self) -> str:
+        """The kind and the code."""
+        return f"{self.kind.t['one']} {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +127,18 @@ class Meta:
     first: int
     last: int
     total: int
+    is_exact: bool  # else there are more than `total`
     previous: str | None
     next: str | None
 
 
-def make_meta(path: str, query: Mapping[str, str], number: int, total: int) -> Meta:
-    """Return the place of a page. `query` are the filters to keep."""
+def make_meta(
+    path: str, query: Mapping[str, str], number: int, total: int, is_exact: bool = True
+) -> Meta:
+    """Return the place of a page. `query` are the filters to keep.
+
+    If the total is not exact, it is one more than the number of matches that the page names.
+    """
 
     def link(number: int) -> str:
         return f"{path}?{urlencode({**query, 'page': number})}"
@@ -119,7 +148,8 @@ def make_meta(path: str, query: Mapping[str, str], number: int, total: int) -> M
     return Meta(
         first,
         last,
-        total,
+        total if is_exact else total - 1,
+        is_exact,
         link(number - 1) if number > 1 else None,
         link(number + 1) if last < total else None,
     )
@@ -130,10 +160,40 @@ def read_page_number(request: web.Request) -> int:
     return read_number(request.query.get("page", ""), 7) or 1
 
 
-async def read_next_code(request: web.Request, kind: Kind) -> int:
-    """Return the code after that of the newest document."""
-    newest = (await read(request, kind.api, {"per_page": 1}))["data"]
+async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") -> int:
+    """Return the code after that of the newest document, or of the newest one of a type."""
+    newest = (await read(request, kind.api, {"per_page": 1, "type": of_type}))["data"]
     return int(newest[0][kind.code]) + 1 if newest else 1
+
+
+async def read_targets(
+    request: web.Request, kind: Kind, records: Sequence[Mapping[str, Any]]
+) -> dict[int, Target]:
+    """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
+    if kind is not NOTES:
+        return {}
+    places = {
+        record["id"]: next((each, record[name]) for name, each in TARGETS.items() if record[name])
+        for record in records
+    }
+    wanted = list(dict.fromkeys(places.values()))
+    found = await asyncio.gather(*(_read_target(request, *place) for place in wanted))
+    targets = dict(zip(wanted, found, strict=True))
+    return {note_id: targets[place] for note_id, place in places.items()}
+
+
+async def _read_target(request: web.Request, kind: Kind, document_id: int) -> Target:
+    answer = await call(request, "GET", f"{kind.api}/{document_id}")
+    if not answer.is_success:
+        return Target(kind, document_id)
+    record = answer.value
+    currency = record.get("currency_code") or HOME_CURRENCY
+    return Target(kind, document_id, str(record[kind.code]), other_party(record), currency)
+
+
+def read_currency(record: Mapping[str, Any], target: Target | None) -> str:
+    """Return the currency of a document. That of a note is its target's."""
+    return target.currency if target else record.get("currency_code") or HOME_CURRENCY
 
 
 def read_filters(request: web.Request) -> dict[str, str]:
@@ -145,7 +205,7 @@ def read_filters(request: web.Request) -> dict[str, str]:
 async def show_list(kind: Kind, request: web.Request) -> web.Response:
     """Return a page of a list, with its filters. Invalid filters are shown at their fields."""
     filters, number = read_filters(request), read_page_number(request)
-    query = {**filters, "page": number, "per_page": PER_PAGE}
+    query = {**filters, "page": number, "per_page": PER_PAGE, "count_to": COUNT_TO}
     answer = await call(request, "GET", kind.api, query=query)
     if answer.status == 422:
         return render(
@@ -155,19 +215,22 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
             kind=kind,
             filters=filters,
             rows=[],
+            targets={},
             meta=make_meta(kind.path, filters, 1, 0),
             wrong=answer.violations,
         )
     if not answer.is_success:
         raise Failed(answer)
     found = answer.value
+    total, is_exact = found["meta"]["total"], found["meta"]["total_is_exact"]
     return render(
         request,
         "document_list.html",
         kind=kind,
         filters=filters,
         rows=found["data"],
-        meta=make_meta(kind.path, filters, number, found["meta"]["total"]),
+        targets=await read_targets(request, kind, found["data"]),
+        meta=make_meta(kind.path, filters, number, total, is_exact),
         wrong={},
     )
 
@@ -184,6 +247,8 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         subject = f"{kind.subject} {record['id']}"
         activity = await sql.activity_of(conn, company_id=company, subject=subject)
+    target = (await read_targets(request, kind, [record])).get(record["id"])
+    sums = money.compute_document(read_amounts(record))
     status = more.pop("status", 200)
     return render(
         request,
@@ -191,18 +256,29 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         status,
         kind=kind,
         record=record,
+        target=target,
+        currency=read_currency(record, target),
+        home=_compute_home(record, sums),
+        classifications=codes.get_all_names()["classifications"],
         number=str(record[kind.code]),
-        sums=money.compute_document(read_amounts(record)),
+        sums=sums,
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=_find_latest_errors(record, submitted),
         checks=checks,
-        activity=activity,
+        activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         **{"message": None, "problems": [], "shared": None, "picture": None, **more},
     )
+
+
+def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | None:
+    """Return the amount to pay in MYR of a document in another currency, None without a rate."""
+    rate = record.get("exchange_rate")
+    is_foreign = (record.get("currency_code") or HOME_CURRENCY) != HOME_CURRENCY
+    return printing.convert_home(sums.payable, rate) if rate and is_foreign else None
 
 
 def _find_latest_errors(

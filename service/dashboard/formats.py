@@ -10,8 +10,19 @@ from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
+from service.documents import printing
+
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 NONE = "–"
+NO_KINDS: Mapping[str, str] = {}
+#: Elements of the portal's documents -> their names for people.
+ELEMENTS = {
+    "AccountingCustomerParty": "Buyer",
+    "AccountingSupplierParty": "Supplier",
+    "InvoiceLine": "Lines",
+    "LegalMonetaryTotal": "Totals",
+}
+_STEP = re.compile(r"([A-Za-z]+)(?:\[([0-9]+|\*)\])?")
 _CAPITAL = re.compile("[A-Z]")
 
 
@@ -81,30 +92,36 @@ def count(number: int | None) -> str:
     return NONE if number is None else f"{number:,}"
 
 
-def other_party(record: Mapping[str, Any]) -> str:
-    """Return the name of the other party of a document, or what it adjusts or contains."""
+def month(text: str) -> str:
+    """Return a month such as 2026-10 in words."""
+    year, _, number = text.partition("-")
+    return f"{MONTHS[int(number) - 1]} {year}"
+
+
+def other_party(record: Mapping[str, Any], kinds: Mapping[str, str] = NO_KINDS) -> str:
+    """Return the name of the other party of an invoice, or the month of a consolidated one.
+
+    `kinds` are the names of kinds of parties, for one without a name.
+    """
     if "month" in record:
-        return str(record["month"])
-    if "buyer" not in record:
-        return str(record.get("invoice_id") or record.get("consolidated_invoice_id") or "")
+        return month(record["month"])
     is_self_billed = "SELF_BILLED" in record["type"]
-    who = record["supplier"] if is_self_billed else record["buyer"]
-    return str((who or {}).get("name") or NONE)
+    who = (record["supplier"] if is_self_billed else record["buyer"]) or {}
+    return str(who.get("name") or kinds.get(who.get("type", "")) or NONE)
 
 
 def party_facts(who: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (label, text) of a party's members that have a value."""
-    registration, address = who.get("registration") or {}, who.get("address") or {}
-    lines = [address.get(name) for name in ("line1", "line2", "line3")]
-    town = " ".join(filter(None, [address.get("zipCode"), address.get("city")]))
+    registration = who.get("registration") or {}
     values = {
         "tin": who.get("tin"),
         "registration": " ".join(
             filter(None, [registration.get("type"), registration.get("number")])
         ),
+        "sst": who.get("sstRegistrationNumber"),
         "email": who.get("email"),
         "phone": who.get("contactNumber"),
-        "address": ", ".join(filter(None, [*lines, town, address.get("country")])),
+        "address": ", ".join(printing.address(who)),
     }
     return ((label, str(text)) for label, text in values.items() if text)
 
@@ -118,6 +135,18 @@ def field_name(path: str) -> str:
         else:
             words.append(_CAPITAL.sub(lambda found: f" {found[0].lower()}", part).replace("_", " "))
     return ", ".join(words).capitalize()
+
+
+def portal_field(path: str) -> str:
+    """Return a path in the portal's document in words: $.Invoice[0].InvoiceLine[1] is Lines 2."""
+    words: list[str] = []
+    for name, place in _STEP.findall(path.removeprefix("$.Invoice")):
+        if name != "Party":
+            spaced = _CAPITAL.sub(lambda found: f" {found[0].lower()}", name).strip()
+            label = ELEMENTS.get(name) or (spaced if words else spaced.capitalize())
+            is_one_of = name in ("InvoiceLine", "TaxSubtotal") and place.isdigit()
+            words.append(f"{label} {int(place) + 1}" if is_one_of else label)
+    return ", ".join(words) or path
 
 
 def query_text(query: Mapping[str, str]) -> str:
@@ -137,6 +166,10 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
         other_party,
         party_facts,
         field_name,
+        portal_field,
+        month,
         query_text,
+        printing.price,
+        printing.quantity,
     )
 }

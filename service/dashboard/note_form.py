@@ -38,7 +38,7 @@ async def show_new(kind: Kind, request: web.Request) -> web.Response:
     zone = request.app[app_keys.CONFIG].time_zone
     fields = {
         "/type": "CREDIT_NOTE",
-        "/adjustmentNoteCode": str(await read_next_code(request, NOTES)),
+        "/adjustmentNoteCode": str(await read_next_code(request, NOTES, "CREDIT_NOTE")),
         "/adjustmentNoteIssueDate": f"{datetime.now(zone):%Y-%m-%dT%H:%M}",
         **describe_lines(target["line_items"][:MOST_LINES]),
     }

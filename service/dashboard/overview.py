@@ -141,9 +141,19 @@ def _path_of(row: Mapping[str, Any]) -> str:
 
 def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for row in rows:
-        title = TEXTS["failed"][row["status"]].format(number=row["number"])
-        reasons = [error["message"] for error in json_codec.loads_own(row["errors"])][:3]
-        yield Item("bad", title, reasons, _path_of(row), TEXTS["correct"], row["updated_at"])
+        errors = json_codec.loads_own(row["errors"])
+        is_received = not errors or errors[0]["code"] != "NotReceived"
+        status = row["status"] if is_received else "NotReceived"
+        title = TEXTS["failed"][status].format(number=row["number"])
+        reasons = [error["message"] for error in errors][:3]
+        yield Item(
+            "bad",
+            title,
+            reasons,
+            _path_of(row),
+            TEXTS["correct" if is_received else "open"],
+            row["updated_at"],
+        )
 
 
 def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.documents import INVOICES, read_next_code
+from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Failed, call, read
 from service.dashboard.pages import Page, redirect, render
@@ -38,17 +38,21 @@ PROFILE = (
     "phone",
     "email",
 )
+#: Members that a document does not need.
+OPTIONAL = {"sst_registration_number", "tourism_tax_registration_number", "zip_code", "email"}
 #: Members that may be null.
 NULLABLE = {"sst_registration_number", "tourism_tax_registration_number"}
-PREFIXES = (
-    "INVOICE_PREFIX",
-    "SELF_BILLED_INVOICE_PREFIX",
-    "CONSOLIDATE_INVOICE_PREFIX",
-    "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX",
-    "CREDIT_NOTE_PREFIX",
-    "DEBIT_NOTE_PREFIX",
-    "REFUND_NOTE_PREFIX",
-)
+#: Prefix -> the documents that share a sequence of codes: their kind, and their type if that
+#: matters.
+PREFIXES = {
+    "INVOICE_PREFIX": (INVOICES, ""),
+    "SELF_BILLED_INVOICE_PREFIX": (INVOICES, ""),
+    "CONSOLIDATE_INVOICE_PREFIX": (CONSOLIDATED, ""),
+    "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": (CONSOLIDATED, ""),
+    "CREDIT_NOTE_PREFIX": (NOTES, "CREDIT_NOTE"),
+    "DEBIT_NOTE_PREFIX": (NOTES, "DEBIT_NOTE"),
+    "REFUND_NOTE_PREFIX": (NOTES, "REFUND_NOTE"),
+}
 TAXES = "default_tax_types_and_rates"
 MOST_ENTRIES = 100  # of the audit log on a page
 NOTHING_WRONG: Mapping[str, str] = {}
@@ -102,6 +106,7 @@ def _render_profile(
         values=values,
         readiness=readiness,
         wrong=wrong,
+        optional=OPTIONAL,
         tables=codes.get_all_names(),
     )
 
@@ -153,10 +158,15 @@ async def _render_numbers(
     taxes: Sequence[Mapping[str, Any]],
     wrong: Mapping[str, str] = NOTHING_WRONG,
 ) -> web.Response:
-    following = await read_next_code(request, INVOICES)
+    sequences = list(dict.fromkeys(PREFIXES.values()))
+    codes_of = [await read_next_code(request, *sequence) for sequence in sequences]
+    following = dict(zip(sequences, codes_of, strict=True))
     digits = setting["PREFIX_DIGIT_COUNT"]
     width = digits if isinstance(digits, int) and digits <= 12 else 0
-    previews = {name: f"{setting[name]}{str(following).zfill(width)}" for name in PREFIXES}
+    previews = {
+        name: f"{setting[name]}{str(following[sequence]).zfill(width)}"
+        for name, sequence in PREFIXES.items()
+    }
     return render(
         request,
         "settings_numbers.html",

@@ -77,11 +77,15 @@ class Printout(NamedTuple):
         """Return the totals in MYR, rounded half up, or None for a document in MYR or no rate."""
         if self.currency == document.HOME_CURRENCY or not self.exchange_rate:
             return None
-        rate = Decimal(self.exchange_rate)
         return HomeSums(
-            tax=round_cents(EXACT.multiply(self.sums.tax, rate)),
-            payable=round_cents(EXACT.multiply(self.sums.payable, rate)),
+            tax=convert_home(self.sums.tax, self.exchange_rate),
+            payable=convert_home(self.sums.payable, self.exchange_rate),
         )
+
+
+def convert_home(amount: Decimal, exchange_rate: Decimal | int) -> Decimal:
+    """Return an amount of a document in a foreign currency in MYR, rounded half up."""
+    return round_cents(EXACT.multiply(amount, Decimal(exchange_rate)))
 
 
 @dataclass(frozen=True, slots=True)

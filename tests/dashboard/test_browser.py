@@ -11,9 +11,11 @@ from conftest import Client, Company, StartService, make_company
 from harness.browsers import needs_browser, open_browser
 from harness.visitors import make_person
 from kit import create_invoice, create_sale, create_valid_invoice, last_month
+from test_exports import insert_copies
 
 from service.config import read_config
 from service.dashboard.consolidation import MOST_PLANNED
+from service.dashboard.documents import COUNT_TO
 
 pytestmark = needs_browser
 
@@ -270,6 +272,7 @@ async def test_a_buyer_asks_on_the_public_page_and_is_approved(
     await page.get_by_role("link", name="Answer").click()
     await page.get_by_role("button", name="Approve").click()
     await page.get_by_text("The request is approved.").wait_for()
+    await page.get_by_role("link", name="Show all").click()
     await page.get_by_role("link", name="4711").click()
     await page.get_by_text("Aminah binti Salleh").first.wait_for()
 
@@ -291,6 +294,20 @@ async def test_a_shared_link_shows_the_printed_page_until_it_is_revoked(
     await page.get_by_text("The link is revoked.").wait_for()
     assert (await visitor.goto(path)).status == 404
     await context.close()
+
+
+async def test_a_search_with_very_many_matches_is_counted_in_part(
+    page: Any, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_copies(owner, await create_invoice(site), COUNT_TO + 2)
+    await page.goto("/invoices?query=Aminah")
+    await page.get_by_text("1 to 25 of more than 1,000").wait_for()
+    await page.get_by_role("link", name="Next").click()
+    await page.get_by_text("26 to 50 of more than 1,000").wait_for()
+    await page.goto("/invoices?query=Aminah&page=41")
+    await page.get_by_text("1,001 to 1,002 of 1,002").wait_for()
+    await page.goto("/invoices")
+    await page.get_by_text("1 to 25 of 1,002").wait_for()
 
 
 async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, site: Client) -> None:

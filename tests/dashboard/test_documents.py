@@ -1,0 +1,136 @@
+"""Lists and pages of documents without a browser: what they name, in which currency, and files."""
+
+import csv
+import io
+import json
+
+import asyncpg
+import pytest
+from conftest import Client, Company, StartService
+from fixtures_dashboard import SignIn
+from harness.visitors import Visitor
+from kit import GENEROUS, create_invoice, create_record, create_valid_invoice, note, request_json
+
+from service.dashboard.formats import portal_field
+
+DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    return await start(company, **GENEROUS)
+
+
+@pytest.fixture
+async def member(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "member")
+
+
+async def read_rows(visitor: Visitor, path: str) -> list[list[str]]:
+    """Return the rows of a CSV file."""
+    await visitor.get(path)
+    assert visitor.status == 200 and visitor.text.startswith("\ufeff")
+    return list(csv.reader(io.StringIO(visitor.text.removeprefix("\ufeff"))))
+
+
+async def test_a_note_names_its_invoice_and_has_its_currency(member: Visitor, site: Client) -> None:
+    invoice_id = await create_valid_invoice(site, code=4711, **DOLLARS)
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    note_id = (await create_record(site, path, **note()))["id"]
+    await member.get("/notes")
+    assert "Credit note" in member.words and "USD" in member.words
+    assert "Invoice 4711 Aminah binti Salleh" in member.words and "MYR" not in member.words
+    await member.get(f"/notes/{note_id}")
+    assert "Invoice 4711 , Aminah binti Salleh" in member.words
+    assert f'href="/invoices/{invoice_id}"' in member.text
+    assert "USD" in member.words and "MYR" not in member.words
+    head, row = await read_rows(member, "/notes.csv")
+    found = dict(zip(head, row, strict=True))
+    assert (found["party"], found["currency"]) == ("Aminah binti Salleh", "USD")
+    head, row = await read_rows(member, f"/notes/{note_id}.csv")
+    assert row[head.index("currency")] == "USD"
+
+
+async def test_a_note_of_a_deleted_invoice_is_shown(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_valid_invoice(site, code=4711)
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    note_id = (await create_record(site, path, **note()))["id"]
+    await owner.execute("update invoices set status = 'Cancelled', deleted_at = now()")
+    for path in ("/notes", f"/notes/{note_id}"):
+        await member.get(path)
+        assert member.status == 200 and "Invoice –" in member.words
+
+
+async def test_a_document_in_another_currency_has_its_value_in_ringgit(
+    member: Visitor, site: Client
+) -> None:
+    await member.get(f"/invoices/{await create_invoice(site, **DOLLARS)}")
+    assert "To pay, in MYR MYR 471.42" in member.words
+    await member.get(f"/invoices/{await create_invoice(site)}")
+    assert "in MYR" not in member.words
+
+
+async def test_the_lines_of_a_document_are_a_csv_file(member: Visitor, site: Client) -> None:
+    lines = [
+        {"description": "=1+1", "unit": {"price": 1.5, "count": 2}},
+        {"description": "Tea, black", "classifications": ["022"], "unit": {"price": 3, "count": 1}},
+    ]
+    invoice_id = await create_invoice(site, lineItems=lines)
+    head, *rows = await read_rows(member, f"/invoices/{invoice_id}.csv")
+    names = ("line", "description", "classifications", "unit_price", "amount", "currency")
+    assert [[row[head.index(name)] for name in names] for row in rows] == [
+        ["1", "'=1+1", "", "1.5", "3.00", "MYR"],
+        ["2", "Tea, black", "022", "3", "3.00", "MYR"],
+    ]
+
+
+async def test_a_sale_without_a_name_is_to_the_general_public(
+    member: Visitor, site: Client
+) -> None:
+    await create_invoice(site, buyer={"type": "GENERAL_PUBLIC"})
+    await member.get("/invoices")
+    assert "General public" in member.words
+
+
+async def test_a_document_that_was_not_received_is_not_called_rejected(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_valid_invoice(site, code=4711)
+    errors = json.dumps([{"code": "NotReceived", "path": "", "message": "It is not there."}])
+    await owner.execute("update submitted_documents set status = 'Rejected', errors = $1", errors)
+    await owner.execute("update invoices set status = 'Draft'")
+    await member.get("/")
+    assert "INV-04711 was not received by the portal" in member.words
+    await member.get(f"/invoices/{invoice_id}")
+    assert "Not received by the portal" in member.words
+    assert "Rejected" not in member.words
+
+
+async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
+    member: Visitor, site: Client
+) -> None:
+    await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
+    asked = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    request_id = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
+    await member.get("/requests?status=Pending")
+    assert f'action="/requests/{request_id}/reject?status=Pending&amp;page=1"' in member.text
+    await member.post(f"/requests/{request_id}/reject?status=Pending&page=1")
+    assert "The request is rejected." in member.words and "No request matches." in member.words
+    _, record = await request_json(site, "GET", f"/api/einvoice-requests/{request_id}")
+    assert record["status"] == "Reject"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("$.Invoice[*].AccountingCustomerParty[*].Party[*]", "Buyer"),
+        ("$.Invoice[0].InvoiceLine[2].Item[0].Description", "Lines 3, item, description"),
+        ("$.Invoice[0].IssueDate", "Issue date"),
+        ("", ""),
+        ("?", "?"),
+    ],
+)
+def test_a_path_in_the_document_of_the_portal_is_shown_in_words(path: str, words: str) -> None:
+    assert portal_field(path) == words
