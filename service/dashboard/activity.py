@@ -29,7 +29,7 @@ def make_filters(texts: Texts) -> dict[str, Callable[..., Any]]:
     return {"activity": partial(_describe, texts), "changes": partial(_describe_changes, texts)}
 
 
-def _describe(texts: Texts, row: Mapping[str, Any]) -> str:
+def _describe(texts: Texts, row: Mapping[str, Any]) -> Markup:
     """Return an entry in words, such as: Key till cancelled invoice 7."""
     kind, _, name = row["actor"].partition(" ")
     words = texts["activity"]
@@ -38,8 +38,22 @@ def _describe(texts: Texts, row: Mapping[str, Any]) -> str:
         .get(kind, "{name}")
         .format(name=row["user_name"] or row["key_name"] or name, id=name)
     )
-    action = words["actions"].get(row["action"], row["action"])
-    return action.format(who=who, subject=row["subject"])
+    action = Markup("{}").format(words["actions"].get(row["action"], row["action"]))
+    return action.format(who=Markup("<bdi>{}</bdi>").format(who), subject=_describe_subject(row))
+
+
+def _describe_subject(row: Mapping[str, Any]) -> Markup:
+    """Return the subject of an entry: a document with its code instead of its id, and its page."""
+    if row.get("person"):  # such as: user 7 as owner
+        words = row["subject"].split(" ", 2)
+        return Markup("<bdi>{}</bdi> {}").format(row["person"], " ".join(words[2:]))
+    kind, _, document_id = row["subject"].rpartition(" ")
+    if kind not in PATHS or row.get("code") is None:
+        return Markup("<bdi>{}</bdi>").format(row["subject"])
+    label = f"{kind} {row['code']}"
+    if not row.get("has_page"):
+        return escape(label)
+    return Markup('<a href="{}/{}">{}</a>').format(PATHS[kind], document_id, label)
 
 
 def _describe_changes(texts: Texts, row: Mapping[str, Any], zone: ZoneInfo) -> list[Markup]:
@@ -82,12 +96,14 @@ def _describe_value(texts: Texts, name: str, value: Any, zone: ZoneInfo) -> str 
         return None
     if isinstance(value, bool):
         return words["yes" if value else "no"]
+    if name == TAXES:
+        return ", ".join(f"{tax_name(tax['tax_type'])} {tax['tax_rate']}%" for tax in value) or None
     if isinstance(value, list):
         return escape(", ".join(map(str, value))) if value else words["all"]
     if name == "role":
         return texts["roles"].get(value, value)
+    if name == "purpose":
+        return texts["sharing"]["purposes"].get(value, value)
     if _INSTANT.search(name):
         return formats.when(value, zone)
     return Markup("<bdi>{}</bdi>").format(value)
-    if name == TAXES:
-        return ", ".join(f"{tax_name(tax['tax_type'])} {tax['tax_rate']}%" for tax in value) or None

@@ -9,9 +9,30 @@ select id, at, actor, action, subject, changes::text as changes, key_name, user_
  limit 100;
 
 -- name: activity_page :many
--- Return the audit log of a company, the latest first, before the entry :before.
-select id, at, actor, action, subject, changes::text as changes, key_name, user_name
-  from audit_records
- where company_id = :company_id and (:before::bigint is null or id < :before::bigint)
- order by id desc
- limit :most::bigint;
+-- Return the audit log of a company, the latest first, before the entry :before. The subject can be
+-- a document, whose `code` it has and whose `has_page` is true unless it is deleted, or a person.
+with page as materialized (
+  select id, at, actor, action, subject, changes::text as changes, key_name, user_name,
+         substring(subject from '^(?:invoice|adjustment note|consolidated invoice) ([0-9]{1,18})$')
+           ::bigint as document_id,
+         substring(subject from '^user ([0-9]{1,18})')::bigint as person_id
+    from audit_records
+   where company_id = :company_id and id < coalesce(:before::bigint, 9223372036854775807)
+   order by id desc
+   limit :most::bigint
+)
+select p.id, p.at, p.actor, p.action, p.subject, p.changes, p.key_name, p.user_name,
+       coalesce(i.code, n.code, k.code) as code,
+       coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null as has_page,
+       u.name as person
+  from page p
+  left join invoices i
+         on i.company_id = :company_id and i.id = p.document_id and p.subject like 'invoice %'
+  left join adjustment_notes n
+         on n.company_id = :company_id and n.id = p.document_id
+        and p.subject like 'adjustment note %'
+  left join consolidated_invoices k
+         on k.company_id = :company_id and k.id = p.document_id
+        and p.subject like 'consolidated invoice %'
+  left join users u on u.id = p.person_id
+ order by p.id desc;

@@ -1,15 +1,12 @@
 """The page with the audit log: who did what, with old and new values in words."""
 
-import re
-from collections.abc import AsyncIterator
-
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService
-from harness.visitors import Visitor, make_person
-from kit import GENEROUS, cancel_latest, create_valid_invoice, request_json
+from fixtures_dashboard import SignIn
+from harness.visitors import Visitor
+from kit import GENEROUS, cancel_latest, create_invoice, create_valid_invoice, request_json
 
-from service.config import read_config
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
 
@@ -23,19 +20,13 @@ async def site(start: StartService, company: Company) -> Client:
 
 
 @pytest.fixture
-async def admin(
-    site: Client, environment: dict[str, str], company: Company
-) -> AsyncIterator[Visitor]:
-    """An administrator who has signed in."""
-    link = await make_person(read_config(environment), company.id, "admin@example.com", "admin")
-    async with Visitor(site.make_url("/")) as visitor:
-        await visitor.use_link(link)
-        yield visitor
+async def admin(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "admin")
 
 
 async def _read_words(visitor: Visitor, path: str) -> str:
     await visitor.get(path)
-    return re.sub(r"\s+", " ", visitor.words)
+    return visitor.words
 
 
 async def test_old_and_new_values_of_settings_are_shown_in_words(
@@ -43,7 +34,6 @@ async def test_old_and_new_values_of_settings_are_shown_in_words(
 ) -> None:
     for city in ("Ipoh", "<b>Klang</b>"):
         assert (await request_json(site, "PUT", "/api/companies", json={"city": city}))[0] == 200
-    assert "Default taxes: Service Tax 8%" in text
     _, answer = await request_json(site, "GET", "/api/companies")
     setting = {**answer["data"]["setting"], "INVOICE_PREFIX": "X-", "AUTO_SUBMIT_INVOICE": True}
     taxes = [{"tax_type": "02", "tax_rate": 8}]
@@ -53,6 +43,7 @@ async def test_old_and_new_values_of_settings_are_shown_in_words(
     assert "City: from Ipoh to <b>Klang</b>" in text and "<b>Klang" not in admin.text
     assert "Prefix of Invoices: from INV- to X-" in text
     assert "Automatic submission: from no to yes" in text
+    assert "Default taxes: Service Tax 8%" in text
     assert "Role: Administrator" in text
 
 
@@ -75,10 +66,23 @@ async def test_changes_of_a_webhook_are_shown_without_its_secret(
 async def test_the_page_of_a_document_shows_who_cancelled_it_and_why(
     admin: Visitor, site: Client
 ) -> None:
-    invoice_id = await create_valid_invoice(site)
+    invoice_id = await create_valid_invoice(site, code=4711)
     assert (await cancel_latest(site, invoice_id, reason="Wrong buyer"))[0] == 200
-    text = await _read_words(admin, f"/invoices/{invoice_id}")
-    assert f"cancelled invoice {invoice_id} Reason: Wrong buyer" in text
+    for path in (f"/invoices/{invoice_id}", "/settings/activity"):
+        text = await _read_words(admin, path)
+        assert "cancelled invoice 4711 Reason: Wrong buyer" in text
+
+
+async def test_entries_link_to_the_pages_of_documents_that_exist(
+    admin: Visitor, site: Client
+) -> None:
+    kept = await create_valid_invoice(site, code=4711)
+    deleted = await create_invoice(site, code=4712)
+    assert (await request_json(site, "DELETE", f"/api/invoices/{deleted}"))[0] == 200
+    text = await _read_words(admin, "/settings/activity")
+    assert "submitted invoice 4711" in text and "deleted invoice 4712" in text
+    assert f'href="/invoices/{kept}"' in admin.text
+    assert f'href="/invoices/{deleted}"' not in admin.text
 
 
 async def test_every_member_of_an_entry_has_a_label(owner: asyncpg.Connection) -> None:
