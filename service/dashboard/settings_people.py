@@ -1,5 +1,6 @@
 """The settings page of the people of a company and their roles."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from aiohttp import web
@@ -16,13 +17,20 @@ page = partial(pages.page, PAGES, right=ADMINISTER)
 
 TEXTS = pages.TEXTS["settings"]["people"]
 NAME_CHARACTERS = 200
+NOTHING_SENT: Mapping[str, str] = {}
 
 
 @page("GET", "/settings/people")
 async def show_people(
-    request: web.Request, link: str | None = None, wrong: str | None = None
+    request: web.Request,
+    link: str | None = None,
+    wrong: str | None = None,
+    sent: Mapping[str, str] = NOTHING_SENT,
 ) -> web.Response:
-    """Return the people of the company. `link` is a new one-time link, which is shown once."""
+    """Return the people of the company. `link` is a new one-time link, which is shown once.
+
+    `sent` are the entries of an invitation that is not valid.
+    """
     company, role = request[app_keys.COMPANY], request[SESSION].role
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         members = await sql.member_list(conn, company_id=company)
@@ -33,6 +41,7 @@ async def show_people(
         members=members,
         link=link,
         wrong=wrong,
+        sent=sent,
         choices=[each for each in RIGHTS if people.may_change(role, each)],
         may_change=partial(people.may_change, role),
     )
@@ -45,7 +54,8 @@ async def invite(request: web.Request) -> web.Response:
     email, name = (str(form.get(field, "")).strip() for field in ("email", "name"))
     role = str(form.get("role", ""))
     if not people.is_email(email) or not name or role not in RIGHTS:
-        return await show_people(request, wrong=TEXTS["incomplete"])
+        sent = {"email": email, "name": name, "role": role}
+        return await show_people(request, wrong=TEXTS["incomplete"], sent=sent)
     person = people.Person(email, name[:NAME_CHARACTERS])
     database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
     invited = await people.invite(database, company, person, role, by)
