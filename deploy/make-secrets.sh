@@ -23,5 +23,6 @@ done
 openssl rand -base64 32 | write secret-key
 echo "postgresql://einvoice_owner:$(cat owner-password)@$host/einvoice" | write database-owner-url
 echo "postgresql://einvoice_app:$(cat app-password)@$host/einvoice" | write database-url
+printf '' | write secret-key-previous
 printf '' | write portal-client-secret
 [ -s portal-client-secret ] || echo "Write the portal's client secret into $folder/portal-client-secret"

@@ -31,11 +31,27 @@ MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 class PostgresServer:
     """A server in a directory. As a context manager it is created, started, and stopped."""
 
-    def __init__(self, home: Path) -> None:
-        self.port = free_port()
-        self.url = ""
+    def __init__(self, home: Path, port: int = 0) -> None:
+        self.port = port or free_port()
+        self.url = self.password = ""  # of the superuser
         self._home = home.resolve()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def programs(self) -> Path:
+        """The folder of the programs of PostgreSQL."""
+        return self._cluster.programs.bin
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self._cluster.path
+
+    @property
+    def owner(self) -> str:
+        """The user and the group of its files, as chown takes them."""
+        status = self._home.stat()
+        return f"{status.st_uid}:{status.st_gid}"
 
     async def __aenter__(self) -> Self:
         await self._create()
@@ -53,9 +69,9 @@ class PostgresServer:
         account = restrict_account(account, programs, self._home)
         self._cluster = Cluster(self._home / "cluster", programs, account)
         await make_cluster(self._cluster)
-        password = (self._cluster.path / "superuser_password").read_text()
+        self.password = (self._cluster.path / "superuser_password").read_text()
         self.url = (
-            f"postgresql://postgres:{password}@127.0.0.1:{self.port}/postgres?sslmode=disable"
+            f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/postgres?sslmode=disable"
         )
 
     async def start(self) -> None:

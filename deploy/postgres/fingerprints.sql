@@ -1,0 +1,16 @@
+-- Print the number of rows and a hash of all rows of every table, to compare a restored database
+-- with its original. Needs a superuser or a role with bypassrls:
+--
+--   psql -X -q -d einvoice -f deploy/postgres/fingerprints.sql
+
+\pset format unaligned
+\pset tuples_only on
+set timezone = 'UTC';
+set row_security = off;  -- An error instead of the rows of no company.
+
+select format('select %L, count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) from %I t',
+              relname, relname)
+  from pg_class
+ where relnamespace = 'public'::regnamespace and relkind = 'r'
+ order by relname
+\gexec
