@@ -18,9 +18,11 @@ from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
+from service.db.standby import StandbyReads
 from service.db.transactions import (
     BACKGROUND_CONNECTIONS,
     Database,
+    Reads,
     check_tenant_isolation,
     connected_pool,
     database_bounds,
@@ -79,7 +81,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.operations)
     app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
-    app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
+    app.cleanup_ctx.extend([_database, _reads, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
     return app
@@ -119,8 +121,28 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
             database, config.integration_requests_per_minute
         )
         app[invoices.BATCHES] = invoices.make_batches(database)
-        app[records.READERS] = records.make_readers(database)
         yield
+
+
+async def _reads(app: web.Application) -> AsyncIterator[None]:
+    """Open the reads of requests, on the standby if there is one."""
+    async with _open_reads(app) as reads:
+        app[app_keys.READS] = reads
+        app[records.READERS] = records.make_readers(reads)
+        yield
+
+
+@asynccontextmanager
+async def _open_reads(app: web.Application) -> AsyncIterator[Reads]:
+    config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
+    if not config.database_read_url:
+        yield database
+        return
+    async with connected_pool(config.database_url, 1, config.database_silence) as pool:
+        reads = StandbyReads(config, database, Database(pool, database_bounds(config)))
+        app[app_keys.WATCHDOG].add_condition("StandbyUnused", lambda: reads.unused_since)
+        async with reads.running():
+            yield reads
 
 
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:

@@ -241,6 +241,14 @@ class Config:
         "Login that runs migrations. Empty: the same as `DATABASE_URL`. A login that does not own "
         "the schema only checks that it is current.",
     )
+    database_read_url: str = _setting(
+        "DATABASE_READ_URL",
+        "",
+        DATABASE,
+        "Streaming standby, or several behind one address, that gets, lists, searches, exports "
+        "and event pages are read from. A read shows all earlier writes, or runs on the primary "
+        "(docs/replicas.md). Empty: all reads run on the primary.",
+    )
     database_silence: int = _setting(
         "DATABASE_SILENCE_SECONDS",
         str(SILENCE_SECONDS),
@@ -296,7 +304,8 @@ class Config:
         "16",
         _integer(2, 200),
         "PostgreSQL connections of one process for requests. Each process has six more: four "
-        "for background work, one for locks and notifications, one for the watchdog.",
+        "for background work, one for locks and notifications, one for the watchdog. With "
+        "`DATABASE_READ_URL` it has one more, and `POOL_SIZE` + 1 to the standby.",
     )
     time_zone: ZoneInfo = _setting(
         "TIME_ZONE",

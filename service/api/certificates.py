@@ -42,10 +42,10 @@ REMOVED = "Signing certificate removed."
 async def get_signing_certificate(request: web.Request) -> web.Response:
     """Return the certificate."""
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(
-            request, or_not_found(await _read_record(conn, company), NOUN)
-        )
+    record = await request.app[app_keys.READS].read_with(
+        company, partial(_read_record, company=company)
+    )
+    return responses.record_response(request, or_not_found(record, NOUN))
 
 
 @operation(

@@ -36,8 +36,10 @@ TIN_IN_USE = (
 async def get_company(request: web.Request) -> web.Response:
     """Return the company."""
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(request, await _read_record(conn, company_id=company))
+    record = await request.app[app_keys.READS].read_with(
+        company, partial(_read_record, company_id=company)
+    )
+    return responses.record_response(request, record)
 
 
 @operation(

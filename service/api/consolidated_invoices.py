@@ -153,10 +153,15 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "consolidated_invoice_plan")
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
+
+    async def read(
+        conn: Connection,
+    ) -> tuple[ConsolidationRequest, consolidation.ConsolidationPlan, int]:
         wanted = await _read_request(request, conn, body, body.get("omitSubmitted", False))
         plan = await _make_plan(conn, company, wanted)
-        omitted = await _count_omitted(conn, company, wanted)
+        return wanted, plan, await _count_omitted(conn, company, wanted)
+
+    wanted, plan, omitted = await request.app[app_keys.READS].read_with(company, read)
     at = issue_date or wanted.now
     draft = check_draft(plan.body(), at)
     data = {
@@ -192,7 +197,8 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "consolidated_invoice_summary")
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
+
+    async def read(conn: Connection) -> tuple[Any, Any, int]:
         facts = await sql.consolidation_terms(conn, company_id=company)
         classes = await sql.consolidation_classes(
             conn,
@@ -204,7 +210,9 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
             amount=consolidation.LARGEST_SALE,
             digits=consolidation.LONGEST_NUMBER,
         )
-        submitted = await _count_submitted(conn, company, period, types)
+        return facts, classes, await _count_submitted(conn, company, period, types)
+
+    facts, classes, submitted = await request.app[app_keys.READS].read_with(company, read)
     terms = consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"]
     )

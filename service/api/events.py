@@ -57,7 +57,7 @@ async def list_events(request: web.Request) -> web.Response:
     """
     query = requests.read_query(request, ("after", "limit", "types"))
     after, most, types = _parse_query(query)
-    row = await request.app[app_keys.DATABASE].read(
+    row = await request.app[app_keys.READS].read(
         sql.event_page, company_id=request[app_keys.COMPANY], after=after, most=most, types=types
     )
     if not row["known"]:

@@ -30,7 +30,7 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
     """
     most = FIRST_BATCH
     read = partial(
-        request.app[app_keys.DATABASE].read,
+        request.app[app_keys.READS].read,
         statement,
         company_id=request[app_keys.COMPANY],
         budget=BATCH_CHARACTERS,

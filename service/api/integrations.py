@@ -87,7 +87,7 @@ async def create_user(request: web.Request) -> web.Response:
 async def get_user(request: web.Request) -> web.Response:
     """Return a user."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    record = await request.app[app_keys.DATABASE].read(
+    record = await request.app[app_keys.READS].read(
         sql.integration_user_get, account_id=account, id=user_id
     )
     return responses.record_response(request, or_not_found(record, USER))
@@ -126,10 +126,10 @@ async def update_user(request: web.Request) -> web.Response:
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    key, database = {"account_id": account, "id": user_id}, request.app[app_keys.DATABASE]
-    row = await database.read(sql.integration_user_organizations, **key)
+    key, reads = {"account_id": account, "id": user_id}, request.app[app_keys.READS]
+    row = await reads.read(sql.integration_user_organizations, **key)
     if not row["total"]:
-        or_not_found(await database.read(sql.integration_user_exists, **key), USER)
+        or_not_found(await reads.read(sql.integration_user_exists, **key), USER)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 
@@ -159,7 +159,7 @@ async def get_organization(request: web.Request) -> web.Response:
     """Return an organization."""
     account = request[app_keys.ACCOUNT]
     organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
-    record = await request.app[app_keys.DATABASE].read(
+    record = await request.app[app_keys.READS].read(
         sql.organization_get, account_id=account, id=organization_id
     )
     return responses.record_response(request, or_not_found(record, ORGANIZATION))
@@ -219,7 +219,7 @@ def _member_violation(place: int, rule: str, message: str) -> Violation:
 
 async def _list(request: web.Request, statement: Statement) -> web.Response:
     page = pagination.read_page(request, FILTERS)
-    row = await request.app[app_keys.DATABASE].read(
+    row = await request.app[app_keys.READS].read(
         statement,
         account_id=request[app_keys.ACCOUNT],
         per_page=page.per_page,

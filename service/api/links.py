@@ -110,7 +110,7 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
 async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the links of a document that can be used."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.DATABASE].read(
+    text = await request.app[app_keys.READS].read(
         sql.document_link_list, company_id=company, **kind.ids(document_id)
     )
     return responses.json_text_response(or_not_found(text, kind.title))

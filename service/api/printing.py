@@ -22,6 +22,7 @@ from aiohttp import web
 from service import json_codec
 from service.api.operation import Operation
 from service.api.records import Documents
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import printing
 from service.documents.ubl import reader
@@ -119,19 +120,26 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
 async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the page of the sent document, or of the draft."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(await STORED[kind](conn, company_id=company, id=document_id), kind.title)
-        issuer = await sql.issuer_get(conn, company_id=company)
-        sent = None
-        if row["status"] in AS_SENT:
-            sent = await sql.submitted_document_print(
-                conn, company_id=company, **kind.ids(document_id)
-            )
+    row, issuer, sent = await request.app[app_keys.READS].read_with(
+        company, partial(_read_printed, kind, company, document_id)
+    )
     # In a thread, since thousands of lines take a while.
     text = await asyncio.to_thread(
         _render, kind, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
     )
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+
+
+async def _read_printed(
+    kind: DocumentKind, company: int, document_id: int, conn: Connection
+) -> tuple[asyncpg.Record, asyncpg.Record, asyncpg.Record | None]:
+    """Return the stored document, its issuer, and the sent document if the page shows it."""
+    row = or_not_found(await STORED[kind](conn, company_id=company, id=document_id), kind.title)
+    issuer = await sql.issuer_get(conn, company_id=company)
+    if row["status"] not in AS_SENT:
+        return row, issuer, None
+    sent = await sql.submitted_document_print(conn, company_id=company, **kind.ids(document_id))
+    return row, issuer, sent
 
 
 def _render(
@@ -170,8 +178,7 @@ def _render(
 async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    database = request.app[app_keys.DATABASE]
-    row = await database.read(
+    row = await request.app[app_keys.READS].read(
         sql.submitted_document_link, company_id=company, **kind.ids(document_id)
     )
     if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:

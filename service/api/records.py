@@ -16,8 +16,9 @@ from service.api.exports import export_batches, stream_array, stream_text
 from service.api.operation import Operation, QueryParameter
 from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
 from service.db.batches import Batches
+from service.db.connections import Connection
 from service.db.statements import Statement
-from service.db.transactions import Database
+from service.db.transactions import Reads
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import DocumentKind
@@ -132,17 +133,17 @@ async def _get_document(documents: Documents, request: web.Request) -> web.Respo
     return responses.record_response(request, or_not_found(record, title))
 
 
-def make_readers(database: Database) -> Readers:
+def make_readers(reads: Reads) -> Readers:
     """Return the batches in which concurrent requests of a company get documents."""
-    return Batches(partial(_read_records, database))
+    return Batches(partial(_read_records, reads))
 
 
 async def _read_records(
-    database: Database, key: tuple[int, Statement], ids: list[int]
+    reads: Reads, key: tuple[int, Statement], ids: list[int]
 ) -> list[str | None]:
     """Return the JSON text of each document, or None if there is none with its id."""
     company_id, statement = key
-    rows = await database.read(statement, company_id=company_id, ids=ids)
+    rows = await reads.read(statement, company_id=company_id, ids=ids)
     records = {row["id"]: row["record"] for row in rows}
     return [records.get(document_id) for document_id in ids]
 
@@ -154,7 +155,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
     """
     company, title = request[app_keys.COMPANY], documents.kind.title
     key = {"company_id": company, "id": read_path_id(request, title)}
-    row = or_not_found(await request.app[app_keys.DATABASE].read(documents.export, **key), title)
+    row = or_not_found(await request.app[app_keys.READS].read(documents.export, **key), title)
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
     return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
@@ -162,7 +163,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
     """Return the record of the path's id. `statement` returns its JSON text."""
     company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
-    record = await request.app[app_keys.DATABASE].read(statement, company_id=company, id=record_id)
+    record = await request.app[app_keys.READS].read(statement, company_id=company, id=record_id)
     return responses.record_response(request, or_not_found(record, noun))
 
 
@@ -188,7 +189,7 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
 async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
     key = {"company_id": request[app_keys.COMPANY], "budget": BUDGET_BYTES}
-    read = partial(request.app[app_keys.DATABASE].read, **key)
+    read = partial(request.app[app_keys.READS].read, **key)
     if not page.is_plain:
         return await read(
             source.search,
@@ -244,13 +245,17 @@ async def _read_part(
     request: web.Request, record: Statement, ids: list[int], place: int
 ) -> tuple[list[str], int]:
     """Return the records from `place` on, about PART_CHARACTERS, and the place after them."""
-    company, length = request[app_keys.COMPANY], 0
-    records: list[str] = []
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        while place < len(ids) and length < PART_CHARACTERS:
-            text = await record(conn, company_id=company, id=ids[place])
-            place += 1
+    company = request[app_keys.COMPANY]
+
+    async def read(conn: Connection) -> tuple[list[str], int]:
+        records: list[str] = []
+        length, end = 0, place
+        while end < len(ids) and length < PART_CHARACTERS:
+            text = await record(conn, company_id=company, id=ids[end])
+            end += 1
             if text is not None:
                 records.append(text)
                 length += len(text)
-    return records, place
+        return records, end
+
+    return await request.app[app_keys.READS].read_with(company, read)

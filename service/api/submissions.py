@@ -197,7 +197,7 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
 async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return all submitted documents of a document, newest first."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.DATABASE].read(
+    text = await request.app[app_keys.READS].read(
         sql.submitted_document_page, company_id=company, **kind.ids(document_id)
     )
     return responses.json_text_response(or_not_found(text, kind.title))
@@ -207,7 +207,7 @@ async def get_submitted_document(kind: DocumentKind, request: web.Request) -> we
     """Return a submitted document."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
-    row = await request.app[app_keys.DATABASE].read(
+    row = await request.app[app_keys.READS].read(
         sql.submitted_document_get, company_id=company, id=submitted_id, **kind.ids(document_id)
     )
     record = or_not_found(row, kind.title)["record"]

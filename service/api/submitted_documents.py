@@ -30,7 +30,7 @@ async def list_company_documents(request: web.Request) -> web.Response:
     """Return a page of submitted documents."""
     page = pagination.read_page(request, FILTERS)
     statuses = page.filters["status"]
-    row = await request.app[app_keys.DATABASE].read(
+    row = await request.app[app_keys.READS].read(
         sql.submitted_document_list,
         company_id=request[app_keys.COMPANY],
         statuses=statuses.split(",") if statuses else None,

@@ -47,7 +47,7 @@ FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
 async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
     page = pagination.read_page(request)
-    row = await request.app[app_keys.DATABASE].read(
+    row = await request.app[app_keys.READS].read(
         sql.webhook_page,
         company_id=request[app_keys.COMPANY],
         per_page=page.per_page,
@@ -190,14 +190,12 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
-    database = request.app[app_keys.DATABASE]
-    row = await database.read(
+    reads = request.app[app_keys.READS]
+    row = await reads.read(
         sql.webhook_delivery_page, company_id=company, endpoint_id=webhook_id, **window
     )
     if not row["total"]:
-        or_not_found(
-            await database.read(sql.webhook_exists, company_id=company, id=webhook_id), NOUN
-        )
+        or_not_found(await reads.read(sql.webhook_exists, company_id=company, id=webhook_id), NOUN)
     return _list_response(page, row)
 
 

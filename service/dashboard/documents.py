@@ -244,9 +244,9 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     if record["status"] in ("Draft", "Invalid"):
         checks = (await call(request, "POST", f"{place}/preflight")).value
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        subject = f"{kind.subject} {record['id']}"
-        activity = await sql.activity_of(conn, company_id=company, subject=subject)
+    activity = await request.app[app_keys.READS].read(
+        sql.activity_of, company_id=company, subject=f"{kind.subject} {record['id']}"
+    )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = money.compute_document(read_amounts(record))
     status = more.pop("status", 200)

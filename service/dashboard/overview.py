@@ -56,30 +56,35 @@ class Bar:
     invalid_height: float
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The rows of the statements of the overview, and the bounds of its month."""
+
+    failed: Any
+    unclear: Any
+    facts: Any
+    counts: Any
+    amounts: Any
+    taxes: Any
+    days: Any
+    month: tuple[datetime, datetime]
+
+
 @page("GET", "/")
 async def show_overview(request: web.Request) -> web.Response:
     """Return the overview."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     zone = config.time_zone
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        failed = await sql.overview_failed(conn, company_id=company, most=MOST_ROWS)
-        unclear = await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS)
-        facts = await _read_facts(conn, company, config)
-        counts = await sql.overview_counts(conn, company_id=company)
-        month = _month_of(facts["now"], zone)
-        amounts = await sql.overview_amounts(
-            conn, company_id=company, month_start=month[0], month_end=month[1]
-        )
-        taxes = await sql.overview_taxes(
-            conn, company_id=company, month_start=month[0], month_end=month[1]
-        )
-        days = await _read_days(conn, company, facts["now"], zone)
+    found = await request.app[app_keys.READS].read_with(
+        company, partial(_read_figures, company, config)
+    )
+    now = found.facts["now"]
     record = await operations.read(request, "/api/companies")
-    by_list = {(row["list"], row["status"]): row["records"] for row in counts}
+    by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
     items = [
-        *_describe_failed(failed),
-        *_describe_unclear(unclear),
-        *_describe_facts(facts, config.consolidation_days),
+        *_describe_failed(found.failed),
+        *_describe_unclear(found.unclear),
+        *_describe_facts(found.facts, config.consolidation_days),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
         *_describe_readiness(record["data"]),
     ]
@@ -88,13 +93,29 @@ async def show_overview(request: web.Request) -> web.Response:
         "overview.html",
         items=items,
         counts=by_list,
-        amounts=amounts,
-        taxes=taxes,
+        amounts=found.amounts,
+        taxes=found.taxes,
         tax_name=tax_name,
-        bars=list(_make_bars(days, facts["now"].astimezone(zone).date())),
-        most=max((row["records"] for row in days), default=0),
-        month=month[0].astimezone(zone),
+        bars=list(_make_bars(found.days, now.astimezone(zone).date())),
+        most=max((row["records"] for row in found.days), default=0),
+        month=found.month[0].astimezone(zone),
         unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
+    )
+
+
+async def _read_figures(company: int, config: Config, conn: Connection) -> Figures:
+    facts = await _read_facts(conn, company, config)
+    month = _month_of(facts["now"], config.time_zone)
+    of_month = {"company_id": company, "month_start": month[0], "month_end": month[1]}
+    return Figures(
+        failed=await sql.overview_failed(conn, company_id=company, most=MOST_ROWS),
+        unclear=await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS),
+        facts=facts,
+        counts=await sql.overview_counts(conn, company_id=company),
+        amounts=await sql.overview_amounts(conn, **of_month),
+        taxes=await sql.overview_taxes(conn, **of_month),
+        days=await _read_days(conn, company, facts["now"], config.time_zone),
+        month=month,
     )
 
 

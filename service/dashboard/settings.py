@@ -184,7 +184,8 @@ async def _render_numbers(
 async def show_activity(request: web.Request) -> web.Response:
     """Return the audit log in words, the latest first."""
     company, before = request[app_keys.COMPANY], read_number(request.query.get("before", ""), 17)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        rows = await sql.activity_page(conn, company_id=company, before=before, most=MOST_ENTRIES)
+    rows = await request.app[app_keys.READS].read(
+        sql.activity_page, company_id=company, before=before, most=MOST_ENTRIES
+    )
     older = rows[-1]["id"] if len(rows) == MOST_ENTRIES else None
     return render(request, "settings_activity.html", rows=rows, older=older)

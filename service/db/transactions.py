@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import asyncpg
 
@@ -196,6 +196,23 @@ def is_interruption(error: BaseException) -> bool:
     return is_transient(error) and not isinstance(error, asyncpg.QueryCanceledError)
 
 
+class Reads(Protocol):
+    """Reads that show all writes acknowledged before they began, on the primary or a standby."""
+
+    async def read(self, statement: Statement, **values: Any) -> Any:
+        """Run a statement that reads rows of its company or account. Raises Unavailable."""
+        ...
+
+    async def read_with(
+        self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
+    ) -> _Result:
+        """Run `work` in a read-only transaction of one company, perhaps twice.
+
+        Raises Unavailable.
+        """
+        ...
+
+
 class Database:
     """Access to PostgreSQL for handlers and flows, by a pool with a bounded queue."""
 
@@ -214,8 +231,8 @@ class Database:
             try:
                 return await statement.run_isolated(conn, values)
             except BaseException as error:
-                _terminate_interrupted(conn, error)
-                if not left or not _is_lost(conn, error):
+                terminate_interrupted(conn, error)
+                if not left or not is_lost(conn, error):
                     raise
                 conn.terminate()
                 self.pool.terminate_idle()
@@ -233,7 +250,7 @@ class Database:
             with noting_commit():
                 return await statement(conn, **values)
         except BaseException as error:
-            _terminate_interrupted(conn, error)
+            terminate_interrupted(conn, error)
             raise
         finally:
             self.pool.release(conn)
@@ -249,6 +266,13 @@ class Database:
         """Yield a read-only transaction of one company."""
         async with self._transaction(_BEGIN_READ, company_id) as conn:
             yield conn
+
+    async def read_with(
+        self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
+    ) -> _Result:
+        """Return the result of `work` in a read-only transaction of one company."""
+        async with self.reading(company_id) as conn:
+            return await work(conn)
 
     @asynccontextmanager
     async def account(self, account_id: int) -> AsyncIterator[Connection]:
@@ -269,7 +293,7 @@ class Database:
         try:
             yield conn
         except BaseException as error:
-            _terminate_interrupted(conn, error)
+            terminate_interrupted(conn, error)
             raise
         finally:
             self.pool.release(conn)
@@ -329,7 +353,27 @@ class Database:
             self.pool.release(conn)
 
 
-def _is_lost(conn: Connection, error: BaseException) -> bool:
+async def run_read_only(
+    conn: Connection,
+    company_id: int,
+    work: Callable[[Connection], Awaitable[_Result]],
+    seconds: float,
+) -> _Result:
+    """Return the result of `work` in a read-only transaction of one company on a connection.
+
+    `seconds` limits the rollback after an error.
+    """
+    await conn.execute(_BEGIN_READ.format(company_id))
+    try:
+        result = await work(conn)
+    except BaseException as error:
+        await _roll_back(conn, error, seconds)
+        raise
+    await conn.execute("commit")
+    return result
+
+
+def is_lost(conn: Connection, error: BaseException) -> bool:
     """Return whether a statement failed because its connection is lost.
 
     PostgreSQL cancels a slow statement before STATEMENT_SECONDS: after a TimeoutError, the
@@ -346,7 +390,7 @@ def _busy() -> Busy:
 
 async def _roll_back(conn: Connection, error: BaseException, seconds: float) -> None:
     """Roll back, or terminate a connection that does not answer in time, to the same effect."""
-    _terminate_interrupted(conn, error)
+    terminate_interrupted(conn, error)
     if conn.is_closed():
         return
     try:
@@ -356,7 +400,7 @@ async def _roll_back(conn: Connection, error: BaseException, seconds: float) -> 
         conn.terminate()
 
 
-def _terminate_interrupted(conn: Connection, error: BaseException) -> None:
+def terminate_interrupted(conn: Connection, error: BaseException) -> None:
     """Terminate a connection whose statement may still be running."""
     if isinstance(error, (TimeoutError, asyncio.CancelledError)):
         conn.terminate()

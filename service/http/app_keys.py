@@ -10,7 +10,7 @@ from aiohttp import web
 
 from service.config import Config
 from service.db.session import DedicatedSession
-from service.db.transactions import Database
+from service.db.transactions import Database, Reads
 from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
 from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget
@@ -21,6 +21,7 @@ from service.monitoring.watchdog import Watchdog
 #: Values of the application, set in service/app.py.
 CONFIG = web.AppKey("config", Config)
 DATABASE = web.AppKey("database", Database)
+READS: web.AppKey[Reads] = web.AppKey("reads")  # for requests that only read
 SESSION = web.AppKey("session", DedicatedSession)
 KEY_RING = web.AppKey("key_ring", KeyRing)
 INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", KeyRing)

@@ -113,6 +113,11 @@ WORDING: dict[str, tuple[str, str]] = {
         "so nothing is sent.",
         "Check the clock of the database server (NTP). Sending resumes when the clocks agree.",
     ),
+    "StandbyUnused": (
+        "The standby of DATABASE_READ_URL is not used, so reads run on the primary.",
+        "Read the reason in the log of the process (docs/replicas.md). "
+        "The standby is used again when it follows the primary.",
+    ),
     "UnreadableRows": (
         "The portal shows {n} documents in a form that the service cannot read. They are skipped.",
         "Run `run.py attention`, look at them at the portal, "

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import asyncpg
 
@@ -102,6 +102,14 @@ class PostgresServer:
         except NO_ANSWER:
             return False
         return True
+
+    async def execute(self, statement: str) -> Any:
+        """Run a statement as the superuser and return its first value."""
+        conn = await asyncpg.connect(self.url)
+        try:
+            return await conn.fetchval(statement)
+        finally:
+            await conn.close()
 
     async def stop(self, mode: str = "fast") -> None:
         """Shut the server down. Raises TimeoutError."""

@@ -1102,4 +1102,80 @@ PORTAL_RULES = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*EXCLUSION, *ONCE, *KEPT, *APART, *EXACT, *PORTAL_RULES)
+STANDBY, STANDBY_TESTS = "service/db/standby.py", "tests/operations/test_standby.py"
+#: A read on a standby shows the writes before it, and a failure of the standby is not its failure.
+REPLICAS = (
+    Mutant(
+        "replayed-position-not-compared",
+        STANDBY,
+        'if row["position"] >= target["position"]:',
+        'if row["position"]:',
+        (f"{STANDBY_TESTS}::test_a_read_behind_a_paused_replay_runs_on_the_primary",),
+    ),
+    Mutant(
+        "replayed-position-compared-with-an-earlier-one",
+        STANDBY,
+        "needed = server.started + 1",
+        "needed = server.started",
+        (f"{STANDBY_TESTS}::test_a_read_that_joins_a_running_wait_shows_earlier_writes",),
+    ),
+    Mutant(
+        "position-without-asynchronous-commits",
+        "sql/queries/standby.sql",
+        "then pg_current_wal_insert_lsn()",
+        "then pg_current_wal_flush_lsn()",
+        (f"{STANDBY_TESTS}::test_a_read_without_synchronous_commits_shows_earlier_writes",),
+    ),
+    Mutant(
+        "promoted-standby-read",
+        STANDBY,
+        'if row is None or not row["is_standby"]:',
+        "if row is None:",
+        (f"{STANDBY_TESTS}::test_the_primary_itself_is_no_standby",),
+    ),
+    Mutant(
+        "standby-of-another-history-read",
+        STANDBY,
+        'if seen > target["position"]:',
+        "if False:",
+        (f"{STANDBY_TESTS}::test_a_standby_of_a_promoted_server_is_not_read",),
+    ),
+    Mutant(
+        "standby-of-another-database-read",
+        STANDBY,
+        'return None if row["identity"] == target["identity"] else Reason.FOREIGN',
+        "return None",
+        (f"{STANDBY_TESTS}::test_another_database_of_the_standby_is_not_read",),
+    ),
+    Mutant(
+        "timeline-not-noted-read",
+        STANDBY,
+        'if target is None or not target["is_current"]:',
+        "if target is None:",
+        (f"{STANDBY_TESTS}::test_a_standby_is_read_after_a_failover_once_the_timeline_is_noted",),
+    ),
+    Mutant(
+        "statements-of-a-frozen-standby-kept",
+        STANDBY,
+        "        self._pool.terminate()\n",
+        "",
+        (f"{STANDBY_TESTS}::test_a_running_read_survives_a_standby_that_freezes",),
+    ),
+    Mutant(
+        "lagging-standby-tried-by-each-read",
+        STANDBY,
+        "SUSPENDING = {*CLOSING, Reason.LAGGING}",
+        "SUSPENDING = CLOSING",
+        (f"{STANDBY_TESTS}::test_a_read_behind_a_paused_replay_runs_on_the_primary",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *EXCLUSION,
+    *ONCE,
+    *KEPT,
+    *APART,
+    *EXACT,
+    *PORTAL_RULES,
+    *REPLICAS,
+)
