@@ -161,6 +161,7 @@ class ForkedProcess(Process):
 
     async def run(self, target: Callable[[], None]) -> bool:
         """Start the process with a function. Return whether it became ready."""
+        self._log.touch()  # It is read before the process has opened it.
         self._process = forking.start(target, self._environment, self._log, self._log)
         self.pid = self._process.pid
         try:

@@ -209,10 +209,8 @@ async def test_json_log_has_the_error_that_prevents_a_start(command: RunCommand)
 async def test_first_and_last_line_have_version_and_settings(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    log.touch()
     variables = {**environment, "LOG_LEVEL": "INFO"}
-    async with ChildProcess(["worker"], variables, log) as worker:
+    async with ChildProcess(["worker"], variables, tmp_path / "log") as worker:
         await worker.printed("The worker is running.")
         assert await worker.stop() == 0
         first, *_, last = worker.output().splitlines()

@@ -45,9 +45,7 @@ async def test_worker_serves_neither_the_api_nor_pages(worker: ChildProcess, pat
 async def test_worker_without_a_port_listens_on_nothing(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    async with ChildProcess(["worker"], environment, log) as process:
+    async with ChildProcess(["worker"], environment, tmp_path / "log") as process:
         await process.printed("The worker is running.")
         assert process.pid is not None and read_listening_ports(process.pid) == set()
 
