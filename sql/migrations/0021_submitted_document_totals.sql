@@ -1,3 +1,4 @@
+-- compatible: 0020
 -- Totals of submitted documents are maintained as those of other lists. They and the correction
 -- below read rows of all companies, which the owner of the tables otherwise does not see.
 

@@ -1,3 +1,4 @@
+-- compatible: 0020
 -- The audit log has the address of the client that made a change. Changes in integration_audit_log
 -- are made by commands only.
 
