@@ -992,6 +992,20 @@ EXACT = (
         ("tests/api/test_lists.py::test_page_urls_keep_the_filters_that_have_a_value",),
     ),
     Mutant(
+        "bounded-total-called-exact",
+        "sql/functions/invoice_search.sql",
+        "is_counted or most is null or counted.total < most",
+        "is_counted or most is null or counted.total <= most",
+        ("tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",),
+    ),
+    Mutant(
+        "note-in-the-home-currency",
+        "service/dashboard/documents.py",
+        "return target.currency if target else",
+        "return HOME_CURRENCY if target else",
+        ("tests/dashboard/test_documents.py::test_a_note_names_its_invoice_and_has_its_currency",),
+    ),
+    Mutant(
         "total-not-moved-with-the-status",
         "sql/migrations/0012_record_counts.sql",
         "select old.*, -1 as change",
