@@ -142,3 +142,48 @@ with submission as (
 )
 insert into webhook_deliveries (company_id, endpoint_id, event_id)
 select :company_id, endpoint.id, n from endpoint, generate_series(1, :number::bigint) n;
+
+-- name: sale_ids :value
+-- Return the ids of :most sales of sales_seed.
+select array_agg(id)
+  from (select id
+          from invoices
+         where company_id = :company_id and type = 'PENDING_FINALIZE_INVOICE'
+         order by id
+         limit :most) sales;
+
+-- name: notes_seed :exec
+-- Insert draft credit notes with codes :first to :last, each of an invoice that is Valid.
+insert into adjustment_notes (company_id, invoice_id, code, type, issue_date, line_items,
+       net_amount, excluding_tax, including_tax, payable_amount)
+select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
+       clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount
+  from invoices
+ where company_id = :company_id::bigint and status = 'Valid'
+ order by id
+ limit :last::bigint - :first::bigint + 1;
+
+-- name: requests_seed :exec
+-- Insert :number requests of buyers. Nine of ten are answered.
+insert into einvoice_requests (company_id, invoice_code, buyer, status)
+select :company_id::bigint, number::text,
+       json_build_object(
+         'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || to_char(number, 'FM0000000'),
+         'registration', json_build_object('type', 'NRIC', 'number', '900101105566'),
+         'contactNumber', '+60123456789'),
+       case when number % 10 = 0 then 'Pending' when number % 10 = 1 then 'Reject'
+            else 'Approve' end
+  from generate_series(1, :number::bigint) number;
+
+-- name: deliveries_seed :exec
+-- Insert :number events of invoices that were delivered to an endpoint.
+with happened as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, 'invoice.created', json_build_object('invoice_id', number)
+    from generate_series(1, :number::bigint) number
+  returning id, created_at)
+insert into webhook_deliveries (company_id, endpoint_id, event_id, status, attempts,
+       next_attempt_at, last_attempt_at, delivered_at, response_status)
+select :company_id::bigint, :endpoint_id::bigint, id, 'Delivered', 1, null, created_at, created_at,
+       200
+  from happened;
