@@ -45,7 +45,7 @@ async def main(options: argparse.Namespace) -> None:
         before, began = cpu.read_cpu(postmaster), time.perf_counter()
         workers = [await stack.enter_async_context(service.make_another()) for _ in range(2)]
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            times = await _wait_until_valid(http, service, options.invoices, began)
+            times = await wait_until_valid(http, service, options.invoices, began)
         spent = sum(cpu.read_cpu(worker.pid) for worker in workers if worker.pid)
         spent_by_postgresql = cpu.read_cpu(postmaster) - before
         calls = await service.portal.calls()
@@ -90,7 +90,7 @@ async def create_ready_invoices(
     await asyncio.gather(*[create_some() for _ in range(CONNECTIONS)])
 
 
-async def _wait_until_valid(
+async def wait_until_valid(
     http: aiohttp.ClientSession, service: Service, invoices: int, began: float
 ) -> dict[str, float]:
     """Return {sent, valid}: seconds until none was waiting, and until all were Valid."""

@@ -187,3 +187,14 @@ insert into webhook_deliveries (company_id, endpoint_id, event_id, status, attem
 select :company_id::bigint, :endpoint_id::bigint, id, 'Delivered', 1, null, created_at, created_at,
        200
   from happened;
+
+-- name: sizes_of_tables :many
+-- Return the size of each table with rows: with everything, and of its indexes, in bytes.
+select c.relname as name,
+       pg_total_relation_size(c.oid) as total,
+       pg_indexes_size(c.oid) as indexes
+  from pg_class c
+ where c.relnamespace = 'public'::regnamespace
+   and c.relkind = 'r'
+   and pg_relation_size(c.oid) > 0
+ order by total desc, name;

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Measure the bytes that a submitted invoice takes in PostgreSQL, with indexes, by table.
+
+    .venv/bin/python bench/storage.py [--invoices N]
+
+Invoices of five lines are created over the API and submitted in batches until all are Valid.
+"""
+
+import argparse
+import asyncio
+import time
+
+import aiohttp
+import asyncpg
+from batches import TIMEOUT_SECONDS, create_ready_invoices, wait_until_valid
+from benchmark import Service, print_table, run, sql, start_service, summary_of
+
+VARIABLES = {"SANDBOX_PROCESSING_SECONDS": "0.5"}
+#: Smaller shares of the total are summed.
+SMALLEST = 0.01
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Create and submit the invoices, and print the sizes."""
+    async with start_service(sandbox=True, variables=VARIABLES) as service:
+        company = await service.add_company()
+        empty = await read_sizes(service)
+        async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
+            print(f"Submitting {options.invoices:,} invoices …", flush=True)
+            await create_ready_invoices(http, service, options.invoices)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_valid(http, service, options.invoices, time.perf_counter())
+        await service.vacuum()
+        sizes = await read_sizes(service)
+    grown = {
+        name: (total - empty.get(name, (0, 0))[0], indexes - empty.get(name, (0, 0))[1])
+        for name, (total, indexes) in sizes.items()
+    }
+    print_sizes(grown, options.invoices)
+
+
+async def read_sizes(service: Service) -> dict[str, tuple[int, int]]:
+    """Return {table: (bytes with everything, bytes of its indexes)}."""
+    conn = await asyncpg.connect(service.url)
+    rows = await sql.sizes_of_tables(conn)
+    await conn.close()
+    return {row["name"]: (row["total"], row["indexes"]) for row in rows}
+
+
+def print_sizes(sizes: dict[str, tuple[int, int]], invoices: int) -> None:
+    """Print the bytes of an invoice in each table."""
+    whole = sum(total for total, _ in sizes.values())
+    shown = [(name, *of) for name, of in sizes.items() if of[0] >= SMALLEST * whole]
+    rest = [of for of in sizes.values() if of[0] < SMALLEST * whole]
+    shown.append(("others", sum(of[0] for of in rest), sum(of[1] for of in rest)))
+    shown.append(("all", whole, sum(indexes for _, indexes in sizes.values())))
+    rows = [(name, total // invoices, indexes // invoices) for name, total, indexes in shown]
+    print_table(f"Bytes of an invoice, {invoices:,} invoices", ("", "all", "indexes"), rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
+    parser.add_argument("--invoices", type=int, default=5_000)
+    run(main(parser.parse_args()))
