@@ -508,6 +508,13 @@ class Config:
         "Multiplies the portal's rate limits, and those of the sandbox that `serve` starts. 0 "
         "disables both.",
     )
+    portal_rate_share: Decimal = _setting(
+        "PORTAL_RATE_SHARE",
+        "1",
+        SCALE,
+        "Share of the rate limits of `PORTAL_CLIENT_ID` that this cell uses. The shares of all "
+        "cells with this client add up to 1 at most.",
+    )
     watchdog: timedelta = _setting(
         "WATCHDOG_SECONDS",
         "30",

@@ -98,13 +98,19 @@ class Limits:
     alone: int
 
 
-def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
-    """Return the limits of a quota multiplied by `scale`, for urgent or for background work."""
+def limits(quota: Quota, scale: Decimal, urgent: bool, share: Decimal = Decimal(1)) -> Limits:
+    """Return the limits of a quota multiplied by `scale`, for urgent or for background work.
+
+    `share` is the part of a client's quota that this cell uses. A taxpayer is in one cell, which
+    uses its quota alone. A share of less than one request is one request in a longer time.
+    """
     if quota.of_taxpayer:
         span = timedelta(seconds=float(quota.seconds / scale) + TAXPAYER_SLACK)
         return Limits(quota.calls, span, quota.calls, span, quota.calls, quota.calls)
-    size, span = max(1, math.floor(quota.calls * scale)), timedelta(seconds=quota.seconds + SLACK)
-    alone = max(1, math.floor(quota.most_alone * scale))
+    calls = max(1, math.floor(quota.calls * scale)) * share
+    size = max(1, math.floor(calls))
+    span = timedelta(seconds=float(quota.seconds / min(calls, Decimal(1))) + SLACK)
+    alone = max(1, math.floor(quota.most_alone * scale * share))
     if urgent:
         return Limits(size, span, size, span, size, alone)
     most = max(1, size - max(1, size // RESERVED))
@@ -228,7 +234,8 @@ class PortalRateLimiter:
 
         A taxpayer that has used its share reserves no future token: others may be served first.
         """
-        bounds = limits(quota, self._config.portal_rate_scale, self._urgent)
+        share = self._config.portal_rate_share if self._is_shared else Decimal(1)
+        bounds = limits(quota, self._config.portal_rate_scale, self._urgent, share)
         async with self._database.across() as conn:
             row = await sql.portal_token_take(
                 conn,

@@ -438,3 +438,30 @@ async def test_a_rate_scale_of_zero_disables_the_quota(
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
     assert await owner.fetchval("select count(*) from portal_buckets") == 0
+
+
+# Shares of cells
+
+
+@pytest.mark.parametrize("cells", [2, 3, 30])
+def test_shares_of_cells_do_not_exceed_the_quota(cells: int) -> None:
+    share = Decimal(1) / cells
+    for quotas in QUOTAS.values():
+        for quota in quotas:
+            if not quota.of_taxpayer:
+                bounds = limits(quota, Decimal(1), urgent=True, share=share)
+                rate = bounds.most / bounds.span.total_seconds()
+                assert cells * rate <= quota.calls / quota.seconds
+                assert bounds.size >= bounds.alone >= 1
+
+
+async def test_cell_uses_its_share_of_the_operators_client_only(
+    environment: dict[str, str],
+) -> None:
+    rates = {"PORTAL_RATE_SCALE": "1", "PORTAL_RATE_SHARE": "0.5"}
+    config = read_config({**environment, **rates})
+    async with connected_pool(config.database_url, 4) as pool:
+        limiter = PortalRateLimiter(Database(pool, database_bounds(config)), config, urgent=True)
+        assert sum([await take(limiter, "login", 20, tin) for tin in ("C1", "C2", "C3")]) == 6
+        for _ in range(8):
+            await limiter("login", "C4", own_client_id="own")
