@@ -165,6 +165,12 @@ def _secret_key(value: str) -> bytes:
     return key
 
 
+def _cell(value: str) -> str:
+    if value and not re.fullmatch("[a-z][a-z0-9]{0,2}", value):
+        raise ValueError("must be a letter and up to two letters or digits, in lower case")
+    return value
+
+
 def _file(value: str) -> Path | None:
     return Path(value) if value else None
 
@@ -210,6 +216,7 @@ def _networks(value: str) -> tuple[Network, ...]:
 
 TEXT, HOST = Parser(str, "text"), Parser(str, "address")
 SECRET = Parser(str, "text", is_secret=True)
+CELL = Parser(_cell, "a letter, and up to two letters or digits")
 DATABASE = Parser(_database_url, "URL", is_secret=True)
 NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
@@ -267,6 +274,22 @@ class Config:
         "1",
         SECONDS,
         "Replaces a connection that does not answer a trivial statement within this time.",
+    )
+    cell: str = _setting(
+        "CELL",
+        "",
+        CELL,
+        "Name of this installation if it is one of several cells, such as `a`. New keys contain "
+        "it, and ids of companies differ between cells. It never changes. docs/scaling.md "
+        "describes cells.",
+    )
+    cell_registry: Path | None = _setting(
+        "CELL_REGISTRY",
+        "",
+        FILE,
+        "File with the cell of each TIN, the same for all cells. Needed by the commands that "
+        "create a company, verify a TIN or move a company.",
+        needs=("cell",),
     )
     data_dir: Path = _setting(
         "DATA_DIR",

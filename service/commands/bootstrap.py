@@ -24,6 +24,7 @@ from service.commands.operator_errors import (
     describe_database_error,
 )
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
+from service.db.cells import check_cell
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
 from service.db.statements import sql
@@ -164,11 +165,13 @@ def _load_or_create_key(path: Path) -> bytes:
 async def migrate_database(config: Config) -> list[str]:
     """Bring the database up to date as its owner, and return the names of the applied files.
 
-    Raises OperatorError.
+    Raises OperatorError, and CellError if it is another cell than CELL.
     """
     url = config.database_owner_url or config.database_url
     try:
-        return await migrate(url, silence=config.database_silence)
+        applied = await migrate(url, silence=config.database_silence)
+        await check_cell(url, config.cell, config.database_silence)
+        return applied
     except (*DATABASE_ERRORS, OSError) as error:
         variable = "DATABASE_OWNER_URL" if config.database_owner_url else "DATABASE_URL"
         raise OperatorError(describe_database_error(error, variable, url)) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 from service import json_codec, schema
 from service.commands.bootstrap import run, with_database
+from service.commands.cell_registry import claim_tin
 from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.config import Config, read_config
 from service.db.connections import Connection
@@ -117,7 +118,11 @@ async def add_company(config: Config, **facts: str | None) -> dict[str, int]:
 
     `facts` are name, tin_code and any of DETAILS. Raises CommandError for invalid facts.
     """
+    _reject_violations({name: value for name, value in facts.items() if value is not None})
     async with with_database(config) as (config, database):
+        claim_tin(
+            config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell
+        )
         return {"id": await insert_company(database, facts)}
 
 
@@ -161,6 +166,7 @@ async def verify_tin(
             raise CommandError(
                 f"The TIN of company {company_id} is {row['tin_code']}, not {expected}."
             )
+        claim_tin(config.cell_registry, row["tin"], config.cell)
         verified_at = (
             await sql.company_tin_verify(conn, company_id=company_id) or row["tin_verified_at"]
         )
@@ -249,7 +255,7 @@ async def insert_key(
     async with database.company(company_id) as conn:
         if not await sql.company_exists(conn, company_id=company_id):
             raise CommandError(f"There is no company {company_id}.")
-        key = api_keys.new_key(live=config.has_live_portal)
+        key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
         await api_keys.insert_key(conn, company_id, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
@@ -273,7 +279,8 @@ async def _key_owner(database: Database, key_id: str) -> tuple[api_keys.KeyKind,
             if row := await kind.find(conn, key_id=key_id):
                 return kind, row[kind.owner]
     raise CommandError(
-        f"There is no key {key_id}; a key id is the 12 characters after einv_live_ or einp_live_."
+        f"There is no key {key_id}; "
+        "a key id is what follows einv_live_ or einp_live_, up to the next underscore."
     )
 
 

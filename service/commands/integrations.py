@@ -83,7 +83,7 @@ async def insert_integration_key(
     expires_at: datetime | None = None,
 ) -> dict[str, Any]:
     """Create a key of an account and return {key, key_id, account_id}. Raises CommandError."""
-    key = api_keys.new_key(live=config.has_live_portal, kind=api_keys.INTEGRATION)
+    key = api_keys.new_key(config.has_live_portal, api_keys.INTEGRATION, config.cell)
     account_id = await _get_or_insert_account(database, account)
     async with database.account(account_id) as conn:
         await api_keys.insert_key(conn, account_id, key, name, expires_at)

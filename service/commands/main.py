@@ -11,6 +11,7 @@ import asyncpg
 from service import json_codec, logs
 from service.commands import (
     audit,
+    cells,
     certificates,
     check_portal,
     codes,
@@ -32,6 +33,7 @@ from service.commands.operator_errors import (
     describe_database_error,
 )
 from service.config import ConfigError
+from service.db.cells import CellError
 from service.db.migrations import SchemaError
 from service.db.transactions import IsolationError
 from service.embedded_postgres.lifecycle import EmbeddedError
@@ -51,6 +53,7 @@ MODULES = (
     secrets,
     check_portal,
     reconcile,
+    cells,
     codes,
     docs,
 )
@@ -60,6 +63,7 @@ EXPECTED_ERRORS = (
     EmbeddedError,
     serve.ServeError,
     OperatorError,
+    CellError,
     IsolationError,
     SchemaError,
     companies.CommandError,

@@ -54,13 +54,14 @@ async def create_key(request: web.Request) -> web.Response:
         return await show_keys(request, wrong=TEXTS["no_name"])
     if expires_at and expires_at <= datetime.now(UTC):
         return await show_keys(request, wrong=TEXTS["past"])
-    key = api_keys.new_key(live=request.app[app_keys.CONFIG].has_live_portal)
+    config = request.app[app_keys.CONFIG]
+    key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         await api_keys.insert_key(conn, company, key, name, expires_at)
     return await show_keys(request, created=key.text)
 
 
-@page("POST", "/settings/keys/{id:[0-9A-Za-z]{12}}/revoke")
+@page("POST", "/settings/keys/{id:[0-9A-Za-z]{12,15}}/revoke")
 async def revoke_key(request: web.Request) -> web.Response:
     """Revoke a key. It stops working in every process within a second."""
     company = request[app_keys.COMPANY]

@@ -1,6 +1,7 @@
 """API keys: `einv_live_<key id>_<secret><checksum>`, for integrations `einp_live_…`.
 
-The database stores only the SHA-256 of the secret.
+The database stores only the SHA-256 of the secret. In a cell, key ids begin with its name, so that
+a proxy can route requests by their keys.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from datetime import datetime
 
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database, ignoring_held_company
 from service.errors import Unauthorized, describe_error
 from service.loops import Loop
 
@@ -30,9 +31,9 @@ log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(
-    r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
+    r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12,15})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
 )
-_KEY_START = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12}_", re.ASCII)
+_KEY_START = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12,15}_", re.ASCII)
 #: The digest that a secret is compared with if the key id is unknown: both cases take equal time.
 _NO_DIGEST = bytes(32)
 
@@ -40,6 +41,8 @@ _NO_DIGEST = bytes(32)
 #: without noticing it still revokes a key within a second.
 CACHE_SECONDS = 0.5
 MAX_CACHED = 10_000
+#: The last characters of a key id are random. A name of a cell can precede them.
+KEY_ID_CHARACTERS = 12
 RECORD_SECONDS = 60  # between two writes of last_used_at
 #: Time before the expiry of a key from which its use is logged as a warning, once a day.
 WARN_SECONDS = 14 * 86400
@@ -106,8 +109,21 @@ class _CachedKey:
     owner: int
     digest: bytes
     is_revoked: bool
+    move_state: str | None
     read_at: float
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    """The owner of a valid key.
+
+    `move_state` is that of a company which is being moved to or from another cell, or has left.
+    """
+
+    id: int
+    key_id: str
+    move_state: str | None
 
 
 def random_text(length: int) -> str:
@@ -115,9 +131,9 @@ def random_text(length: int) -> str:
     return "".join(secrets.choice(BASE62) for _ in range(length))
 
 
-def new_key(live: bool, kind: KeyKind = COMPANY) -> NewKey:
-    """Return a new key. `live` is false if the portal is a sandbox."""
-    key_id = random_text(12)
+def new_key(live: bool, kind: KeyKind = COMPANY, cell: str = "") -> NewKey:
+    """Return a new key of a cell. `live` is false if the portal is a sandbox."""
+    key_id = cell + random_text(KEY_ID_CHARACTERS)
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
     body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
     return NewKey(body + _checksum(body), key_id, _digest(secret), kind)
@@ -169,8 +185,8 @@ class KeyRing(Loop):
         self._used: dict[str, int] = {}  # key id -> owner, of keys used since the last flush
         self._warned: dict[str, float] = {}  # key id -> monotonic time of the last warning
 
-    async def owner_of(self, text: str) -> tuple[int, str]:
-        """Return (owner's id, key id) of a key.
+    async def owner_of(self, text: str) -> KeyOwner:
+        """Return the owner of a key.
 
         Raises Unauthorized with one message for unknown, wrong, revoked and expired keys.
         """
@@ -182,9 +198,10 @@ class KeyRing(Loop):
         is_right = hmac.compare_digest(cached.digest if cached else _NO_DIGEST, digest)
         if not cached or not is_right or cached.is_revoked or cached.expires_at <= time.monotonic():
             raise Unauthorized(self._kind.wrong)
-        self._used[key_id] = cached.owner
+        if cached.move_state is None:
+            self._used[key_id] = cached.owner
         self._warn_of_expiry(key_id, cached)
-        return cached.owner, key_id
+        return KeyOwner(cached.owner, key_id, cached.move_state)
 
     def forget(self, key_id: str) -> None:
         """Invalidate the cache entry of a key that was changed."""
@@ -199,12 +216,16 @@ class KeyRing(Loop):
     async def work(self) -> None:
         """Write last_used_at of the keys used since the last call.
 
-        Keys that cannot be written because of a transient error are written by the next call.
+        Keys that cannot be written because of a transient error are written by the next call, those
+        of a company that is held for a move are not.
         """
         try:
             for key_id, owner in list(self._used.items()):
-                async with self._kind.transaction(self._database, owner) as conn:
-                    await self._kind.record_use(conn, key_id=key_id, **{self._kind.owner: owner})
+                with ignoring_held_company():
+                    async with self._kind.transaction(self._database, owner) as conn:
+                        await self._kind.record_use(
+                            conn, key_id=key_id, **{self._kind.owner: owner}
+                        )
                 self._used.pop(key_id, None)
         except TRANSIENT_DB_ERRORS as error:
             log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
@@ -224,7 +245,12 @@ class KeyRing(Loop):
             return None
         expires_at = math.inf if row["expires_in"] is None else now + row["expires_in"]
         key = _CachedKey(
-            row[self._kind.owner], row["secret_sha256"], row["revoked"], now, expires_at
+            row[self._kind.owner],
+            row["secret_sha256"],
+            row["revoked"],
+            row.get("move_state"),
+            now,
+            expires_at,
         )
         if invalidations == self._invalidations:  # otherwise the row may be older than the change
             _make_room(self._cached)

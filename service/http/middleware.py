@@ -16,11 +16,11 @@ from aiohttp.typedefs import Handler
 from service import logs
 from service.db.transactions import retry
 from service.documents import codes
-from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
+from service.errors import BadRequest, TooManyRequests, Unauthorized, Unavailable, retry_after
 from service.http import app_keys
 from service.http.access_log import Response
 from service.http.actor import identify
-from service.http.api_keys import REQUIRED, KeyRing, contains_key
+from service.http.api_keys import REQUIRED, KeyOwner, KeyRing, contains_key
 from service.http.client_address import SENDER, SENDERS, sender_of
 from service.http.error_responses import error_response, is_client_gone, is_integration
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -50,6 +50,11 @@ KEY_IN_URL = (
     "URLs are logged by many systems: replace this key."
 )
 SLOW_DOWN = "Too many requests, please slow down."
+MOVING = "The company is being moved to other servers. Please try again in a few seconds."
+MOVING_SECONDS = 2
+#: States of a company that is not active here, of which no request is served.
+MOVED_STATES = {"Moved", "Arriving"}
+READING_METHODS = {"GET", "HEAD"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -149,11 +154,19 @@ async def _authenticate_company(request: web.Request) -> None:
     text = (header(request, "X-API-Key") or "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
-    company, key_id = await _find_owner(request, request.app[app_keys.KEY_RING], text)
-    request[app_keys.COMPANY] = company
-    request[app_keys.KEY_ID] = key_id
-    if wait := request.app[app_keys.LIMITER].take(key_id):
+    owner = await _find_owner(request, request.app[app_keys.KEY_RING], text)
+    request[app_keys.COMPANY] = owner.id
+    request[app_keys.KEY_ID] = owner.key_id
+    if wait := request.app[app_keys.LIMITER].take(owner.key_id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
+    if owner.move_state is not None:
+        _reject_moving(request.method, owner.move_state)
+
+
+def _reject_moving(method: str, state: str) -> None:
+    """Raise Unavailable while a company is moved to another cell: here it can at most be read."""
+    if state in MOVED_STATES or method not in READING_METHODS:
+        raise Unavailable(MOVING, retry_after(MOVING_SECONDS), code="company_moving")
 
 
 async def _authenticate_account(request: web.Request) -> None:
@@ -164,16 +177,16 @@ async def _authenticate_account(request: web.Request) -> None:
     quota = request.app[app_keys.INTEGRATION_QUOTA]
     request[app_keys.QUOTA_HEADERS] = quota.exhausted_headers()
     text = (header(request, "X-Portal-Key") or "").strip()
-    account, key_id = await _find_owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
-    request[app_keys.ACCOUNT] = account
-    request[app_keys.KEY_ID] = key_id
-    request[app_keys.QUOTA_HEADERS], wait = await quota.take(account, key_id)
+    owner = await _find_owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
+    request[app_keys.ACCOUNT] = owner.id
+    request[app_keys.KEY_ID] = owner.key_id
+    request[app_keys.QUOTA_HEADERS], wait = await quota.take(owner.id, owner.key_id)
     if wait:
         raise TooManyRequests(SLOW_DOWN, retry_after(wait), retry_after=wait)
 
 
-async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> tuple[int, str]:
-    """Return (owner's id, key id) of a key.
+async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> KeyOwner:
+    """Return the owner of a key.
 
     Raises Unauthorized for an invalid key, TooManyRequests after too many from one address. A key
     is never locked and valid keys always pass, so that no client can lock out another.

@@ -4,7 +4,7 @@
 -- name: company_id_next :value
 -- Return the id of a company that is about to be created, so that row-level security can be set for
 -- it before its row exists.
-select nextval(pg_get_serial_sequence('companies', 'id'));
+select id_base() + nextval(pg_get_serial_sequence('companies', 'id'));
 
 -- name: company_insert :value
 -- Insert a company for the operator, whose TIN counts as verified. Can violate companies_tin_once.
@@ -195,8 +195,9 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
 
 -- name: api_key_of :one
 -- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
--- clock: negative if expired, null if the key never expires.
-select company_id, secret_sha256, revoked_at is not null as revoked,
+-- clock: negative if expired, null if the key never expires. `move_state` is null unless the
+-- company is being moved to or from another cell, or has left.
+select company_id, secret_sha256, revoked_at is not null as revoked, move_state,
        extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
   from api_key_of(:key_id);
 

@@ -4,7 +4,7 @@
 -- name: account_id_next :value
 -- Return the id of an account that is about to be created, so that row-level security can be set
 -- for it before its row exists.
-select nextval(pg_get_serial_sequence('accounts', 'id'));
+select id_base() + nextval(pg_get_serial_sequence('accounts', 'id'));
 
 -- name: account_insert :value
 -- Insert an account and return its id. No row if the name is taken.

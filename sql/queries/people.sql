@@ -14,8 +14,8 @@ select id, name, email, password_hash
 -- name: user_insert :value
 -- Store a person, or find the one with the email address. Return the id.
 with stored as (
-  insert into users (email, name)
-  values (:email, :name)
+  insert into users (id, email, name)
+  values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
       on conflict (lower(email)) do nothing
   returning id
 )

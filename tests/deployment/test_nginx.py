@@ -13,9 +13,8 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from conftest import Company, patience, until
-from harness.nginx import NAME, Nginx, find_nginx
+from harness.nginx import NAME, Local, Nginx, find_nginx
 from harness.processes import ChildProcess, Service
 from harness.waiting import wait_until
 from kit import create_invoice, get_invoice, invoice, line, request_json, wait_for_status
@@ -26,19 +25,6 @@ pytestmark = pytest.mark.skipif(
 
 UNAVAILABLE = {502, 503, 504}
 MAX_BODY = 2 * 1024 * 1024
-
-
-class Local(AbstractResolver):
-    """Resolves every name to this machine."""
-
-    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        """Return the loopback address."""
-        return [
-            ResolveResult(hostname=host, host="127.0.0.1", port=port, family=2, proto=0, flags=0)
-        ]
-
-    async def close(self) -> None:
-        """Do nothing."""
 
 
 @dataclass

@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 
 from harness.certificates import make_server_certificate
@@ -42,17 +43,30 @@ def find_nginx() -> str | None:
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
+class Local(AbstractResolver):
+    """Resolves every name to this machine."""
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        """Return the loopback address."""
+        return [
+            ResolveResult(hostname=host, host="127.0.0.1", port=port, family=2, proto=0, flags=0)
+        ]
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 class Nginx:
     """An nginx in front of API processes. As a context manager it is started and stopped."""
 
-    def __init__(self, home: Path, ports: Iterable[int]) -> None:
+    def __init__(self, home: Path, ports: Sequence[int]) -> None:
         self.home, self.port, self.plain_port = home, free_port(), free_port()
         self.base = f"https://{NAME}:{self.port}"
         self.certificate, self._key = home / "fullchain.pem", home / "privkey.pem"
         self._process: asyncio.subprocess.Process | None = None
-        self._write_files(list(ports))
+        self._write_files(ports)
 
-    def _write_files(self, ports: list[int]) -> None:
+    def _write_files(self, ports: Sequence[int]) -> None:
         issued = make_server_certificate(x509.DNSName(NAME))
         self.certificate.write_text(issued.certificate_pem)
         self._key.write_text(issued.key_pem)
@@ -62,6 +76,9 @@ class Nginx:
         (self.home / "nginx.conf").write_text(MAIN.format(home=self.home, user=user))
         site = (CONFIGURATION / "einvoice.conf").read_text()
         (folder / "einvoice.conf").write_text(self._localize(site))
+        self._write_upstream(folder, ports)
+
+    def _write_upstream(self, folder: Path, ports: Sequence[int]) -> None:
         upstream = (CONFIGURATION / "upstream-systemd.conf").read_text()
         for example, port in zip(("8081", "8082"), ports, strict=True):
             assert f":{example} " in upstream
@@ -72,7 +89,7 @@ class Nginx:
         """Replace ports and paths, and nothing else."""
         text = re.sub(r"listen 80\b", f"listen 127.0.0.1:{self.plain_port}", text)
         text = re.sub(r"listen 443\b", f"listen 127.0.0.1:{self.port}", text)
-        text = text.replace("/etc/nginx/tls/", f"{self.home}/")
+        text = re.sub(r"/etc/nginx/(tls/)?", f"{self.home}/", text)
         return text.replace("/var/log/nginx/", f"{self.home}/")
 
     async def check(self) -> str:
@@ -127,3 +144,40 @@ class Nginx:
     def all_logs(self) -> str:
         """Return everything that nginx has logged."""
         return "".join(path.read_text() for path in self.home.glob("*.log"))
+
+
+class CellsNginx(Nginx):
+    """An nginx in front of two cells, each with one API process."""
+
+    @property
+    def routes(self) -> Path:
+        """Return the file of moved keys."""
+        return self.home / "einvoice-moved-keys.conf"
+
+    @property
+    def reload_command(self) -> str:
+        """Return the command that makes nginx read its configuration again."""
+        return f"{find_nginx()} -p {self.home} -c {self.home / 'nginx.conf'} -s reload"
+
+    def _localize(self, text: str) -> str:
+        """Also make the changes that docs/scaling.md names."""
+        for old, new in (
+            ("http://einvoice_api", "http://$einvoice_cell"),
+            (f"server_name {NAME};", f"server_name .{NAME};"),
+            (f"https://{NAME}", "https://$host"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        return super()._localize(text)
+
+    def _write_upstream(self, folder: Path, ports: Sequence[int]) -> None:
+        cells = (CONFIGURATION / "cells.conf").read_text()
+        for network, port in zip(("10.0.1", "10.0.2"), ports, strict=True):
+            cells = cells.replace(f"{network}.11:8081", f"127.0.0.1:{port}")
+            cells = cells.replace(f"    server {network}.11:8082 max_fails=0;\n", "")
+        assert "10.0." not in cells
+        (folder / "cells.conf").write_text(super()._localize(cells))
+        (self.home / "einvoice.d").mkdir()
+        links = (CONFIGURATION / "cells-links.conf").read_text()
+        (self.home / "einvoice.d" / "links.conf").write_text(links)
+        self.routes.touch()

@@ -1184,6 +1184,60 @@ REPLICAS = (
     ),
 )
 
+MOVES = "tests/operations/test_company_moves.py"
+#: A company is active in one cell, and nothing of it is lost when it moves to another one.
+CELLS = (
+    Mutant(
+        "held-company-changed",
+        "sql/functions/held_companies.sql",
+        "where m.state <> 'Draining'",
+        "where m.state = 'Arriving'",
+        (f"{MOVES}::test_a_new_table_is_copied_and_held",),
+    ),
+    Mutant(
+        "moved-company-claimed-in-its-former-cell",
+        "sql/migrations/0025_cells.sql",
+        "where current_user = ''einvoice_across'')",
+        "where current_user = ''postgres'')",
+        (f"{MOVES}::test_workers_of_the_former_cell_ignore_the_company",),
+    ),
+    Mutant(
+        "moved-company-served-by-its-former-cell",
+        "service/http/middleware.py",
+        "if state in MOVED_STATES or method not in READING_METHODS:",
+        "if method not in READING_METHODS:",
+        (f"{MOVES}::test_moved_company_is_served_by_the_other_cell_as_before",),
+    ),
+    Mutant(
+        "company-released-before-it-has-left",
+        "service/db/company_moves.py",
+        '        failpoints.reach("move_copied")\n',
+        '        await self.target.activate()\n        failpoints.reach("move_copied")\n',
+        (f"{MOVES}::test_killed_move_goes_on_and_the_company_is_never_active_twice",),
+    ),
+    Mutant(
+        "move-does-not-wait-for-a-paused-sender",
+        "sql/queries/moves.sql",
+        "and l.locktype = 'advisory'",
+        "and l.locktype = 'relation'",
+        (f"{MOVES}::test_move_waits_for_the_lock_of_a_paused_sender",),
+    ),
+    Mutant(
+        "events-ordered-by-id-after-a-move",
+        "sql/functions/event_places.sql",
+        "filter (where e.former > e.id)",
+        "filter (where false)",
+        (f"{MOVES}::test_events_keep_their_order_and_webhooks_their_position",),
+    ),
+    Mutant(
+        "share-of-a-cell-ignored",
+        "service/portal/rate_limits.py",
+        "calls = max(1, math.floor(quota.calls * scale)) * share",
+        "calls = max(1, math.floor(quota.calls * scale)) * Decimal(1)",
+        ("tests/portal/test_portal_quota.py::test_shares_of_cells_do_not_exceed_the_quota",),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *ONCE,
@@ -1192,4 +1246,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *EXACT,
     *PORTAL_RULES,
     *REPLICAS,
+    *CELLS,
 )

@@ -282,7 +282,7 @@ async def test_invalid_certificate_is_reported_in_one_line(
         (
             ("revoke-key", "unknown"),
             "There is no key unknown; "
-            "a key id is the 12 characters after einv_live_ or einp_live_.",
+            "a key id is what follows einv_live_ or einp_live_, up to the next underscore.",
         ),
         (("import-codes", "nothing.json"), "nothing.json is not named after a code list: "),
         (

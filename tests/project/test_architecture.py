@@ -139,13 +139,17 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
 # SQL
 
 
+#: Beginnings of the names of statements that the owner of the database runs.
+OWNERS_STATEMENTS = ("migration", "move_")
+
+
 async def test_every_statement_runs_as_the_service_role(database: str) -> None:
     """`explain` checks names, types and privileges of a statement without running it."""
     failed = {}
     async with connected_pool(database, 1) as pool:
         for name, statement in sql.by_name.items():
             try:
-                if not name.startswith("migration"):
+                if not name.startswith(OWNERS_STATEMENTS):
                     async with Database(pool).company(1) as conn:
                         await conn.fetch(
                             f"explain {statement.query}", *[None] * len(statement.variables)
@@ -155,9 +159,9 @@ async def test_every_statement_runs_as_the_service_role(database: str) -> None:
     assert failed == {}
 
 
-async def test_migration_statements_can_be_prepared(owner: asyncpg.Connection) -> None:
+async def test_statements_of_the_owner_can_be_prepared(owner: asyncpg.Connection) -> None:
     for name, statement in sql.by_name.items():
-        if name.startswith("migration"):
+        if name.startswith(OWNERS_STATEMENTS):
             await owner.prepare(statement.query)
 
 
@@ -351,4 +355,4 @@ def test_every_failpoint_is_reached_by_the_code() -> None:
     passed = re.findall(
         r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )
-    assert set(passed) == set(failpoints.NAMES)
+    assert set(passed) == {*failpoints.NAMES, *failpoints.MOVES}
