@@ -120,13 +120,13 @@ def limits(quota: Quota, scale: Decimal, urgent: bool, share: Decimal = Decimal(
 
 
 async def read_quotas(conn: Connection, config: Config) -> list[Sample]:
-    """Return the rate limits of the operator's client, what is left of them, and its pauses.
+    """Return the cell's limits of the operator's client, what is left of them, and the pauses.
 
     Limits of taxpayers are left out. Without rate limits there are no samples.
     """
-    scale = config.portal_rate_scale
+    scale, share = config.portal_rate_scale, config.portal_rate_share
     bounds = {
-        operation: limits(quota, scale, urgent=True)
+        operation: limits(quota, scale, urgent=True, share=share)
         for operation, quotas in QUOTAS.items()
         for quota in (quotas if scale else ())
         if not quota.of_taxpayer

@@ -242,6 +242,12 @@ async def test_portal_quota_shrinks_with_each_request_and_has_pauses(
     assert 3500 < found['einvoice_portal_pause_seconds{operation="submit"}'] <= 3600
 
 
+async def test_portal_quota_is_the_share_of_the_cell(start: StartService, company: Company) -> None:
+    rates = {"PORTAL_RATE_SCALE": "1", "PORTAL_RATE_SHARE": "0.25"}
+    api = await start(company, background=False, **rates)
+    await has_metrics(api, {'einvoice_portal_quota{operation="submit"}': 25})
+
+
 async def test_no_quota_is_shown_without_rate_limits(start: StartService, company: Company) -> None:
     api = await start(company, background=False, PORTAL_RATE_SCALE="0")
     assert not any(name.startswith("einvoice_portal_quota{") for name in await get_metrics(api))
