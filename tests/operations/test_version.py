@@ -32,11 +32,10 @@ async def test_the_log_of_a_start_begins_with_the_version(
 async def test_the_log_of_a_worker_begins_with_the_version(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    log, variables = tmp_path / "log", {**environment, "LOG_LEVEL": "INFO"}
-    log.touch()  # The process is not a server, so nothing waits until it has one.
-    async with ChildProcess(["worker"], variables, log) as worker:
+    variables = {**environment, "LOG_LEVEL": "INFO"}
+    async with ChildProcess(["worker"], variables, tmp_path / "log") as worker:
         text = await worker.printed("The worker is running.")
-    assert text.split("\n")[0].endswith(f"start version={VERSION}")
+    assert f" start version={VERSION} command=worker " in text.split("\n")[0]
 
 
 def test_the_changelog_describes_the_version() -> None:
