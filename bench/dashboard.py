@@ -45,13 +45,13 @@ async def main(options: argparse.Namespace) -> None:
             await service.vacuum()
             paths = ["/sign-in", *_list_plain_paths(), *_list_filtered_paths(options.invoices)]
             paths += [*await _list_document_paths(visitor), *others]
-            rows = [(path, *await _measure(visitor, path, options.rounds)) for path in paths]
+            figures = {path: await _measure(visitor, path, options.rounds) for path in paths}
     print_table(
         f"{options.invoices:,} invoices, {options.sales:,} sales, {options.rounds} rounds, ms",
         ("page", "fastest", "median", "slowest", "kB"),
-        rows,
+        [(path, *found) for path, found in figures.items()],
     )
-    if slow := [row[0] for row in rows if row[2] > MOST_MS]:
+    if slow := [path for path, found in figures.items() if found[1] > MOST_MS]:
         sys.exit(f"Above {MOST_MS:.0f} ms: {', '.join(slow)}")
 
 

@@ -135,7 +135,8 @@ async def test_an_import_without_notification_is_noticed_after_a_lost_session(
     await owner.execute("insert into code_lists values ('units', 'KGM', 'kilogram', now())")
     await owner.fetch(
         "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where datname = current_database() and application_name like 'einvoice %'"
+        "where datname = current_database() and pid <> pg_backend_pid() "
+        "and query ~* 'listen|schema_excluding'"
     )
     assert await until(lambda: unit_violation(api, "KGX"))
 

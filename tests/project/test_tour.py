@@ -29,6 +29,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPECTED = re.compile(r" # (\d{3}(?:, \d{3})*)(?=:|$)", re.MULTILINE)
 #: `api` shows the status of each response on a line of standard error.
 SHOWN = re.compile(r"^  (\d{3})$", re.MULTILINE)
+BLOCK_SECONDS = 300  # for all commands of a block, also on a busy machine
 #: Waits until the portal has decided about all documents, instead of for a time.
 SETTLE = """
 sleep() {
@@ -81,7 +82,7 @@ async def _paste(script: str, folder: Path = ROOT, **variables: str) -> tuple[st
             start_new_session=True,
         )
         try:
-            async with patience():
+            async with patience(BLOCK_SECONDS):
                 await process.wait()
         except TimeoutError:
             os.killpg(process.pid, signal.SIGKILL)
