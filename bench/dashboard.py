@@ -169,7 +169,7 @@ async def _find_first(visitor: Visitor, status: str) -> str:
     return rest.partition('href="')[2].partition('"')[0]
 
 
-async def _measure(visitor: Visitor, path: str, rounds: int) -> tuple[float, ...]:
+async def _measure(visitor: Visitor, path: str, rounds: int) -> tuple[float, float, float, float]:
     """Return the fastest, median and slowest time of a page in milliseconds, and its size in kB."""
     times: list[float] = []
     for _ in range(rounds):
