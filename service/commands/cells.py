@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from service import failpoints
 from service.commands.bootstrap import migrate_database, run
-from service.commands.cell_registry import move_tin
-from service.commands.cell_routes import reload_proxy, write_routes
+from service.commands.cell_registry import claim_tin, move_tin
+from service.commands.cell_routes import check_routes, reload_proxy, write_routes
 from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
@@ -27,7 +27,7 @@ from service.db.company_moves import MOVED, Copied, Move, MoveError, Place, open
 from service.db.statements import sql
 from service.http.api_keys import CACHE_SECONDS
 
-DEFAULT_PATIENCE = 600
+DEFAULT_PATIENCE, MOST_PATIENCE = 600, 86400  # seconds
 HELD_STILL = (
     "The company is still held. Run the command again to go on, or with --cancel to make the "
     "company active in this cell again."
@@ -62,7 +62,7 @@ def register(line: CommandLine) -> None:
     )
     parser.add_argument(
         "--patience",
-        type=float,
+        type=_read_seconds,
         default=DEFAULT_PATIENCE,
         metavar="SECONDS",
         help="how long to wait for work that is under way",
@@ -74,6 +74,13 @@ def register(line: CommandLine) -> None:
     ends.add_argument(
         "--remove", action="store_true", help="delete the old rows of a company that has left"
     )
+
+
+def _read_seconds(text: str) -> float:
+    """Return a number of seconds. Raises ArgumentTypeError."""
+    if not text.replace(".", "", 1).isdecimal() or not 0 < float(text) <= MOST_PATIENCE:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, at most {MOST_PATIENCE}")
+    return float(text)
 
 
 def _move_company(options: argparse.Namespace) -> None:
@@ -142,6 +149,8 @@ async def move_company(config: Config, move: Move, route: Route) -> dict[str, An
     standing = await move.begin()
     copied: dict[str, Copied] = {}
     if standing.state != MOVED:
+        check_routes(route.file, route.reload)
+        claim_tin(config.cell_registry, standing.tin or "", move.source.cell)
         copied = await _leave(move)
     await _arrive(config, move, route)
     counts = {name: table.rows for name, table in copied.items()}

@@ -473,11 +473,34 @@ async def test_move_that_is_not_possible_is_refused_with_the_reason(cells: Cells
         (["--to", "x"], "--to must have the form postgresql://"),
         (["--to", "postgresql://127.0.0.1:1/x"], "--to: No PostgreSQL answers at 127.0.0.1:1"),
         (["--to", "postgresql://x/", "--reload", "true"], "--reload needs --routes."),
+        (
+            ["--to", "postgresql://x/", "--patience", "nan"],
+            "--patience: must be a number of seconds",
+        ),
     ],
 )
 async def test_invalid_option_is_named(cells: Cells, options: list[str], message: str) -> None:
     done = await run_command(["move-company", "--company", 1, *options], cells.a.environment)
+    assert done.code and message in done.err
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--routes", "/nowhere/routes"], "The routes cannot be written to /nowhere/routes: No "),
+        (["--routes", "README.md"], "README.md is not a file of routes"),
+        (["--routes", "routes", "--reload", "no-program -s"], "--reload: there is no program 'no-"),
+        (["--routes", "routes", "--reload", "nginx 'x"], "--reload: the command cannot be read: "),
+    ],
+)
+async def test_routes_are_checked_before_the_company_is_held(
+    cells: Cells, options: list[str], message: str
+) -> None:
+    company = await cells.a.company()
+    arguments = ["move-company", "--company", company.id, "--to", cells.b.url, *options]
+    done = await run_command(arguments, cells.a.environment)
     assert done.code == 1 and done.err.startswith(message)
+    assert await cells.a.is_active(company.id)
 
 
 async def test_company_whose_tin_is_shared_is_refused(cells: Cells) -> None:
