@@ -291,6 +291,13 @@ class Config:
         "create a company, verify a TIN or move a company.",
         needs=("cell",),
     )
+    database_failover: timedelta = _setting(
+        "DATABASE_FAILOVER_SECONDS",
+        "0",
+        _seconds_up_to(30),
+        "How long a request waits while no server accepts connections, before it gets a 503. Set "
+        "it to the duration of a switchover (docs/failover.md).",
+    )
     data_dir: Path = _setting(
         "DATA_DIR",
         str(ROOT / ".data"),

@@ -107,7 +107,9 @@ CODES: dict[str, ErrorCode] = {
         "Contact the operator.",
     ),
     "sending_held": ErrorCode(
-        "400", "Sending is held after a restore; nothing was sent.", "Repeat the request later."
+        "400",
+        "Sending is held after a restore or a failover; nothing was sent.",
+        "Repeat the request later.",
     ),
     "number_at_portal": ErrorCode(
         "400",

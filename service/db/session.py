@@ -14,6 +14,7 @@ from service.db.connections import connect
 from service.db.statements import sql
 from service.db.transactions import (
     CLOSE_SECONDS,
+    RECONNECT_SECONDS,
     SESSION,
     STATEMENT_SECONDS,
     TRANSIENT_DB_ERRORS,
@@ -24,7 +25,6 @@ from service.errors import Unavailable, retry_after
 from service.loops import Loop, wait_for_event
 
 HEARTBEAT_SECONDS = 5
-RECONNECT_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ import functools
 import logging
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar, Token
@@ -27,6 +28,7 @@ STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # Connections of a process for background work.
 CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.
+RECONNECT_SECONDS = 0.2  # Between two attempts to connect while no server accepts connections.
 TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: The settings of every connection of the service, which the server enforces.
 SESSION = {
@@ -94,6 +96,7 @@ class Bounds:
 
     acquire: float = 2.0  # For a connection.
     answer: float = 1.0  # For the result of a trivial statement; then the connection is dead.
+    failover: float = 0.0  # For a server that accepts connections.
 
 
 class IsolationError(RuntimeError):
@@ -102,7 +105,8 @@ class IsolationError(RuntimeError):
 
 def database_bounds(config: Config) -> Bounds:
     """Return the configured limits."""
-    return Bounds(config.database_acquire.total_seconds(), config.database_answer.total_seconds())
+    waits = (config.database_acquire, config.database_answer, config.database_failover)
+    return Bounds(*(wait.total_seconds() for wait in waits))
 
 
 def retry_transient(
@@ -130,8 +134,8 @@ async def retry(
         token = _COMMITTED.set(committed)
         try:
             return await work(*args, **more)
-        except ABORTED_TRANSACTION_ERRORS as error:
-            if committed or not left:
+        except asyncpg.PostgresError as error:
+            if committed or not left or not is_aborted(error):
                 raise
             log.warning("retry: %s", describe_error(error))
         finally:
@@ -166,12 +170,13 @@ def acting_as(actor: str) -> Iterator[None]:
 async def connected_pool(
     url: str, size: int, silence: int = SILENCE_SECONDS
 ) -> AsyncIterator[Pool]:
-    """Yield a pool of the service's role with the settings of SESSION.
+    """Yield a pool of the service's role with the settings of SESSION, on the primary.
 
-    `silence` is in seconds, as in `connect`.
+    During a failover the address may lead to a standby, where rows may be outdated. `silence` is in
+    seconds, as in `connect`.
     """
-    timeouts = {"command_timeout": STATEMENT_SECONDS}
-    pool = Pool(lambda: connect(url, SESSION, silence=silence, **timeouts), size)
+    options = {"command_timeout": STATEMENT_SECONDS, "target_session_attrs": "primary"}
+    pool = Pool(lambda: connect(url, SESSION, silence=silence, **options), size)
     try:
         await pool.fill(min(2, size))
         yield pool
@@ -188,6 +193,18 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         return (getattr(error, "sqlstate", None) or "").startswith(TRANSIENT_SQLSTATES)
     return isinstance(error, TRANSIENT_DB_ERRORS)
+
+
+def is_aborted(error: BaseException) -> bool:
+    """Return whether PostgreSQL has certainly aborted the transaction, so that it can be repeated.
+
+    A session that a shutdown ends reports that only before its commit. asyncpg raises an error of
+    the connection then, whose cause is the report.
+    """
+    reports = (error, error.__cause__)
+    if any(isinstance(report, asyncpg.AdminShutdownError) for report in reports):
+        return True
+    return isinstance(error, ABORTED_TRANSACTION_ERRORS)
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -316,11 +333,23 @@ class Database:
             raise _busy()
         self._waiting += 1
         try:
-            return await self.pool.acquire(self._bounds.acquire)
+            return await self._acquire_until(time.monotonic() + self._bounds.failover)
         except TimeoutError:
             raise _busy() from None
         finally:
             self._waiting -= 1
+
+    async def _acquire_until(self, end: float) -> tuple[Connection, float]:
+        """Lend a connection, and try again until `end` while no server accepts connections."""
+        while True:
+            try:
+                return await self.pool.acquire(self._bounds.acquire)
+            except TimeoutError:
+                raise
+            except TRANSIENT_DB_ERRORS as error:
+                if time.monotonic() + RECONNECT_SECONDS >= end or not is_transient(error):
+                    raise
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _acquire_checked(
         self, command: str = sql.ping.query, idle_seconds: float = CHECK_SECONDS
@@ -432,14 +461,15 @@ def noting_commit() -> Iterator[None]:
 
     After an error other than an abort, the commit may have happened.
     """
-    is_aborted = False
+    error: asyncpg.PostgresError | None = None
     try:
         yield
-    except ABORTED_TRANSACTION_ERRORS:
-        is_aborted = True
+    except asyncpg.PostgresError as raised:
+        error = raised
         raise
     finally:
-        if (committed := _COMMITTED.get()) is not None and not is_aborted:
+        committed = _COMMITTED.get()
+        if committed is not None and not (error and is_aborted(error)):
             committed.append(True)
 
 

@@ -456,6 +456,31 @@ KEPT = (
         ("tests/api/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
     ),
     Mutant(
+        "request-that-a-shutdown-aborts-not-repeated",
+        "service/db/transactions.py",
+        "isinstance(report, asyncpg.AdminShutdownError) for report in reports",
+        "report is None and error is None for report in reports",
+        (
+            "tests/operations/test_pressure.py::test_a_transaction_that_a_shutdown_aborts_is_retried",
+        ),
+    ),
+    Mutant(
+        "no-wait-for-the-end-of-a-failover",
+        "service/db/transactions.py",
+        "if time.monotonic() + RECONNECT_SECONDS >= end or not",
+        "if end or not",
+        ("tests/operations/test_pressure.py::test_requests_wait_for_the_end_of_a_failover",),
+    ),
+    Mutant(
+        "claim-of-an-interrupted-submit-kept",
+        "service/submission/submit.py",
+        "        await store.release_interrupted(",
+        "        lambda: store.release_interrupted(",
+        (
+            "tests/submission/test_claims.py::test_submit_that_the_database_interrupts_is_continued_by_a_worker",
+        ),
+    ),
+    Mutant(
         "submit-without-its-claim",
         "service/submission/submit.py",
         "            await guard(conn, row)\n",

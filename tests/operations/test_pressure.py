@@ -177,6 +177,41 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
     await wait_for_status(far_api, invoice_id, "Valid")
 
 
+async def test_requests_wait_for_the_end_of_a_failover(
+    network: Network, start: StartService, company: Company
+) -> None:
+    variables = {"DATABASE_URL": network.url, "DATABASE_FAILOVER_SECONDS": "30"}
+    api = await start(company, background=False, **variables)
+    invoice_id = await create_invoice(api)
+    await network.refuse()
+    requests = [
+        asyncio.ensure_future(api.get(f"/api/invoices/{invoice_id}")),
+        asyncio.ensure_future(api.post("/api/invoices", json=invoice())),
+    ]
+    done, _ = await asyncio.wait(requests, timeout=1)
+    assert not done
+    await network.heal()
+    async with patience():
+        assert [answer.status for answer in await asyncio.gather(*requests)] == [200, 201]
+
+
+async def test_a_transaction_that_a_shutdown_aborts_is_retried(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """The update waits for a lock when its session is terminated."""
+    invoice_id = await create_invoice(api)
+    async with owner.transaction():
+        await owner.execute("select from invoices for update")
+        body = invoice()
+        update = asyncio.ensure_future(api.put(f"/api/invoices/{invoice_id}", json=body))
+        blocked = "select pid from pg_stat_activity where wait_event_type = 'Lock'"
+        pid = await until(lambda: owner.fetchval(blocked))
+        await owner.execute("select pg_terminate_backend($1)", pid)
+        await until(lambda: owner.fetchval(blocked), lambda other: other not in (None, pid))
+    async with patience():
+        assert (await update).status == 200
+
+
 @pytest.mark.long
 async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
     far_api: Client, network: Network

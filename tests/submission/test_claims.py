@@ -386,6 +386,7 @@ async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
     status, body = await submit(api, invoice_id)
     assert (status, body["code"]) == (400, "outcome_unknown")
     await owner.execute("drop trigger fail_results on submitted_documents")
+    assert await owner.fetchval("select lease_until from submissions") is None
     assert not [record for record in caplog.records if record.name == "asyncio"]
     await start(company, PORTAL_LEASE_SECONDS="3600")
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
