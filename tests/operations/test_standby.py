@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from kit import create_invoice, invoice, request_json
 from test_round_trips import OCCASIONAL, READS
 
 from service.config import read_config
+from service.db import standby as standby_module
 from service.db import transactions
 from service.db.connections import Connection
 from service.db.migrations import migrate
@@ -114,6 +116,12 @@ async def api(start: StartService, company: Company) -> Client:
     return await start_reading(start, company)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the reads of services in this process wait long for the standby of a busy machine."""
+    monkeypatch.setattr(standby_module, "PAUSES", (*standby_module.PAUSES, *[0.02] * 1000))
+
+
 async def start_reading(start: StartService, company: Company, **more: str) -> Client:
     """Start a service and wait until it uses the standby."""
     api = await start(company, background=False, **more)
@@ -147,12 +155,12 @@ def get_reads(api: Client) -> StandbyReads:
     return reads
 
 
-async def count_reads(api: AnyClient) -> dict[tuple[str, str], float]:
+async def count_reads(api: AnyClient) -> Counter[tuple[str, str]]:
     """Return {(target, reason): number} of the metrics."""
     async with api.get("/metrics") as response:
         text = await response.text()
     found = re.findall(r'einvoice_reads_total\{reason="(\w*)",target="(\w+)"\} (\S+)', text)
-    return {(target, reason): float(number) for reason, target, number in found}
+    return Counter({(target, reason): int(float(number)) for reason, target, number in found})
 
 
 async def wait_until_used(api: AnyClient) -> None:
@@ -168,6 +176,7 @@ async def wait_until_used(api: AnyClient) -> None:
 # What runs on the standby
 
 
+@pytest.mark.usefixtures("patient")
 async def test_requests_that_read_run_on_the_standby(api: Client) -> None:
     invoice_id = await create_invoice(api)
     for path in [*READS, "/api/invoices?reference=none&sort=code", "/api/invoices/{id}/print"]:
@@ -201,6 +210,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.usefixtures("patient")
 async def test_concurrent_reads_ask_the_primary_for_one_position(
     commands: list[str], start: StartService, company: Company
 ) -> None:
@@ -216,6 +226,7 @@ async def test_concurrent_reads_ask_the_primary_for_one_position(
     assert commands.count(sql.primary_position.query) < len(ids)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_company_sees_its_own_rows_only_on_the_standby(
     api: Client, environment: dict[str, str], start: StartService
 ) -> None:
@@ -296,13 +307,14 @@ async def test_a_read_shows_the_writes_of_another_process(
 ) -> None:
     """Each commit is visible on the standby later than on the primary."""
     await standby.configure("recovery_min_apply_delay", BEHIND)
-    async with Load(*processes).running() as load:
-        await load.more(ROUNDS)
-    for client in processes:
-        counts = await count_reads(client)
-        assert counts["standby", ""] > ROUNDS, counts
+    async with Load(*processes).running():
+        for client in processes:
+            await until(
+                partial(count_reads, client), lambda counts: counts["standby", ""] > 5 * ROUNDS
+            )
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_read_that_joins_a_running_wait_shows_earlier_writes(
     pair: Pair, start: StartService, company: Company
 ) -> None:
@@ -332,9 +344,12 @@ async def test_a_read_behind_a_paused_replay_runs_on_the_primary(
     assert get_reads(api).counts == {("primary", Reason.LAGGING): 1}
     assert get_reads(api).reason is Reason.LAGGING
     await standby.resume_replay()
-    await wait_until(lambda: get_reads(api).reason is None)
-    assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
-    assert get_reads(api).counts["standby", ""] == 1
+
+    async def reads_from_standby() -> bool:
+        assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+        return ("standby", "") in get_reads(api).counts
+
+    await until(reads_from_standby)
 
 
 async def test_a_read_without_synchronous_commits_shows_earlier_writes(
@@ -416,6 +431,7 @@ async def test_requests_under_load_do_not_notice_a_failure_of_the_standby(
         )
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_running_read_survives_a_standby_that_freezes(
     pair: Pair, start: StartService, company: Company
 ) -> None:
@@ -435,6 +451,7 @@ async def test_a_running_read_survives_a_standby_that_freezes(
     assert get_reads(api).counts["primary", Reason.LOST] == 1
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_read_that_conflicts_with_recovery_is_repeated_on_the_primary(
     pair: Pair, api: Client, company: Company
 ) -> None:
@@ -461,6 +478,7 @@ async def test_a_read_that_conflicts_with_recovery_is_repeated_on_the_primary(
     await wait_until(lambda: get_reads(api).reason is None)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_service_starts_without_its_standby_and_uses_it_later(
     pair: Pair, start: StartService, company: Company
 ) -> None:
@@ -498,6 +516,7 @@ def follow(scratch: Path) -> Follow:
     return run
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_promoted_standby_is_not_read(
     pair: Pair, start: StartService, company: Company, follow: Follow
 ) -> None:
