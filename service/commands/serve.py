@@ -37,11 +37,12 @@ from service.dashboard.links import SIGN_IN, make_link
 from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
+from service.http.aiohttp_internals import Site
+from service.http.closing import close_idle_connections, close_port
 from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
 from service.supervisor import READY, STOPPING, notify_supervisor
 
-PARTING_SECONDS = 0.1  # For requests on connections that clients have kept.
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
 SANDBOX_START_SECONDS = 20
 
@@ -176,7 +177,7 @@ async def serve_api(
     runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
-        site = web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port)
+        site = Site(runner, config.host, config.port, reuse_port=reuse_port)
         await _listen(site, "PORT")
     except BaseException:
         await runner.cleanup()  # What has started must end before the event loop does.
@@ -212,19 +213,18 @@ async def _listen(site: web.TCPSite, variable: str) -> None:
         ) from None
 
 
-async def _close(app: web.Application, runner: web.AppRunner, site: web.TCPSite) -> None:
+async def _close(app: web.Application, runner: web.AppRunner, site: Site) -> None:
     """Drain, close the port, then the connections, and shut down.
 
-    A connection that waits to be accepted when the port closes is reset. Until then clients keep
-    their connections, so that few new ones are on the way.
+    Until the port closes, clients keep their connections, so that few new ones are on the way.
     """
     shutdown, drain = app[app_keys.SHUTDOWN], app[app_keys.CONFIG].drain.total_seconds()
     last_resort = asyncio.get_running_loop().call_later(drain + LONGEST_STOP_SECONDS, os._exit, 1)
     shutdown.begin(drain)
     await asyncio.sleep(drain)
-    await site.stop()
+    await close_port(site)
     shutdown.closes_connections = True
-    await asyncio.sleep(PARTING_SECONDS)
+    await close_idle_connections(runner)
     await runner.cleanup()
     last_resort.cancel()
 

@@ -5,7 +5,7 @@ tests/operations/test_aiohttp_internals.py pins the behaviour that is relied on.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -73,6 +73,18 @@ class Server(web.Server):
     def connection_count(self) -> int:
         """The number of open connections."""
         return len(self._connections)
+
+
+class Site(web.TCPSite):
+    """A port of a server."""
+
+    __slots__ = ()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The file descriptors of the sockets that listen."""
+        server = cast(asyncio.Server | None, self._server)
+        return [sock.fileno() for sock in server.sockets] if server else []
 
 
 class Runner(web.AppRunner):

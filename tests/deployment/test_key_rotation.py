@@ -43,14 +43,11 @@ class Rotation:
 
     def __init__(self, installation: Installation, site: Site, company: Company) -> None:
         self.installation, self.site, self.company = installation, site, company
-        self.root = installation.etc.parent / "root"  # instead of /root
-        self.root.mkdir()
 
     async def paste(self, *blocks: str, **variables: str) -> str:
         """Run blocks of the page."""
         script = "\n".join([EDITOR, HELPERS, *blocks])
         script = script.replace("/etc/einvoice", str(self.installation.etc))
-        script = script.replace("/root/", f"{self.root}/")
         return await self.installation.paste(
             script, COMPANY=str(self.company.id), KEY=self.company.key, **variables
         )
@@ -58,18 +55,15 @@ class Rotation:
     async def set_certificate(self, key: str) -> bytes:
         """Replace the certificate of the company by one of a new key, and return it."""
         made = issued(key=rsa_key(key))
-        (self.root / "certificate.pem").write_text(made.certificate_pem)
-        (self.root / "key.pem").write_text(made.key_pem)
+        secrets = self.installation.etc / "secrets"
+        (secrets / "certificate.pem").write_text(made.certificate_pem)
+        (secrets / "key.pem").write_text(made.key_pem)
         await self.paste(*BLOCKS["Signing certificates"])
-        assert not (self.root / "key.pem").exists()
+        assert not (secrets / "key.pem").exists()
         return made.der
 
     async def run_under_load(self, *blocks: str, **variables: str) -> Load:
-        """Run blocks while clients read and create.
-
-        No read may fail. On a busy machine a POST can reach a process that is closing its
-        connections: it gets a 502, and the client repeats it.
-        """
+        """Run blocks while clients read and create. No request may fail."""
         load = Load(self.site)
 
         async def rotate() -> None:
@@ -77,7 +71,7 @@ class Rotation:
                 await self.paste(block, **variables)
 
         await load.run(rotate)
-        assert load.failed_reads == [] and set(load.repeated) <= {502}
+        assert load.failed_reads == [] and load.repeated == []
         return load
 
     def read_logs(self) -> str:
