@@ -112,7 +112,8 @@ with place as (
   insert into submissions (company_id, attempt_key, tin, body, on_absence, state, has_outcome,
          sends, created_at, first_sent_at, last_sent_at, not_before, submission_uid)
   select :company_id, gen_random_uuid(), 'C20880050010',
-         convert_to(repeat(md5(n::text), 60), 'UTF8'), 'retry', 'Accepted', true, 1, at, at, at, clock_timestamp() + interval '1 hour', n::text
+         convert_to(repeat(md5(n::text), 60), 'UTF8'), 'retry', 'Accepted', true, 1, at,
+         at, at, clock_timestamp() + interval '1 hour', n::text
     from place
   returning id, submission_uid, created_at)
 insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,

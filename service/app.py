@@ -38,6 +38,7 @@ from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
 from service.monitoring import gauges
 from service.monitoring.event_loop import EventLoopMonitor
+from service.monitoring.reads import ReadsCollector
 from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.contact import ContactCheck
@@ -141,6 +142,7 @@ async def _open_reads(app: web.Application) -> AsyncIterator[Reads]:
     async with connected_pool(config.database_url, 1, config.database_silence) as pool:
         reads = StandbyReads(config, database, Database(pool, database_bounds(config)))
         app[app_keys.WATCHDOG].add_condition("StandbyUnused", lambda: reads.unused_since)
+        app[app_keys.GAUGES].include(ReadsCollector(reads))
         async with reads.running():
             yield reads
 

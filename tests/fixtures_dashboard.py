@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from conftest import Client, Company
+from conftest import Client, Company, StartService
 from harness.visitors import Visitor, make_person
+from kit import GENEROUS
 
 from service.config import read_config
 
@@ -26,3 +27,19 @@ async def sign_in(environment: dict[str, str], company: Company) -> AsyncIterato
             return visitor
 
         yield enter
+
+
+@pytest.fixture
+async def site(start: StartService, company: Company) -> Client:
+    """A client of a service with background work."""
+    return await start(company, **GENEROUS)
+
+
+@pytest.fixture
+async def admin(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "admin")
+
+
+@pytest.fixture
+async def member(site: Client, sign_in: SignIn) -> Visitor:
+    return await sign_in(site, "member")

@@ -1,7 +1,7 @@
 """Fixtures that start the service, or run its commands, for several test modules."""
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from conftest import Client, ClientFactory, Sandbox, Templates, make_company
@@ -11,6 +11,8 @@ from harness.processes import Finished, run_command
 
 from service.app import create_app
 from service.config import read_config
+from service.db import transactions
+from service.db.connections import Connection
 
 
 class RunCommand(Protocol):
@@ -43,3 +45,18 @@ async def other_installation(
         client = await aiohttp_client(app, headers={"X-API-Key": key})
         yield client
         await client.close()
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the commands of the connections to the primary that are opened from now on."""
+    found: list[str] = []
+    connect = transactions.connect
+
+    async def connect_and_log(*args: Any, **options: Any) -> Connection:
+        conn = await connect(*args, **options)
+        conn.add_query_logger(lambda record: found.append(record.query))
+        return conn
+
+    monkeypatch.setattr(transactions, "connect", connect_and_log)
+    return found

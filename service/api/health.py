@@ -7,12 +7,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.api.operation import ErrorResponse, Operation
-from service.db.standby import StandbyReads
 from service.db.transactions import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
 from service.monitoring import metrics
-from service.monitoring.reads import ReadsCollector
 from service.version import VERSION
 
 operations: list[Operation] = []
@@ -71,7 +69,5 @@ async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics in the text format of Prometheus, also while PostgreSQL is away."""
     await request.app[app_keys.DATABASE_GAUGES].refresh()
     found = metrics.render_collector(request.app[app_keys.GAUGES])
-    if isinstance(reads := request.app[app_keys.READS], StandbyReads):
-        found += metrics.render_collector(ReadsCollector(reads))
     counted = await asyncio.to_thread(metrics.render_counted)
     return web.Response(body=found + counted, headers={"Content-Type": CONTENT_TYPE_LATEST})

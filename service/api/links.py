@@ -9,7 +9,7 @@ from functools import partial
 from aiohttp import web
 
 from service.api.operation import Operation
-from service.api.records import Documents
+from service.api.records import Documents, list_of_document
 from service.db.statements import sql
 from service.documents import states
 from service.errors import Conflict, ValidationError, violation
@@ -109,11 +109,7 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
 
 async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the links of a document that can be used."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.READS].read(
-        sql.document_link_list, company_id=company, **kind.ids(document_id)
-    )
-    return responses.json_text_response(or_not_found(text, kind.title))
+    return await list_of_document(kind, request, sql.document_link_list)
 
 
 async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -67,6 +67,17 @@ class Documents:
         return f"{self.path}/{{id}}"
 
 
+async def list_of_document(
+    kind: DocumentKind, request: web.Request, statement: Statement
+) -> web.Response:
+    """Return what a statement lists of one document. Raises NotFound without the document."""
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    text = await request.app[app_keys.READS].read(
+        statement, company_id=company, **kind.ids(document_id)
+    )
+    return responses.json_text_response(or_not_found(text, kind.title))
+
+
 def declare_reading(operation: partial[Operation], documents: Documents, everything: str) -> None:
     """Declare the operations that list and get documents. `everything` describes their export."""
     path, plural = documents.path, f"{documents.kind.noun}s"

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from service.api.operation import ErrorResponse, Operation
-from service.api.records import Documents
+from service.api.records import Documents, list_of_document
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
@@ -196,11 +196,7 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
 
 async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return all submitted documents of a document, newest first."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.READS].read(
-        sql.submitted_document_page, company_id=company, **kind.ids(document_id)
-    )
-    return responses.json_text_response(or_not_found(text, kind.title))
+    return await list_of_document(kind, request, sql.submitted_document_page)
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -76,11 +76,11 @@ def register(line: CommandLine) -> None:
     )
 
 
-def _read_seconds(text: str) -> float:
+def _read_seconds(text: str) -> int:
     """Return a number of seconds. Raises ArgumentTypeError."""
-    if not text.replace(".", "", 1).isdecimal() or not 0 < float(text) <= MOST_PATIENCE:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, at most {MOST_PATIENCE}")
-    return float(text)
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= MOST_PATIENCE):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 1 to {MOST_PATIENCE}")
+    return int(text)
 
 
 def _move_company(options: argparse.Namespace) -> None:

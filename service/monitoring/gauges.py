@@ -87,14 +87,19 @@ log = logging.getLogger(__name__)
 
 
 class Gauges(Collector):
-    """The gauges of one application, from the sources that its parts add."""
+    """The gauges of one application, from the sources and collectors that its parts add."""
 
     def __init__(self) -> None:
         self._sources: list[Source] = []
+        self._collectors: list[Collector] = []
 
     def add(self, source: Source) -> None:
         """Read a source at each scrape."""
         self._sources.append(source)
+
+    def include(self, collector: Collector) -> None:
+        """Yield the metrics of a collector at each scrape too."""
+        self._collectors.append(collector)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges, also those that have no samples."""
@@ -106,6 +111,8 @@ class Gauges(Collector):
             for name, labels, value in source():
                 families[name].add_metric(labels, value)
         yield from families.values()
+        for collector in self._collectors:
+            yield from collector.collect()
 
 
 class DatabaseGauges:

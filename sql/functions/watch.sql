@@ -18,37 +18,13 @@ create or replace function watch(
              greatest(s.not_before, s.lease_until) as due_at,
              s.last_sent_at
         from public.submissions s
-       where s.state = 'Sending'
+       where (s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null)
+          or s.state = 'Sending'
           or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
-      union all
-      select s.company_id,
-             s.state,
-             greatest(s.not_before, s.lease_until),
-             s.last_sent_at
-        from public.submissions s
-       where s.state = 'Uncertain'
-      union all
-      select s.company_id,
-             s.state,
-             greatest(s.not_before, s.lease_until),
-             s.last_sent_at
-        from public.submissions s
-       where s.state = 'Accepted' and not s.has_outcome
-      union all
-      select s.company_id,
-             s.state,
-             greatest(s.not_before, s.lease_until),
-             s.last_sent_at
-        from public.submissions s
-       where s.state = 'Accepted' and s.has_outcome
-         and s.not_before < statement_timestamp() - grace
-      union all
-      select s.company_id,
-             s.state,
-             greatest(s.not_before, s.lease_until),
-             s.last_sent_at
-        from public.submissions s
-       where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
+          or s.state = 'Uncertain'
+          or (s.state = 'Accepted' and not s.has_outcome)
+          or (s.state = 'Accepted' and s.has_outcome
+              and s.not_before < statement_timestamp() - grace)
     )
     select 'overdue', s.state, count(*), min(s.due_at)
       from sending s

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import Client, Company, StartService, some_long
+from conftest import Client, Company, some_long
 from harness.browsers import needs_browser, open_browser
 from harness.visitors import make_person
 from kit import (
-    GENEROUS,
     buyer,
     create_delivery,
     create_invoice,
@@ -56,12 +55,6 @@ ASK = {
 }
 #: Opens a page in a state that can be checked.
 Open = Callable[[Any], Awaitable[Any]]
-
-
-@pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
-    """Return a client of a service with background work."""
-    return await start(company, **GENEROUS)
 
 
 @pytest.fixture

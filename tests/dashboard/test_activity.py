@@ -1,27 +1,15 @@
 """The page with the audit log: who did what, with old and new values in words."""
 
 import asyncpg
-import pytest
-from conftest import Client, Company, StartService
-from fixtures_dashboard import SignIn
+from conftest import Client
 from harness.visitors import Visitor
-from kit import GENEROUS, cancel_latest, create_invoice, create_valid_invoice, request_json
+from kit import cancel_latest, create_invoice, create_valid_invoice, request_json
 
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
 
 #: Columns of companies that the audit log leaves out.
 UNSHOWN = {"id", "created_at", "updated_at", "tin", "setting"}
-
-
-@pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS)
-
-
-@pytest.fixture
-async def admin(site: Client, sign_in: SignIn) -> Visitor:
-    return await sign_in(site, "admin")
 
 
 async def _read_words(visitor: Visitor, path: str) -> str:

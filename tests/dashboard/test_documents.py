@@ -6,24 +6,13 @@ import json
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService
-from fixtures_dashboard import SignIn
+from conftest import Client
 from harness.visitors import Visitor
-from kit import GENEROUS, create_invoice, create_record, create_valid_invoice, note, request_json
+from kit import create_invoice, create_record, create_valid_invoice, note, request_json
 
 from service.dashboard.formats import portal_field
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
-
-
-@pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS)
-
-
-@pytest.fixture
-async def member(site: Client, sign_in: SignIn) -> Visitor:
-    return await sign_in(site, "member")
 
 
 async def read_rows(visitor: Visitor, path: str) -> list[list[str]]:

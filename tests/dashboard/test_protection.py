@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 import asyncpg
-import pytest
 from conftest import Client, Company, StartService, make_company
 from fixtures_dashboard import SignIn
 from harness.visitors import Visitor, make_person
@@ -67,16 +66,6 @@ def _fill_part(name: str, form: str, choice: str, ids: Mapping[str, object]) -> 
 
 def is_public(path: str) -> bool:
     return path.startswith(PUBLIC)
-
-
-@pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS)
-
-
-@pytest.fixture
-async def admin(site: Client, sign_in: SignIn) -> Visitor:
-    return await sign_in(site, "admin")
 
 
 async def test_every_page_needs_a_session(site: Client) -> None:

@@ -61,16 +61,6 @@ async def site(start: StartService, company: Company) -> Client:
     return await start(company, **LOCAL)
 
 
-@pytest.fixture
-async def admin(site: Client, sign_in: SignIn) -> Visitor:
-    return await sign_in(site, "admin")
-
-
-@pytest.fixture
-async def member(site: Client, sign_in: SignIn) -> Visitor:
-    return await sign_in(site, "member")
-
-
 def _find_secret(text: str) -> str:
     """Return the new secret on a page."""
     found = _SECRET.search(text)

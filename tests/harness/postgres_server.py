@@ -54,6 +54,11 @@ class PostgresServer:
         return f"{status.st_uid}:{status.st_gid}"
 
     async def __aenter__(self) -> Self:
+        self._home.mkdir(exist_ok=True)
+        account, programs = choose_account(self._home), find_programs()
+        change_owner(self._home, account)
+        account = restrict_account(account, programs, self._home)
+        self._cluster = Cluster(self._home / "cluster", programs, account)
         await self._create()
         await self.start()
         return self
@@ -63,11 +68,6 @@ class PostgresServer:
 
     async def _create(self) -> None:
         """Create the data directory."""
-        self._home.mkdir(exist_ok=True)
-        account, programs = choose_account(self._home), find_programs()
-        change_owner(self._home, account)
-        account = restrict_account(account, programs, self._home)
-        self._cluster = Cluster(self._home / "cluster", programs, account)
         await make_cluster(self._cluster)
         self.password = (self._cluster.path / "superuser_password").read_text()
         self.url = (

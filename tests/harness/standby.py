@@ -11,12 +11,8 @@ from harness.postgres_server import PostgresServer
 from harness.processes import START_SECONDS, read_status
 from harness.waiting import until, wait_until
 from service.embedded_postgres.binaries import (
-    choose_account,
-    find_programs,
     launch,
-    restrict_account,
 )
-from service.embedded_postgres.server import Cluster, change_owner
 
 
 class StandbyServer(PostgresServer):
@@ -28,11 +24,7 @@ class StandbyServer(PostgresServer):
 
     async def _create(self) -> None:
         """Copy the data directory of the primary, and let the copy follow it."""
-        self._home.mkdir(exist_ok=True)
-        account, programs = choose_account(self._home), find_programs()
-        change_owner(self._home, account)
-        account = restrict_account(account, programs, self._home)
-        self._cluster = Cluster(self._home / "cluster", programs, account)
+        account, programs = self._cluster.account, self._cluster.programs
         options = ["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"]
         command = [programs.bin / "pg_basebackup", *options, "-d", self._primary]
         with (self._home / "basebackup.log").open("ab") as log:

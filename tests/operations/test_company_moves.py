@@ -426,7 +426,7 @@ async def test_move_waits_for_claims_and_gives_up(
         " values ($1, 'r', 'k', '', clock_timestamp() + interval '1 hour')",
         company.id,
     )
-    done = await cells.move(company, "--patience", 0.5)
+    done = await cells.move(company, "--patience", 1)
     assert done.code == 1 and "processes still work on the company: 1 requests" in done.err
     await create_invoice(api)
 
@@ -444,7 +444,7 @@ async def test_move_waits_for_the_lock_of_a_paused_sender(
     )
     [row] = await owner_of_a.fetch("select id from submissions")
     await sql.submission_lock_try(owner_of_a, company_id=company.id, id=row["id"])
-    done = await cells.move(company, "--patience", 0.5)
+    done = await cells.move(company, "--patience", 1)
     assert "still work on the company: 1 locked submissions" in done.err
     await create_invoice(api)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import aiohttp
 import asyncpg
@@ -37,7 +36,6 @@ from test_round_trips import OCCASIONAL, READS
 
 from service.config import read_config
 from service.db import standby as standby_module
-from service.db import transactions
 from service.db.connections import Connection
 from service.db.migrations import migrate
 from service.db.standby import Reason, StandbyReads
@@ -193,21 +191,6 @@ async def test_a_service_without_a_standby_reads_from_the_primary(
     assert api.app is not None
     assert api.app[app_keys.READS] is api.app[app_keys.DATABASE]
     assert await count_reads(api) == {}
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collect the commands that connections to the primary run from now on."""
-    found: list[str] = []
-    connect = transactions.connect
-
-    async def connect_and_log(*args: Any, **options: Any) -> Connection:
-        conn = await connect(*args, **options)
-        conn.add_query_logger(lambda record: found.append(record.query))
-        return conn
-
-    monkeypatch.setattr(transactions, "connect", connect_and_log)
-    return found
 
 
 @pytest.mark.usefixtures("patient")
