@@ -28,6 +28,7 @@ from compare_targets import (
     FASTIFY,
     GET,
     LIST,
+    LIST_APART,
     PGBENCH,
     SERVICE,
     SUBMIT,
@@ -45,7 +46,7 @@ from cpu import find_postmaster
 from programs import ProgramError, find_missing
 
 #: The operations in the order in which they are measured. The last ones leave background work.
-OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
+OPERATIONS = (GET, LIST, LIST_APART, EXPORT, CREATE, SUBMIT)
 GROWTH = "growth"
 PEERS = (FASTIFY, FASTAPI)
 #: The programs that a target or an operation needs.

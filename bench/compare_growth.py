@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import asyncpg
 from benchmark import Company
 from compare_targets import (
+    LIST_APART,
     PAGE,
     SERVICE,
     Figures,
@@ -24,17 +25,21 @@ SMALL = 1000  # invoices
 FEW, MANY = 10, 10_000  # companies
 EACH = 10  # invoices of each of them
 WRITERS = 2  # companies that are created at a time, as many as the pool has connections
-#: Lists by name, with their filters. One invoice in a thousand is Invalid, the others are Drafts.
-#: Buyer, code and second have one match at every size; the other filters have more in a large
-#: company, and the matches of a day are counted.
+#: A day has as many invoices as a second of a day has in a company that is 2,740 times as large.
+FOUR_DAYS = "&issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-04T23:59:59Z"
+ELEVEN_SECONDS = "&issued_from=2026-03-01T01:00:01Z&issued_to=2026-03-01T01:00:11Z"
+ONE_DAY = "&issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z"
+#: Lists by name, with their filters in the small and in the large company. One invoice in a hundred
+#: is Invalid, the others are Drafts. A buyer and a code have one match at every size, a period has
+#: eleven, and the day has 3 and 2,740, which are counted.
 LISTS = {
-    "list": "",
-    "list, status of nearly all": "&status=Draft",
-    "list, status of one in 1,000": "&status=Invalid",
-    "list, name of a buyer": "&query=Buyer%200000777",
-    "list, code": "&query=777",
-    "list, one second of a day": "&issued_from=2026-03-01T01:00:01Z&issued_to=2026-03-01T01:00:01Z",
-    "list, one day": "&issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z",
+    "list": ("", ""),
+    "list, status of nearly all": ("&status=Draft",) * 2,
+    "list, status of one in 100": ("&status=Invalid",) * 2,
+    "list, name of a buyer": ("&query=Buyer%200000777",) * 2,
+    "list, code": ("&query=777",) * 2,
+    "list, a period with eleven invoices": (FOUR_DAYS, ELEVEN_SECONDS),
+    "list, one day": (ONE_DAY,) * 2,
 }
 
 
@@ -86,7 +91,9 @@ async def _measure_sizes(
     """Measure lists and get. The rounds alternate between the companies."""
     ids = [await read_ids(setting.service.url, company) for company in companies]
     sizes = (len(ids[0]), len(ids[1]))
-    requests = {name: [("list", PAGE + query)] * 2 for name, query in LISTS.items()}
+    requests = {
+        name: [(LIST_APART, PAGE + query) for query in queries] for name, queries in LISTS.items()
+    }
     requests |= {"get": [("get", str(each[0]), str(each[-1])) for each in ids]}
     grown: list[Growth] = []
     for name, of_sizes in requests.items():

@@ -31,6 +31,7 @@ SERVICE, SERVICE_2 = "service", "service-2"
 PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
 TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
 CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
+LIST_APART = "list-apart"  # Concurrent requests for one URL share a statement: here they cannot.
 PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
 CODES_PER_RUN = 10**8
@@ -180,7 +181,7 @@ async def measure(
 
 async def measure_load(setting: Setting, process: Process, load: Load) -> Figures:
     """Measure the load of wrk on a process, after a warm-up if the load can be repeated."""
-    if load.request[0] in ("list", "get", "get-any"):
+    if load.request[0] in (LIST, LIST_APART, GET, "get-any"):
         await run_wrk(load, WARM_UP_SECONDS)
     return await _observe(setting, process, lambda: run_wrk(load, setting.seconds))
 
@@ -235,8 +236,8 @@ async def _choose_load(setting: Setting, process: Process, operation: str) -> Lo
     """Return the load of an operation, after what it needs was prepared."""
     data = setting.data
     match operation:
-        case "list":
-            key, request = data.listed.key, ("list", PAGE)
+        case "list" | "list-apart":
+            key, request = data.listed.key, (operation, PAGE)
         case "get":
             key, request = data.large.key, ("get", str(data.ids[0]), str(data.ids[-1]))
         case "create":

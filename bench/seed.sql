@@ -2,7 +2,7 @@
 
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
--- are one second apart. One in a thousand is Invalid, the others are Drafts. Each name is unique.
+-- are one second apart. One in a hundred is Invalid, the others are Drafts. Each name is unique.
 insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
        net_amount, excluding_tax, including_tax, payable_amount, status)
 select :company_id::bigint, code, 2026, 'INVOICE',
@@ -23,7 +23,7 @@ select :company_id::bigint, code, 2026, 'INVOICE',
                    'taxType', '02', 'taxRate', jsonb_build_object('percentage', 8))),
                  'originCountry', 'MYS'))
           from generate_series(1, 5) line),
-       485.00, 485.00, 523.80, 523.80, case code % 1000 when 0 then 'Invalid' else 'Draft' end
+       485.00, 485.00, 523.80, 523.80, case code % 100 when 0 then 'Invalid' else 'Draft' end
   from generate_series(:first::bigint, :last::bigint) code;
 
 -- name: invoice_enlarge :exec

@@ -130,6 +130,7 @@ async def _reads(app: web.Application) -> AsyncIterator[None]:
     async with _open_reads(app) as reads:
         app[app_keys.READS] = reads
         app[records.READERS] = records.make_readers(reads)
+        app[records.PAGES] = records.make_pages(reads)
         yield
 
 

@@ -4,7 +4,7 @@ A small page of a list is one response. A large one is streamed in parts, so tha
 memory as a whole.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,6 +35,11 @@ Readers = Batches[tuple[int, Statement], int, str | None]
 READERS: web.AppKey[Readers] = web.AppKey("document_readers")
 
 
+#: Reads of pages. The key is a company and the path of its requests, with their query.
+Pages = Batches[tuple[int, str], "PageRequest", "PageText"]
+PAGES: web.AppKey[Pages] = web.AppKey("pages")
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The statements of a list: an unfiltered page, a search, and a single record of the list."""
@@ -42,6 +47,23 @@ class Source:
     page: Statement
     search: Statement
     record: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A page of a list."""
+
+    page: Page
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """A page that was read: its JSON, or if that is too large, its `meta` and its ids."""
+
+    body: bytes | None
+    head: str = ""
+    ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,22 +207,45 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
     connection is aborted.
     """
-    rows = await _read_page(request, page, source)
-    meta = page.meta(rows[0]["total"], rows[0].get("is_exact", True))
+    key = (request[app_keys.COMPANY], request.raw_path)
+    found = await request.app[PAGES].add(key, PageRequest(page, source))
+    if found.body is not None:
+        return responses.json_bytes_response(found.body)
+    response = web.StreamResponse()
+    response.content_type, response.charset = "application/json", "utf-8"
+    pieces = _large_page(request, found.head, source.record, found.ids)
+    return await stream_text(request, response, pieces)
+
+
+def make_pages(reads: Reads) -> Pages:
+    """Return the batches in which concurrent requests for one page read it together."""
+    return Batches(partial(_read_shared_page, reads))
+
+
+async def _read_shared_page(
+    reads: Reads, key: tuple[int, str], asked: list[PageRequest]
+) -> list[PageText]:
+    """Read a page once for all requests of a batch, which ask for the same page."""
+    text = await _read_page_text(reads, key[0], asked[0])
+    return [text] * len(asked)
+
+
+async def _read_page_text(reads: Reads, company: int, asked: PageRequest) -> PageText:
+    rows = await _read_page(reads, company, asked.page, asked.source)
+    meta = asked.page.meta(rows[0]["total"], rows[0].get("is_exact", True))
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     ids = [row["id"] for row in rows if row["id"] is not None]
     records = [row["record"] for row in rows if row["record"] is not None]
-    if len(records) == len(ids):
-        return responses.json_text_response(f"{head}[{SEPARATOR.join(records)}]}}")
-    response = web.StreamResponse()
-    response.content_type, response.charset = "application/json", "utf-8"
-    return await stream_text(request, response, _large_page(request, head, source.record, ids))
+    if len(records) < len(ids):
+        return PageText(None, head, ids)
+    return PageText(f"{head}[{SEPARATOR.join(records)}]}}".encode())
 
 
-async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
+async def _read_page(
+    reads: Reads, company: int, page: Page, source: Source
+) -> list[asyncpg.Record]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
-    key = {"company_id": request[app_keys.COMPANY], "budget": BUDGET_BYTES}
-    read = partial(request.app[app_keys.READS].read, **key)
+    read = partial(reads.read, company_id=company, budget=BUDGET_BYTES)
     if not page.is_plain:
         return await read(
             source.search,
@@ -234,7 +279,7 @@ async def _read_far_page(
 
 
 async def _large_page(
-    request: web.Request, head: str, record: Statement, ids: list[int]
+    request: web.Request, head: str, record: Statement, ids: Sequence[int]
 ) -> AsyncGenerator[str, None]:
     """Yield the text of a page in parts.
 
@@ -253,7 +298,7 @@ async def _large_page(
 
 
 async def _read_part(
-    request: web.Request, record: Statement, ids: list[int], place: int
+    request: web.Request, record: Statement, ids: Sequence[int], place: int
 ) -> tuple[list[str], int]:
     """Return the records from `place` on, about PART_CHARACTERS, and the place after them."""
     company = request[app_keys.COMPANY]

@@ -22,7 +22,14 @@ def json_text_response(
     text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Return a JSON response for JSON text, which PostgreSQL produces for records."""
-    return web.Response(body=text.encode(), status=status, headers={**JSON, **(headers or {})})
+    return json_bytes_response(text.encode(), status, headers)
+
+
+def json_bytes_response(
+    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a JSON response for encoded JSON text."""
+    return web.Response(body=body, status=status, headers={**JSON, **(headers or {})})
 
 
 def record_response(request: web.Request, text: str) -> web.Response:

@@ -105,13 +105,15 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
 
-    async def hold() -> None:
+    async def hold(page: int) -> None:
+        """List a page of its own: requests for one page would share a connection."""
         while not stop.is_set():
-            assert (await request_json(api, "get", "/api/einvoice-requests"))[0] == 503
+            path = f"/api/einvoice-requests?page={page}"
+            assert (await request_json(api, "get", path))[0] == 503
 
     async with owner.transaction():
         await owner.execute("lock table einvoice_requests in access exclusive mode")
-        holding = [asyncio.create_task(hold()) for _ in range(8)]
+        holding = [asyncio.create_task(hold(page)) for page in range(1, 9)]
         await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
         assert (await request_json(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)

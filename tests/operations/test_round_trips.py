@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 from conftest import Client, Company, StartService
-from kit import create_invoice, invoice
+from kit import create_invoice, invoice, request_json
 
 from service.db.statements import sql
 
@@ -74,6 +74,18 @@ async def test_creating_an_invoice_that_may_be_submitted_is_one_transaction(
 async def test_checking_a_code_sends_one_command(api: Client, commands: list[str]) -> None:
     path, body = "/api/validation/invoice-code", {"invoice_code": 5}
     assert await count(api, commands, "POST", path, body) == 1
+
+
+async def test_concurrent_requests_for_one_page_share_commands(
+    api: Client, commands: list[str]
+) -> None:
+    await create_invoice(api)
+    commands.clear()
+    pages = await asyncio.gather(
+        *[request_json(api, "GET", "/api/invoices?per_page=5") for _ in range(20)]
+    )
+    assert [len(page["data"]) for _, page in pages] == [1] * 20
+    assert count_regular(commands) < 20
 
 
 async def test_concurrent_creations_share_commands(api: Client, commands: list[str]) -> None:

@@ -117,3 +117,46 @@ async def test_concurrent_creations_of_two_companies_stay_apart(
         _, page = await request_json(api, "GET", "/api/invoices?per_page=100", headers=sent)
         assert page["meta"]["total"] == 20 and len(page["data"]) == 20
         assert company_id is None or {row["company_id"] for row in page["data"]} == {company_id}
+
+
+async def test_concurrent_pages_of_two_companies_and_other_pages_stay_apart(
+    own_api: Client, environment: dict[str, str]
+) -> None:
+    """Each response is that of its own key and query, also if all of them arrive at once."""
+    other = await make_company(environment)
+    headers: list[dict[str, str]] = [{}, {"X-API-Key": other.key}]
+    for place, sent in enumerate(headers):
+        for number in range(3 + place):
+            body = invoice(code=10 * place + number + 1)
+            status, _ = await request_json(
+                own_api, "POST", "/api/invoices", json=body, headers=sent
+            )
+            assert status == 201
+    queries = ("", "?page=2&per_page=2", "?sort=code", "?query=1")
+    asked = [(sent, query) for query in queries for sent in headers]
+    alone = [await list_codes(own_api, sent, query) for sent, query in asked]
+    together = await asyncio.gather(
+        *[list_codes(own_api, sent, query) for sent, query in asked * 10]
+    )
+    assert together == alone * 10
+    assert all(one != another for one, another in zip(alone[::2], alone[1::2], strict=True))
+
+
+async def list_codes(api: Client, headers: dict[str, str], query: str) -> list[str]:
+    """Return the codes of a page."""
+    status, page = await request_json(api, "GET", f"/api/invoices{query}", headers=headers)
+    assert status == 200
+    return [record["invoice_code"] for record in page["data"]]
+
+
+async def test_page_that_waited_for_another_has_everything_stored_before_it(
+    own_api: Client,
+) -> None:
+    """Clients list at the same time, and each finds what it has created itself."""
+
+    async def create_and_list() -> bool:
+        created = await create_invoice(own_api)
+        _, page = await request_json(own_api, "GET", "/api/invoices?per_page=100")
+        return created in {record["id"] for record in page["data"]}
+
+    assert all(await asyncio.gather(*[create_and_list() for _ in range(60)]))

@@ -1,5 +1,6 @@
 -- The load of one measurement. Arguments of wrk after `--`: the API key and one of
 --   list PATH                 the same GET for each request
+--   list-apart PATH           the same page for each request, under a URL of its own
 --   get FIRST LAST            GET of a random id
 --   create FILE CODE          POST of the body in a file, with consecutive codes from CODE on
 --   submit FIRST              submit invoices with consecutive ids from FIRST on
@@ -49,6 +50,19 @@ end
 function requests.list(key, path)
   local text = head("GET", path, key) .. "\r\n"
   return function() return text end
+end
+
+-- Encodes random letters of the names in the query, which no server may tell from the letters.
+requests["list-apart"] = function(key, path)
+  local place, query = path:match("^(.-%?)(.*)$")
+  local before, after = head("GET", place .. "\0", key):match("^(.-)%z(.*)$")
+  local function encode(letter)
+    return math.random(2) == 1 and letter or string.format("%%%02X", letter:byte())
+  end
+  return function()
+    return before .. query:gsub("[a-z_]+=", function(name) return name:gsub("[a-z]", encode) end)
+        .. after .. "\r\n"
+  end
 end
 
 function requests.get(key, first, last)
