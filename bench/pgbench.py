@@ -98,7 +98,8 @@ async def run_pgbench(
             *(f"-D{name}={value}" for name, value in script.variables.items()),
             url,
         ]
-        options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        settings = {name: value.replace(" ", "\\ ") for name, value in SESSION.items()}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         output = await run_program(command, seconds + EXTRA_SECONDS, {"PGOPTIONS": options})
         transactions = list(_read_transactions(Path(home)))
     if not transactions or re.search(r"failed transactions: [1-9]", output):
