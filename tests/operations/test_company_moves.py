@@ -552,3 +552,25 @@ async def owned_cell(cluster: str, portal: str, name: str) -> AsyncIterator[Cell
         await administer(url, f"reassign owned by {owner} to current_user")
         await administer(url, f"drop owned by {owner}")
     await administer(cluster, f"drop role {owner}")
+
+
+async def test_work_on_companies_that_are_moved_is_hidden_in_every_table(
+    owner: asyncpg.Connection,
+) -> None:
+    """A table whose rows of all companies are visible to functions also has a policy for moves.
+
+    Keys of a moved company are still found, holds are put on all companies, and the moves
+    themselves are visible.
+    """
+    rows = await owner.fetch(
+        "select polrelid::regclass::text as name, array_agg(polname::text) as policies"
+        " from pg_policy where 'einvoice_across'::regrole = any (polroles) group by polrelid"
+    )
+    policies = {row["name"]: set(row["policies"]) for row in rows}
+    without = {
+        name
+        for name, found in policies.items()
+        if "across_companies" in found and not found & {"not_moving", "not_moved"}
+    }
+    assert "submissions" in policies
+    assert without == {"api_keys", "company_moves", "sending_holds"}
