@@ -572,7 +572,7 @@ class Config:
         "",
         _one_of("", "operator", "automatic"),
         "Who verifies a TIN that a company has changed: the operator with `verify-tin`, or the "
-        "service at once. Empty: `automatic` with the sandbox, else `operator`.",
+        "service at once. Empty: `automatic` without `PORTAL_API_BASE`, else `operator`.",
     )
     tin_cache: timedelta = _setting(
         "TIN_CACHE_SECONDS", "86400", SECONDS, "How long a TIN that the portal confirmed is cached."
@@ -596,8 +596,8 @@ class Config:
         "SECRET_KEY",
         "",
         KEY,
-        "Encrypts signing keys and webhook secrets. Empty: none can be stored. The embedded "
-        "PostgreSQL uses the file `secret-key` under `DATA_DIR` instead.",
+        "Encrypts signing keys, webhook secrets and portal credentials. Empty: none can be stored. "
+        "The embedded PostgreSQL uses the file `secret-key` under `DATA_DIR` instead.",
     )
     secret_key_previous: bytes = _setting(
         "SECRET_KEY_PREVIOUS",

@@ -1,11 +1,13 @@
 """Migrations and named statements from the command line."""
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 
 from service.commands.bootstrap import migrate_database, run, with_postgres
 from service.commands.command_line import CommandLine
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.statements import sql
 
 
@@ -26,8 +28,13 @@ def _migrate(options: argparse.Namespace) -> None:
 
 
 async def _apply() -> list[str]:
-    async with with_postgres(read_config()) as config:
+    async with with_postgres(read_migration_config(os.environ)) as config:
         return await migrate_database(config)
+
+
+def read_migration_config(variables: Mapping[str, str]) -> Config:
+    """Read the settings without the portal, whose secret a migration does not need."""
+    return read_config({**variables, "PORTAL_API_BASE": ""})
 
 
 def _print_statement(options: argparse.Namespace) -> None:

@@ -1,10 +1,11 @@
 """Units, compose file and Kubernetes manifests: valid, hardened, consistent with the service."""
 
+import base64
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from harness.dockerfile import read_steps
 from harness.paths import ROOT
 
+from service.commands.database import read_migration_config
 from service.commands.serve import LONGEST_STOP_SECONDS
-from service.config import SETTINGS, read_config
+from service.config import SETTINGS, Config, read_config
 from service.http.server import KEEPALIVE_SECONDS
 from service.sandbox.settings import VARIABLES as SANDBOX_VARIABLES
 
@@ -41,6 +43,8 @@ PORT = 8080
 PROBES = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
 #: Units whose exposure, from 0 to 10, is higher need a reason.
 MOST_EXPOSURE = 1.5
+#: A valid key for encryption, as the text of every secret that is no URL.
+SECRET = base64.b64encode(bytes(32)).decode()
 
 
 # Schemas
@@ -138,12 +142,52 @@ def test_no_file_has_a_secret() -> None:
 
 def test_examples_of_settings_are_valid() -> None:
     (config,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "ConfigMap"]
-    lines = (DEPLOY / "einvoice.env").read_text().splitlines()
-    pairs = (line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    for variables in (dict(pairs), config["data"]):
+    for variables in (read_env_file(), config["data"]):
         settings = {name: text for name, text in variables.items() if not name.endswith("_FILE")}
         given = {"PORTAL_CLIENT_ID": "x", "PORTAL_CLIENT_SECRET": "x"}
         assert read_config({**settings, **given}).has_live_portal
+
+
+def read_env_file() -> dict[str, str]:
+    """Return the variables of einvoice.env, with the client id that an operator enters."""
+    lines = (DEPLOY / "einvoice.env").read_text().splitlines()
+    pairs = (line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {**dict(pairs), "PORTAL_CLIENT_ID": "client"}
+
+
+def write_secrets(folder: Path, names: Iterable[str]) -> None:
+    """Write those secrets that a process gets, and no others."""
+    folder.mkdir()
+    for name in names:
+        is_url = name.endswith("-url")
+        (folder / name).write_text(f"postgresql://{name}@db/einvoice" if is_url else SECRET)
+
+
+def read_settings(command: str, variables: dict[str, str]) -> Config:
+    """Read variables as a command does."""
+    return (read_migration_config if command == "migrate" else read_config)(variables)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_unit_has_all_settings_and_secrets_of_its_command(unit: Path, tmp_path: Path) -> None:
+    text, folder = unit.read_text(), tmp_path / "credentials"
+    write_secrets(folder, re.findall(r"^LoadCredential=([^:]+):", text, re.MULTILINE))
+    own = " ".join(re.findall(r"^Environment=(.*)$", text, re.MULTILINE))
+    pairs = (pair.split("=", 1) for pair in own.replace("%d", str(folder)).split())
+    variables = {**read_env_file(), **dict(pairs), "PORT": "8081"}
+    (command,) = re.findall(r"^ExecStart=\S+ \S+run\.py (\w+)", text, re.MULTILINE)
+    assert read_settings(command, variables).database_url
+
+
+@pytest.mark.parametrize("name", ["migrate", "api-1", "api-2", "worker"])
+def test_container_has_all_settings_and_secrets_of_its_command(name: str, tmp_path: Path) -> None:
+    service, folder = SERVICES[name], tmp_path / "secrets"
+    write_secrets(folder, service["secrets"])
+    own = {
+        variable: str(text).replace("/run/secrets", str(folder))
+        for variable, text in service["environment"].items()
+    }
+    assert read_settings(service["command"][0], {**read_env_file(), **own}).database_url
 
 
 # Stops

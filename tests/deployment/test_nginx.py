@@ -193,7 +193,7 @@ async def test_operator_paths_are_hidden(site: Site, path: str) -> None:
         answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 404 ") and answer.endswith(
-        b'{"message":"No such endpoint."}'
+        b'{"message":"No such endpoint.","code":"endpoint_not_found"}'
     )
 
 
