@@ -69,5 +69,6 @@ async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics in the text format of Prometheus, also while PostgreSQL is away."""
     await request.app[app_keys.DATABASE_GAUGES].refresh()
     found = metrics.render_collector(request.app[app_keys.GAUGES])
-    counted = await asyncio.to_thread(metrics.render_counted)
+    times = metrics.REQUEST_TIMES.copy()
+    counted = await asyncio.to_thread(metrics.render_counted, times)
     return web.Response(body=found + counted, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -43,8 +43,8 @@ METADATA = QueryParameter(
 
 #: A day. Years in which its limits have a UTC time.
 _DAY = re.compile(r"[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}", re.ASCII)
-#: An offset whose plus sign was decoded as a blank.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,10})?", re.ASCII)
+#: An offset whose plus sign was decoded as a blank.
 _BLANK = re.compile(r"T.* [0-9]{2}:?[0-9]{2}$", re.ASCII)
 
 

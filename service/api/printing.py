@@ -62,6 +62,7 @@ QUIET, PIXELS = 4, 8
 
 FILTERS = (
     printing.amount,
+    printing.signed,
     printing.price,
     printing.plain,
     printing.share,

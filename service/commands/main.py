@@ -31,6 +31,7 @@ from service.commands.operator_errors import (
     DATABASE_ERRORS,
     OperatorError,
     describe_database_error,
+    first_line,
 )
 from service.config import ConfigError
 from service.db.cells import CellError
@@ -122,4 +123,4 @@ def _describe_value_error(error: asyncpg.PostgresError) -> str:
     create_error = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")
     if create_error:
         return create_error().message
-    return f"The database does not accept a value: {str(error).partition(chr(10))[0]}."
+    return f"The database does not accept a value: {first_line(error)}."

@@ -49,7 +49,7 @@ def _describe_connection(error: BaseException, url: str) -> str | None:
     match error:
         case asyncpg.ClientConfigurationError():
             form = "The URL must have the form postgresql://user:password@host:port/database."
-            return f"{_first_line(error).removesuffix('.')}. {form}"
+            return f"{first_line(error).removesuffix('.')}. {form}"
         case ConnectionRefusedError():
             return f"No PostgreSQL answers at {place}. Start it, or correct host and port."
         case socket.gaierror():
@@ -87,7 +87,7 @@ def _describe_connection(error: BaseException, url: str) -> str | None:
 
 def _describe_rights(error: BaseException, url: str) -> str:
     """Return the message of an error of an open database, with the statement that cures it."""
-    text, user = _first_line(error), _user_of(url)
+    text, user = first_line(error), _user_of(url)
     if found := _SET_ROLE.search(text):
         return (
             f"The login {user} may not act as {found['role']}. Run as the owner of the database: "
@@ -164,6 +164,6 @@ def _user_of(url: str) -> str:
     return urlsplit(url).username or "of this user"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the message of PostgreSQL without its details and hints."""
     return str(error).partition("\n")[0] or type(error).__name__

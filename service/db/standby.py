@@ -140,14 +140,14 @@ class Standby:
     async def _connect(self) -> Connection:
         if self._is_closed:
             raise Unusable(Reason.LOST)
-        config, timeouts = self._config, {"command_timeout": STATEMENT_SECONDS}
+        config = self._config
         with _unusable_after_errors():
             conn = await connect(
                 config.database_read_url,
                 READ_SESSION,
                 silence=config.database_silence,
                 timeout=self._bounds.acquire,
-                **timeouts,
+                command_timeout=STATEMENT_SECONDS,
             )
         try:
             with _unusable_after_errors(conn):

@@ -1,7 +1,6 @@
 """PostgreSQL: the connection pool, and transactions isolated to one company or account."""
 
 import asyncio
-import functools
 import logging
 import random
 import re
@@ -107,18 +106,6 @@ def database_bounds(config: Config) -> Bounds:
     """Return the configured limits."""
     waits = (config.database_acquire, config.database_answer, config.database_failover)
     return Bounds(*(wait.total_seconds() for wait in waits))
-
-
-def retry_transient(
-    work: Callable[_Params, Awaitable[_Result]],
-) -> Callable[_Params, Awaitable[_Result]]:
-    """Decorate a coroutine function so that it is retried as by `retry`."""
-
-    @functools.wraps(work)
-    async def run(*args: _Params.args, **more: _Params.kwargs) -> _Result:
-        return await retry(work, *args, **more)
-
-    return run
 
 
 async def retry(

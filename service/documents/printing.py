@@ -332,6 +332,11 @@ def amount(number: Decimal) -> str:
     return f"{number:,.2f}"
 
 
+def signed(number: Decimal) -> str:
+    """Format an amount that is added or subtracted, with a plus or minus sign."""
+    return f"{number:+,.2f}".replace("-", "−")
+
+
 def price(number: Decimal | int) -> str:
     """Format a unit price with all its decimals, at least two."""
     number = Decimal(number)

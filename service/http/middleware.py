@@ -16,13 +16,18 @@ from aiohttp.typedefs import Handler
 from service import logs
 from service.db.transactions import retry
 from service.documents import codes
-from service.errors import BadRequest, TooManyRequests, Unauthorized, Unavailable, retry_after
+from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
 from service.http.access_log import Response
 from service.http.actor import identify
 from service.http.api_keys import REQUIRED, KeyOwner, KeyRing, contains_key
 from service.http.client_address import SENDER, SENDERS, sender_of
-from service.http.error_responses import error_response, is_client_gone, is_integration
+from service.http.error_responses import (
+    company_moving,
+    error_response,
+    is_client_gone,
+    is_integration,
+)
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
 from service.http.requests import header
@@ -50,8 +55,6 @@ KEY_IN_URL = (
     "URLs are logged by many systems: replace this key."
 )
 SLOW_DOWN = "Too many requests, please slow down."
-MOVING = "The company is being moved to other servers. Please try again in a few seconds."
-MOVING_SECONDS = 2
 #: States of a company that is not active here, of which no request is served.
 MOVED_STATES = {"Moved", "Arriving"}
 READING_METHODS = {"GET", "HEAD"}
@@ -166,7 +169,7 @@ async def _authenticate_company(request: web.Request) -> None:
 def _reject_moving(method: str, state: str) -> None:
     """Raise Unavailable while a company is moved to another cell: here it can at most be read."""
     if state in MOVED_STATES or method not in READING_METHODS:
-        raise Unavailable(MOVING, retry_after(MOVING_SECONDS), code="company_moving")
+        raise company_moving()
 
 
 async def _authenticate_account(request: web.Request) -> None:

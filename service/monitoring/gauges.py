@@ -75,6 +75,13 @@ GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "einvoice_worker_tasks": (("queue",), "Work under way in this process, by queue."),
     "einvoice_worker_capacity": (("queue",), "Most work at a time in this process, by queue."),
 }
+#: Suffix of a metric -> its column in waiting_work().
+_COLUMNS = (
+    ("", "n"),
+    ("_due", "due"),
+    ("_due_seconds", "due_for"),
+    ("_oldest_seconds", "age"),
+)
 CACHE_SECONDS = 5.0  # for which one reading of the database answers all scrapes
 READ_SECONDS = 3.0  # for one reading; scrapes are given up after ten
 
@@ -156,25 +163,14 @@ async def read_waiting(conn: Connection) -> list[Sample]:
     """Return the gauges of submissions, documents and webhook deliveries of all companies."""
     found: list[Sample] = []
     for row in await sql.waiting_work(conn):
-        name, labels = (
-            f"einvoice_{row['subject']}",
-            tuple(filter(None, (row["kind"], row["state"]))),
-        )
+        name = f"einvoice_{row['subject']}"
+        labels = tuple(filter(None, (row["kind"], row["state"])))
         found += [
             (f"{name}{suffix}", labels, _to_number(row[column]))
             for suffix, column in _COLUMNS
             if f"{name}{suffix}" in GAUGES
         ]
     return found
-
-
-#: Suffix of a metric -> its column in waiting_work().
-_COLUMNS = (
-    ("", "n"),
-    ("_due", "due"),
-    ("_due_seconds", "due_for"),
-    ("_oldest_seconds", "age"),
-)
 
 
 def _to_number(value: int | timedelta | None) -> float:

@@ -14,14 +14,15 @@ from prometheus_client.registry import Collector
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BOUNDS = [*map(str, BUCKETS), "+Inf"]
 LABELS = ("method", "route", "status")
+#: Labels -> the number of responses in each bucket, and after these the sum of their times.
+Times = dict[tuple[str, str, int], list[float]]
 
 
 class RequestTimes(Collector):
-    """Counts responses by method, route and status. It is used in the thread of the event loop."""
+    """Counts responses by method, route and status. Another thread may use a copy only."""
 
-    def __init__(self) -> None:
-        #: Labels -> the number of responses in each bucket, and after these the sum of their times.
-        self._times: dict[tuple[str, str, int], list[float]] = {}
+    def __init__(self, times: Times | None = None) -> None:
+        self._times: Times = times or {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a response. `method` and `route` must have few values: no text of a client."""
@@ -31,6 +32,10 @@ class RequestTimes(Collector):
             times = self._times[key] = [0] * (len(BOUNDS) + 1)
         times[bisect_left(BUCKETS, seconds)] += 1
         times[-1] += seconds
+
+    def copy(self) -> "RequestTimes":
+        """Return the present counts."""
+        return RequestTimes({key: times.copy() for key, times in self._times.items()})
 
     def collect(self) -> Iterator[Metric]:
         """Yield a counter by status, and a histogram by class of status such as 2xx."""

@@ -26,7 +26,7 @@ with tenant as materialized (
              "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
              "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
              "references" json, reference text, metadata json,
-           prepayment json, "payableRoundingAmount" numeric),
+             prepayment json, "payableRoundingAmount" numeric),
            unnest(:code_year::smallint[]),
            unnest(:issue_date::timestamptz[]),
            unnest(:net_amount::numeric[]),

@@ -85,11 +85,11 @@ class Load:
         return time.monotonic()
 
     async def go_on(self, since: float, seconds: float = 180) -> None:
-        """Wait until creates, and submissions, that began later have succeeded."""
+        """Wait until a create that began later has succeeded, and a submit was answered."""
         await wait_until(lambda: self.succeeded(since, "create") and self._submits(since), seconds)
 
     def _submits(self, since: float) -> bool:
-        """Return whether a client that submits was answered with more than a 503."""
+        """Return whether a submit was answered by more than a 503; a held one is a 400."""
         return any(
             one.kind == "submit" and one.status not in (0, 503)
             for one in self.answers

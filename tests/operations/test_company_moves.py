@@ -291,6 +291,7 @@ async def test_held_company_is_read_and_others_are_changed(cells: Cells) -> None
     try:
         async with api.post("/api/invoices", json=invoice()) as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "2")
+            assert (await response.json())["code"] == "company_moving"
         assert (await request_json(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
         await create_invoice(busy)
         refused = await cells.move(company)

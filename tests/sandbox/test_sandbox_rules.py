@@ -1,7 +1,6 @@
 """The sandbox's validators: each change to a valid document causes one finding."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -289,10 +288,6 @@ async def test_an_invalid_code_is_reported_in_the_portals_shape(portal: Portal) 
         "$.Invoice[*].AccountingCustomerParty[*].Party[*].PostalAddress[*].CountrySubentityCode[*]._"
     )
     assert (await portal.call("GET", f"/documents/{details['uuid']}/raw")).status == 404
-
-
-def buyer_of(identity: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda root: put(root, f"{CUSTOMER}.PartyIdentification", identity)
 
 
 @pytest.mark.parametrize(
