@@ -31,27 +31,31 @@ declare
                 for_company, filters, described, case when sort_order = '-id' then most end) end;
 begin
   return query
+  -- Matches are found and sorted by indexes alone where possible. Only records of the page are read.
   with found as not materialized (
-    select i.id, i.issue_date, i.code, i.updated_at, i.amount, i.bytes
+    select i.id, i.issue_date, i.code, i.updated_at, i.amount
       from invoices_filtered(for_company, filters, described) i
      where words is null or i.id = any (matching)
   ), page as materialized (
-    select row_number() over () as place, ordered.id, ordered.bytes
-      from (select found.id, found.bytes
-              from found
-             order by case when sort_order = 'id' then found.id end,
-                      case when sort_order = '-id' then found.id end desc,
-                      case when sort_order = 'issue_date' then found.issue_date end,
-                      case when sort_order = '-issue_date' then found.issue_date end desc,
-                      case when sort_order = 'code' then found.code end,
-                      case when sort_order = '-code' then found.code end desc,
-                      case when sort_order = 'updated_at' then found.updated_at end,
-                      case when sort_order = '-updated_at' then found.updated_at end desc,
-                      case when sort_order = 'amount' then found.amount end,
-                      case when sort_order = '-amount' then found.amount end desc,
-                      case when left(sort_order, 1) <> '-' then found.id end,
-                      case when left(sort_order, 1) = '-' then found.id end desc
-             limit per_page offset skipped) ordered
+    select ordered.place, ordered.id,
+           i.bytes + coalesce(octet_length(i.metadata::text), 0) as bytes
+      from (select row_number() over () as place, sorted.id
+              from (select found.id
+                      from found
+                     order by case when sort_order = 'id' then found.id end,
+                              case when sort_order = '-id' then found.id end desc,
+                              case when sort_order = 'issue_date' then found.issue_date end,
+                              case when sort_order = '-issue_date' then found.issue_date end desc,
+                              case when sort_order = 'code' then found.code end,
+                              case when sort_order = '-code' then found.code end desc,
+                              case when sort_order = 'updated_at' then found.updated_at end,
+                              case when sort_order = '-updated_at' then found.updated_at end desc,
+                              case when sort_order = 'amount' then found.amount end,
+                              case when sort_order = '-amount' then found.amount end desc,
+                              case when left(sort_order, 1) <> '-' then found.id end,
+                              case when left(sort_order, 1) = '-' then found.id end desc
+                     limit per_page offset skipped) sorted) ordered
+      join invoices i on i.company_id = for_company and i.id = ordered.id
   )
   select counted.total,
          is_counted or most is null or counted.total < most,

@@ -8,11 +8,9 @@ create or replace function invoices_filtered(
     code bigint,
     updated_at timestamptz,
     amount numeric,
-    buyer json,
-    bytes int)
+    buyer json)
   stable language sql as $$
-  select i.id, i.issue_date, i.code, i.updated_at, i.payable_amount, i.buyer,
-         i.bytes + coalesce(octet_length(i.metadata::text), 0)
+  select i.id, i.issue_date, i.code, i.updated_at, i.payable_amount, i.buyer
     from invoices i
    where i.company_id = for_company and i.deleted_at is null
      and (not filters ? 'status'

@@ -47,6 +47,32 @@ async def test_a_search_scans_no_table(
         assert await conn.fetchval(SEQUENTIAL) == 0
 
 
+#: Rows that indexes have led to in this transaction.
+FETCHED = """
+    select coalesce(sum(idx_tup_fetch), 0)
+      from pg_stat_xact_user_tables
+     where relname = 'invoices'
+"""
+
+
+async def test_a_filter_by_date_reads_the_rows_of_the_page_only(
+    start: StartService, company: Company, owner: asyncpg.Connection, database: str
+) -> None:
+    """Matches are counted and sorted by the index alone."""
+    await insert_copies(owner, await create_invoice(await start(company), code=1), INVOICES)
+    await owner.execute(
+        "update invoices set issue_date = timestamptz '2026-01-01Z' + code % 50 * interval '1 day'"
+    )
+    await owner.execute("vacuum analyze invoices")
+    window = {"per_page": 10, "offset": 0, "budget": 1_000_000, "sort": "-id"}
+    filters = json.dumps({"issued_from": "2026-01-04T00:00Z", "issued_to": "2026-01-04T23:59Z"})
+    async with connected_pool(database, 1) as pool, Database(pool).company(company.id) as conn:
+        rows = await sql.invoice_search(conn, company_id=company.id, filters=filters, **window)
+        assert (rows[0]["total"], len(rows)) == (INVOICES // 50, 10)
+        fetched = await conn.fetchval(FETCHED)
+        assert fetched is not None and fetched < 50
+
+
 #: Scans of the table of companies in this transaction.
 COMPANY_SCANS = """
     select coalesce(sum(seq_scan + idx_scan), 0)
