@@ -31,7 +31,7 @@ declare
                 for_company, filters, described, case when sort_order = '-id' then most end) end;
 begin
   return query
-  -- Matches are found and sorted by indexes alone where possible. Only records of the page are read.
+  -- Matches are found and sorted by indexes alone where possible: only the page is read.
   with found as not materialized (
     select i.id, i.issue_date, i.code, i.updated_at, i.amount
       from invoices_filtered(for_company, filters, described) i
