@@ -38,6 +38,7 @@ from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.http import app_keys
 
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 STEPS = list(failpoints.MOVES)
 #: Tables that a company has no rows of in these tests, and why.
 ELSEWHERE = {
@@ -325,6 +326,31 @@ async def claim_submissions(cell: Cell) -> list[int]:
             conn, lease=timedelta(seconds=9), most=9, states=None, suspects=1
         )
     return [row["company_id"] for row in rows]
+
+
+async def test_hold_of_a_moved_company_does_not_delay_other_companies(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    """The company was held first, so that its sweep would be the first one."""
+    company, other = await cells.a.company(), await cells.a.company()
+    for owner, hours in ((company, 2), (other, 1)):
+        await owner_of_a.execute(
+            "insert into sending_holds (company_id, reason, since)"
+            " values ($1, 'A restore.', now() - make_interval(hours => $2))",
+            owner.id,
+            hours,
+        )
+    await cells.moved(company)
+    spans = {"grace": HOUR, "settle": MINUTE, "proof_gap": MINUTE, "every": HOUR}
+    async with connected_pool(cells.a.url, 1) as pool, Database(pool).across() as conn:
+        swept = [
+            await sql.sweep_claim(conn, lease=HOUR, every=HOUR, settle=MINUTE) for _ in range(2)
+        ]
+        sending = [row["company_id"] for row in await sql.sweep_companies(conn)]
+        held = [row["company_id"] for row in await sql.attention_list(conn)]
+        watched = {row["kind"]: row["n"] for row in await sql.watch(conn, **spans)}
+    assert swept[0]["company_id"] == other.id and swept[1] is None
+    assert sending == held == [other.id] and watched["Hold"] == 1
 
 
 async def test_use_of_other_keys_is_recorded_while_a_company_is_held(
