@@ -185,5 +185,5 @@ async def _arrive(config: Config, move: Move, route: Route) -> None:
     failpoints.reach("move_routed")
     if not there.is_active:
         await asyncio.sleep(CACHE_SECONDS)
-        await move.target.activate()
+    await move.target.activate()
     failpoints.reach("move_released")

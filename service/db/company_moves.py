@@ -111,8 +111,9 @@ class Place:
             await _retry_locked(self.conn, row["command"])
 
     async def activate(self) -> None:
-        """Make the company active in this database."""
+        """Make the company active in this database. It can be repeated after a crash."""
         await sql.move_end(self.conn, company_id=self.company_id)
+        failpoints.reach("move_ended")
         await self.hold()
 
 
@@ -337,8 +338,7 @@ class Move:
                 f"The company {self.company_id} has left to the cell {standing.cell}. "
                 "Run the command again to finish, or move it back."
             )
-        if standing.state is not None:
-            await self.source.activate()
+        await self.source.activate()
 
     async def remove(self) -> dict[str, int]:
         """Delete the old rows here, except that of the company, and return the deleted counts.

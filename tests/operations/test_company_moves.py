@@ -273,13 +273,26 @@ async def test_killed_move_goes_on_and_the_company_is_never_active_twice(
     await process.start(dies_at=step)
     await process.died()
     active = [cell.name for cell in (cells.a, cells.b) if await cell.is_active(company.id)]
-    assert active == (["b"] if step == "move_released" else [])
+    assert active == (["b"] if step in ("move_ended", "move_released") else [])
     await cells.moved(company)
     assert not await cells.a.is_active(company.id) and await cells.b.is_active(company.id)
     listed = (await get_json(there, "/api/invoices"))["data"]
     assert [one["id"] for one in reversed(listed)] == ids
     assert await create_invoice(there) > ids[-1]
     assert f"{company.key_id} b;" in cells.routes.read_text()
+
+
+async def test_killed_cancellation_can_be_repeated(cells: Cells) -> None:
+    company = await cells.a.company()
+    api = await cells.client(cells.a, company)
+    log = cells.folder / "move.log"
+    for options, step in (((), "move_held"), (("--cancel",), "move_ended")):
+        process = ChildProcess(cells.arguments(company, *options), cells.a.environment, log)
+        await process.start(dies_at=step)
+        await process.died()
+    done = await cells.move(company, "--cancel")
+    assert done.code == 0, done.err
+    await create_invoice(api)
 
 
 async def test_held_company_is_read_and_others_are_changed(cells: Cells) -> None:
