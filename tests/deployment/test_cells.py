@@ -94,17 +94,14 @@ class Site:
         """Create a company and a key."""
         return await make_company(self.cells[cell].environment, tin_code=make_tin(number))
 
-    async def move(self, company: Company, log: Path, dies_at: str | None = None) -> int | None:
+    async def move(self, company: Company, log: Path, dies_at: str | None = None) -> int:
         """Run the command that moves a company to b, and return its exit code."""
         a, b = self.cells["a"], self.cells["b"]
         arguments = ["move-company", "--company", str(company.id), "--to", b.url]
         arguments += ["--routes", str(self.nginx.routes), "--reload", self.nginx.reload_command]
         process = ChildProcess(arguments, a.environment, log)
         await process.start(dies_at=dies_at)
-        async with patience(300):
-            while not process.is_gone:
-                await asyncio.sleep(0.05)
-        return process.exit_code
+        return await process.wait(300)
 
 
 @pytest.fixture
