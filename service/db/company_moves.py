@@ -151,18 +151,23 @@ class Move:
 
         Raises MoveError if the move is not possible.
         """
-        if not await sql.move_lock_try(self.source.conn, company_id=self.company_id):
-            raise MoveError(f"Another command moves the company {self.company_id} already.")
+        await self._lock()
         standing, there = await self.source.standing(), await self.target.standing()
-        self._check_cells(standing, there)
+        self._check_standings(standing, there)
         return standing
 
-    def _check_cells(self, standing: Standing, there: Standing) -> None:
-        source, target, company = self.source.cell, self.target.cell, self.company_id
-        if not target:
+    async def _lock(self) -> None:
+        """Lock moves of the company in both databases until they are closed. Raises MoveError."""
+        if not self.target.cell:
             raise MoveError("The database of --to is no cell: run its migrate with CELL.")
-        if source == target:
-            raise MoveError(f"Both databases are the cell {target}.")
+        if self.source.cell == self.target.cell:
+            raise MoveError(f"Both databases are the cell {self.target.cell}.")
+        for place in self._places:
+            if not await sql.move_lock_try(place.conn, company_id=self.company_id):
+                raise MoveError(f"Another command moves the company {self.company_id} already.")
+
+    def _check_standings(self, standing: Standing, there: Standing) -> None:
+        target, company = self.target.cell, self.company_id
         if standing.tin is None:
             raise MoveError(f"There is no company {company} in this cell.")
         if standing.state == ARRIVING:
@@ -345,16 +350,21 @@ class Move:
 
         Raises MoveError unless the company is active in the other cell.
         """
-        if (await self.source.standing()).state != MOVED:
-            raise MoveError(f"The company {self.company_id} has not left this cell.")
-        if not (await self.target.standing()).is_active:
-            raise MoveError(f"The company {self.company_id} is not active in the other cell yet.")
+        await self._lock()
         deleted: dict[str, int] = {}
         async with self.source.conn.transaction():
+            await self._check_departure()
             for table in reversed(await self._tables()):
                 status = await _execute(self.source.conn, table["clear"])
                 deleted[table["name"]] = int(status.rpartition(" ")[2] or 0)
         return deleted
+
+    async def _check_departure(self) -> None:
+        """Raise MoveError unless the company is active in the other cell only."""
+        if (await self.source.standing()).state != MOVED:
+            raise MoveError(f"The company {self.company_id} has not left this cell.")
+        if not (await self.target.standing()).is_active:
+            raise MoveError(f"The company {self.company_id} is not active in the other cell yet.")
 
 
 async def _measure(conn: Connection, query: str) -> Copied:

@@ -295,6 +295,24 @@ async def test_killed_cancellation_can_be_repeated(cells: Cells) -> None:
     await create_invoice(api)
 
 
+async def test_other_commands_for_a_company_that_is_being_moved_are_refused(cells: Cells) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_moved")
+    await process.paused()
+    back = cells.arguments(company, to=cells.a)
+    try:
+        refused = [
+            await cells.move(company, "--remove"),
+            await cells.move(company, "--cancel"),
+            await run_command(back, cells.b.environment),
+        ]
+    finally:
+        await process.kill()
+    message = f"Another command moves the company {company.id} already.\n"
+    assert [done.err for done in refused] == [message] * 3
+
+
 async def test_held_company_is_read_and_others_are_changed(cells: Cells) -> None:
     company, other = await cells.a.company(), await cells.a.company()
     api, busy = await cells.client(cells.a, company), await cells.client(cells.a, other)
