@@ -158,14 +158,14 @@ async def move_company(config: Config, move: Move, route: Route) -> dict[str, An
 
 
 async def _leave(move: Move) -> dict[str, Copied]:
-    """Copy the company to the other cell. After an error it is active here again."""
+    """Copy the company to the other cell. After an error or Ctrl-C it is active here again."""
     try:
         await move.drain()
         return await move.copy()
-    except Exception:
+    except BaseException:
         try:
             await move.cancel()
-        except (MoveError, *DATABASE_ERRORS):
+        except (MoveError, asyncio.CancelledError, *DATABASE_ERRORS):
             print(HELD_STILL, file=sys.stderr)
         raise
 

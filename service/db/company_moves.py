@@ -379,7 +379,10 @@ async def _execute(conn: Connection, command: str) -> str:
 
 
 async def _stream(source: Connection, target: Connection, query: str, table: str) -> None:
-    """Copy the rows of a query into a temporary table of the other database."""
+    """Copy the rows of a query into a temporary table of the other database.
+
+    Raises the first error of either side.
+    """
     parts: asyncio.Queue[bytes | None] = asyncio.Queue(PARTS_AHEAD)
 
     async def read() -> None:
@@ -390,11 +393,14 @@ async def _stream(source: Connection, target: Connection, query: str, table: str
         while (part := await parts.get()) is not None:
             yield part
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(read())
-        tasks.create_task(
-            target.copy_to_table(table, source=follow(), format="binary", schema_name="pg_temp")
-        )
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read())
+            tasks.create_task(
+                target.copy_to_table(table, source=follow(), format="binary", schema_name="pg_temp")
+            )
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def _retry_locked(conn: Connection, command: str) -> None:

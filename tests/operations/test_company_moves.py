@@ -1,6 +1,7 @@
 """The move of a company between two cells, which are two databases of the test's server."""
 
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -293,6 +294,49 @@ async def test_killed_cancellation_can_be_repeated(cells: Cells) -> None:
     done = await cells.move(company, "--cancel")
     assert done.code == 0, done.err
     await create_invoice(api)
+
+
+async def test_error_of_the_copy_is_printed_and_the_company_is_active_again(cells: Cells) -> None:
+    company = await cells.a.company()
+    for cell, kind in ((cells.a, "integer"), (cells.b, "bigint")):
+        await administer(
+            cell.url,
+            f"create table remarks (company_id bigint, number {kind},"
+            " primary key (company_id, number)); call keep_companies_apart('remarks')",
+        )
+    await administer(cells.a.url, f"insert into remarks values ({company.id}, 1)")
+    done = await cells.move(company)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "insufficient data left in message" in done.err
+    await create_invoice(await cells.client(cells.a, company))
+
+
+async def test_company_is_active_again_after_an_interrupt(cells: Cells) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_arriving")
+    await process.paused()
+    for number in (signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    assert await process.wait() != 0
+    await create_invoice(await cells.client(cells.a, company))
+
+
+async def test_hint_is_printed_if_an_interrupted_move_cannot_be_cancelled(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_arriving")
+    await process.paused()
+    await owner_of_a.execute(
+        "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'einvoice move'"
+    )
+    for number in (signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    assert await process.wait() != 0
+    assert "The company is still held." in process.output()
 
 
 async def test_other_commands_for_a_company_that_is_being_moved_are_refused(cells: Cells) -> None:
