@@ -16,18 +16,17 @@ changed the table have ended, so that nothing changes after the last one is made
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
-
-import asyncpg
 
 from service import failpoints
 from service.config import SILENCE_SECONDS
 from service.db.connections import Connection, connect
+from service.db.locks import retry_locked
 from service.db.statements import sql
 
 #: Settings of the sessions that copy: texts of values are the same in both databases.
@@ -41,8 +40,6 @@ SESSION = {
     "jit": "off",
 }
 POLL_SECONDS = 0.2
-#: How often a trigger waits for the lock of its table, a second each time.
-LOCK_TRIES = 120
 #: Parts of a table that are read ahead.
 PARTS_AHEAD = 64
 #: Events arrive with numbers below the transactions of the other cluster.
@@ -50,8 +47,6 @@ SPARE_TRANSACTIONS = 100
 CLOCKS_APART = timedelta(seconds=5)
 
 DRAINING, HELD, MOVED, ARRIVING = "Draining", "Held", "Moved", "Arriving"
-
-log = logging.getLogger(__name__)
 
 
 class MoveError(Exception):
@@ -108,7 +103,11 @@ class Place:
         want to do not wait longer.
         """
         for row in await sql.move_hold_commands(self.conn):
-            await _retry_locked(self.conn, row["command"])
+            await self.retry_locked(partial(self.conn.execute, row["command"]))
+
+    async def retry_locked(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Run work that locks a table in a transaction, and retry it while it gets no lock."""
+        await retry_locked(self.conn, "move: waits for the lock of a table", work, POLL_SECONDS)
 
     async def activate(self) -> None:
         """Make the company active in this database. It can be repeated after a crash."""
@@ -401,18 +400,3 @@ async def _stream(source: Connection, target: Connection, query: str, table: str
             )
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-async def _retry_locked(conn: Connection, command: str) -> None:
-    """Run a command that locks a table, and retry it while it does not get the lock."""
-    for left in reversed(range(LOCK_TRIES)):
-        try:
-            async with conn.transaction():
-                await sql.migration_patience(conn)
-                await conn.execute(command)
-            return
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            if not left:
-                raise
-            log.warning("move: waits for the lock of a table")
-        await asyncio.sleep(POLL_SECONDS)
