@@ -266,11 +266,16 @@ class Move:
             holds = await sql.move_holds(self.source.conn, company_id=self.company_id)
             copied = await self._copy_tables(await self._tables())
         failpoints.reach("move_copied")
+        await self.source.retry_locked(partial(self._leave, holds))
+        failpoints.reach("move_moved")
+        return copied
+
+    async def _leave(self, holds: str) -> None:
+        """Make the company inactive here, in a transaction. Raises MoveError for another hold."""
+        await sql.move_holds_lock(self.source.conn)
         if holds != await sql.move_holds(self.source.conn, company_id=self.company_id):
             raise MoveError("Sending was held while the rows were copied. Run the command again.")
         await self.source.set_state(MOVED, self.target.cell)
-        failpoints.reach("move_moved")
-        return copied
 
     async def _pass_transactions(self) -> None:
         """Let transactions of the other cluster begin above the numbers of the company's events."""

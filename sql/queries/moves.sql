@@ -116,6 +116,10 @@ select format(
         or exists (select from pg_trigger g where g.tgrelid = c.oid and g.tgname = t.name))
  order by c.name, t.name;
 
+-- name: move_holds_lock :exec
+-- Block changes to holds on sending until the transaction ends, so that none is added.
+lock table sending_holds in share mode;
+
 -- name: move_holds :value
 -- Return the holds on the sending of a company as text, to notice one that was added.
 select coalesce(string_agg(h::text, ';' order by h.id), '')

@@ -339,6 +339,40 @@ async def test_hint_is_printed_if_an_interrupted_move_cannot_be_cancelled(
     assert "The company is still held." in process.output()
 
 
+async def test_hold_on_sending_that_is_being_added_is_not_lost(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    """The hold is inserted before the company leaves, and committed afterwards."""
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_copied")
+    await process.paused()
+    insert = owner_of_a.transaction()
+    await insert.start()
+    await owner_of_a.execute(
+        "insert into sending_holds (company_id, reason) values ($1, 'A restore.')", company.id
+    )
+    process.send_signal(signal.SIGCONT)
+    await until(lambda: waits_or_is_gone(process, cells.a))
+    await insert.commit()
+    assert await process.wait() == 1
+    assert "Sending was held while the rows were copied." in process.output()
+    result = await cells.moved(company)
+    assert result["tables"]["sending_holds"] == 1
+
+
+async def waits_or_is_gone(process: ChildProcess, cell: Cell) -> bool:
+    """Return whether the command that moves a company waits for a lock, or has ended."""
+    conn = await asyncpg.connect(cell.url)
+    try:
+        return process.is_gone or await conn.fetchval(
+            "select exists (select from pg_stat_activity where datname = current_database()"
+            " and application_name = 'einvoice move' and wait_event_type = 'Lock')"
+        )
+    finally:
+        await conn.close()
+
+
 async def test_other_commands_for_a_company_that_is_being_moved_are_refused(cells: Cells) -> None:
     company = await cells.a.company()
     process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
