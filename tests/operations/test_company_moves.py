@@ -31,6 +31,7 @@ from kit import (
 
 from service import failpoints
 from service.app import create_app
+from service.commands.cell_registry import claim_tin
 from service.config import read_config
 from service.db.cells import check_cell, id_base
 from service.db.company_moves import open_place
@@ -180,6 +181,15 @@ async def test_tin_belongs_to_the_cell_of_the_registry(cells: Cells) -> None:
     refused = await run_command(add, {**cells.b.environment, **registry})
     assert f"The TIN {make_tin(7)} belongs to the cell a" in refused.err
     assert (cells.folder / "tins").read_text() == f"{make_tin(7)} a\n"
+
+
+def test_incomplete_last_line_of_the_registry_is_removed(tmp_path: Path) -> None:
+    """The line names the cell ab."""
+    registry = tmp_path / "tins"
+    registry.write_text("C1 a\nC2 a")
+    claim_tin(registry, "C3", "b")
+    claim_tin(registry, "C2", "ab")
+    assert registry.read_text() == "C1 a\nC3 b\nC2 ab\n"
 
 
 # The move
