@@ -16,6 +16,7 @@ changed the table have ended, so that nothing changes after the last one is made
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -241,17 +242,15 @@ class Move:
 
     async def _wait_for_work(self) -> None:
         """Wait until no process works on the company. Raises MoveError after `patience`."""
-        try:
-            async with asyncio.timeout(self.patience.total_seconds()):
-                while await sql.move_under_way(self.source.conn, company_id=self.company_id):
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError:
-            rows = await sql.move_under_way(self.source.conn, company_id=self.company_id)
-            found = ", ".join(f"{row['n']} {row['kind']}" for row in rows)
-            raise MoveError(
-                f"After {self.patience.total_seconds():.0f} seconds processes still work on the "
-                f"company: {found}. A process may be paused, or have vanished."
-            ) from None
+        end = time.monotonic() + self.patience.total_seconds()
+        while rows := await sql.move_under_way(self.source.conn, company_id=self.company_id):
+            if time.monotonic() >= end:
+                found = ", ".join(f"{row['n']} {row['kind']}" for row in rows)
+                raise MoveError(
+                    f"After {self.patience.total_seconds():.0f} seconds processes still work on "
+                    f"the company: {found}. A process may be paused, or have vanished."
+                )
+            await asyncio.sleep(POLL_SECONDS)
 
     async def copy(self) -> dict[str, Copied]:
         """Copy all rows as they are, check them, and make the company inactive here for good.

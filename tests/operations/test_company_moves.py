@@ -34,7 +34,7 @@ from service.app import create_app
 from service.commands.cell_registry import claim_tin
 from service.config import read_config
 from service.db.cells import check_cell, id_base
-from service.db.company_moves import open_place
+from service.db.company_moves import HELD, Move, open_place
 from service.db.migrations import migrate
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
@@ -574,6 +574,16 @@ async def test_move_waits_for_claims_and_gives_up(
     done = await cells.move(company, "--patience", 1)
     assert done.code == 1 and "processes still work on the company: 1 requests" in done.err
     await create_invoice(api)
+
+
+async def test_move_goes_on_if_no_work_is_left_at_the_end_of_its_patience(cells: Cells) -> None:
+    company = await cells.a.company()
+    async with (
+        open_place(cells.a.url, company.id) as here,
+        open_place(cells.b.url, company.id) as there,
+    ):
+        await Move(here, there, timedelta(0)).drain()
+        assert (await here.standing()).state == HELD
 
 
 async def test_move_waits_for_the_lock_of_a_paused_sender(
