@@ -5,7 +5,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -129,15 +129,12 @@ async def _open_move(
 @asynccontextmanager
 async def _open(url: str, name: str, company_id: int) -> AsyncIterator[Place]:
     """Connect to one database. Raises OperatorError if that fails."""
-    place = open_place(url, company_id)
-    try:
-        opened = await place.__aenter__()
-    except DATABASE_ERRORS as error:
-        raise OperatorError(describe_database_error(error, name, url)) from error
-    try:
-        yield opened
-    finally:
-        await place.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        try:
+            place = await stack.enter_async_context(open_place(url, company_id))
+        except DATABASE_ERRORS as error:
+            raise OperatorError(describe_database_error(error, name, url)) from error
+        yield place
 
 
 async def move_company(config: Config, move: Move, route: Route) -> dict[str, Any]:
