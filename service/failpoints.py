@@ -28,7 +28,8 @@ MOVES = {
     "move_copied": "they are compared",
     "move_moved": "the company is not active in any cell",
     "move_routed": "its requests are routed to the other cell",
-    "move_released": "it is active in the other cell",
+    "move_ended": "it is active in a cell, and triggers there may still reject its changes",
+    "move_released": "its changes are accepted in the other cell",
 }
 
 _actions: dict[str, Callable[[], object]] = {}

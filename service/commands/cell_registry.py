@@ -42,7 +42,7 @@ def move_tin(path: Path | None, tin: str, cell: str) -> None:
 def _locked(path: Path) -> Iterator[IO[str]]:
     """Open the file, which is created if it is missing, and lock it. Raises OperatorError."""
     try:
-        file = path.open("a+", encoding="utf-8")
+        file = path.open("a+", encoding="utf-8", newline="\n")
     except OSError as error:
         raise OperatorError(f"CELL_REGISTRY: {path} cannot be written: {error.strerror}.") from None
     with file:
@@ -58,8 +58,10 @@ def _read(file: IO[str]) -> dict[str, str]:
 
 
 def _append(file: IO[str], tin: str, cell: str) -> None:
+    """Append a line. A last line that was not written completely is removed."""
     file.seek(0)
-    text = file.read()
-    file.write(("" if not text or text.endswith("\n") else "\n") + f"{tin} {cell}\n")
+    complete, newline, _ = file.read().rpartition("\n")
+    file.truncate(len(f"{complete}{newline}".encode()))
+    file.write(f"{tin} {cell}\n")
     file.flush()
     os.fsync(file.fileno())

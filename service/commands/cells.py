@@ -5,7 +5,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -129,15 +129,12 @@ async def _open_move(
 @asynccontextmanager
 async def _open(url: str, name: str, company_id: int) -> AsyncIterator[Place]:
     """Connect to one database. Raises OperatorError if that fails."""
-    place = open_place(url, company_id)
-    try:
-        opened = await place.__aenter__()
-    except DATABASE_ERRORS as error:
-        raise OperatorError(describe_database_error(error, name, url)) from error
-    try:
-        yield opened
-    finally:
-        await place.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        try:
+            place = await stack.enter_async_context(open_place(url, company_id))
+        except DATABASE_ERRORS as error:
+            raise OperatorError(describe_database_error(error, name, url)) from error
+        yield place
 
 
 async def move_company(config: Config, move: Move, route: Route) -> dict[str, Any]:
@@ -158,14 +155,14 @@ async def move_company(config: Config, move: Move, route: Route) -> dict[str, An
 
 
 async def _leave(move: Move) -> dict[str, Copied]:
-    """Copy the company to the other cell. After an error it is active here again."""
+    """Copy the company to the other cell. After an error or Ctrl-C it is active here again."""
     try:
         await move.drain()
         return await move.copy()
-    except Exception:
+    except BaseException:
         try:
             await move.cancel()
-        except (MoveError, *DATABASE_ERRORS):
+        except (MoveError, asyncio.CancelledError, *DATABASE_ERRORS):
             print(HELD_STILL, file=sys.stderr)
         raise
 
@@ -185,5 +182,5 @@ async def _arrive(config: Config, move: Move, route: Route) -> None:
     failpoints.reach("move_routed")
     if not there.is_active:
         await asyncio.sleep(CACHE_SECONDS)
-        await move.target.activate()
+    await move.target.activate()
     failpoints.reach("move_released")

@@ -16,18 +16,18 @@ changed the table have ended, so that nothing changes after the last one is made
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
-
-import asyncpg
 
 from service import failpoints
 from service.config import SILENCE_SECONDS
 from service.db.connections import Connection, connect
+from service.db.locks import retry_locked
 from service.db.statements import sql
 
 #: Settings of the sessions that copy: texts of values are the same in both databases.
@@ -41,8 +41,6 @@ SESSION = {
     "jit": "off",
 }
 POLL_SECONDS = 0.2
-#: How often a trigger waits for the lock of its table, a second each time.
-LOCK_TRIES = 120
 #: Parts of a table that are read ahead.
 PARTS_AHEAD = 64
 #: Events arrive with numbers below the transactions of the other cluster.
@@ -50,8 +48,6 @@ SPARE_TRANSACTIONS = 100
 CLOCKS_APART = timedelta(seconds=5)
 
 DRAINING, HELD, MOVED, ARRIVING = "Draining", "Held", "Moved", "Arriving"
-
-log = logging.getLogger(__name__)
 
 
 class MoveError(Exception):
@@ -108,11 +104,16 @@ class Place:
         want to do not wait longer.
         """
         for row in await sql.move_hold_commands(self.conn):
-            await _retry_locked(self.conn, row["command"])
+            await self.retry_locked(partial(self.conn.execute, row["command"]))
+
+    async def retry_locked(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Run work that locks a table in a transaction, and retry it while it gets no lock."""
+        await retry_locked(self.conn, "move: waits for the lock of a table", work, POLL_SECONDS)
 
     async def activate(self) -> None:
-        """Make the company active in this database."""
+        """Make the company active in this database. It can be repeated after a crash."""
         await sql.move_end(self.conn, company_id=self.company_id)
+        failpoints.reach("move_ended")
         await self.hold()
 
 
@@ -150,18 +151,23 @@ class Move:
 
         Raises MoveError if the move is not possible.
         """
-        if not await sql.move_lock_try(self.source.conn, company_id=self.company_id):
-            raise MoveError(f"Another command moves the company {self.company_id} already.")
+        await self._lock()
         standing, there = await self.source.standing(), await self.target.standing()
-        self._check_cells(standing, there)
+        self._check_standings(standing, there)
         return standing
 
-    def _check_cells(self, standing: Standing, there: Standing) -> None:
-        source, target, company = self.source.cell, self.target.cell, self.company_id
-        if not target:
+    async def _lock(self) -> None:
+        """Lock moves of the company in both databases until they are closed. Raises MoveError."""
+        if not self.target.cell:
             raise MoveError("The database of --to is no cell: run its migrate with CELL.")
-        if source == target:
-            raise MoveError(f"Both databases are the cell {target}.")
+        if self.source.cell == self.target.cell:
+            raise MoveError(f"Both databases are the cell {self.target.cell}.")
+        for place in self._places:
+            if not await sql.move_lock_try(place.conn, company_id=self.company_id):
+                raise MoveError(f"Another command moves the company {self.company_id} already.")
+
+    def _check_standings(self, standing: Standing, there: Standing) -> None:
+        target, company = self.target.cell, self.company_id
         if standing.tin is None:
             raise MoveError(f"There is no company {company} in this cell.")
         if standing.state == ARRIVING:
@@ -236,17 +242,15 @@ class Move:
 
     async def _wait_for_work(self) -> None:
         """Wait until no process works on the company. Raises MoveError after `patience`."""
-        try:
-            async with asyncio.timeout(self.patience.total_seconds()):
-                while await sql.move_under_way(self.source.conn, company_id=self.company_id):
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError:
-            rows = await sql.move_under_way(self.source.conn, company_id=self.company_id)
-            found = ", ".join(f"{row['n']} {row['kind']}" for row in rows)
-            raise MoveError(
-                f"After {self.patience.total_seconds():.0f} seconds processes still work on the "
-                f"company: {found}. A process may be paused, or have vanished."
-            ) from None
+        end = time.monotonic() + self.patience.total_seconds()
+        while rows := await sql.move_under_way(self.source.conn, company_id=self.company_id):
+            if time.monotonic() >= end:
+                found = ", ".join(f"{row['n']} {row['kind']}" for row in rows)
+                raise MoveError(
+                    f"After {self.patience.total_seconds():.0f} seconds processes still work on "
+                    f"the company: {found}. A process may be paused, or have vanished."
+                )
+            await asyncio.sleep(POLL_SECONDS)
 
     async def copy(self) -> dict[str, Copied]:
         """Copy all rows as they are, check them, and make the company inactive here for good.
@@ -261,11 +265,16 @@ class Move:
             holds = await sql.move_holds(self.source.conn, company_id=self.company_id)
             copied = await self._copy_tables(await self._tables())
         failpoints.reach("move_copied")
+        await self.source.retry_locked(partial(self._leave, holds))
+        failpoints.reach("move_moved")
+        return copied
+
+    async def _leave(self, holds: str) -> None:
+        """Make the company inactive here, in a transaction. Raises MoveError for another hold."""
+        await sql.move_holds_lock(self.source.conn)
         if holds != await sql.move_holds(self.source.conn, company_id=self.company_id):
             raise MoveError("Sending was held while the rows were copied. Run the command again.")
         await self.source.set_state(MOVED, self.target.cell)
-        failpoints.reach("move_moved")
-        return copied
 
     async def _pass_transactions(self) -> None:
         """Let transactions of the other cluster begin above the numbers of the company's events."""
@@ -337,24 +346,28 @@ class Move:
                 f"The company {self.company_id} has left to the cell {standing.cell}. "
                 "Run the command again to finish, or move it back."
             )
-        if standing.state is not None:
-            await self.source.activate()
+        await self.source.activate()
 
     async def remove(self) -> dict[str, int]:
         """Delete the old rows here, except that of the company, and return the deleted counts.
 
         Raises MoveError unless the company is active in the other cell.
         """
-        if (await self.source.standing()).state != MOVED:
-            raise MoveError(f"The company {self.company_id} has not left this cell.")
-        if not (await self.target.standing()).is_active:
-            raise MoveError(f"The company {self.company_id} is not active in the other cell yet.")
+        await self._lock()
         deleted: dict[str, int] = {}
         async with self.source.conn.transaction():
+            await self._check_departure()
             for table in reversed(await self._tables()):
                 status = await _execute(self.source.conn, table["clear"])
                 deleted[table["name"]] = int(status.rpartition(" ")[2] or 0)
         return deleted
+
+    async def _check_departure(self) -> None:
+        """Raise MoveError unless the company is active in the other cell only."""
+        if (await self.source.standing()).state != MOVED:
+            raise MoveError(f"The company {self.company_id} has not left this cell.")
+        if not (await self.target.standing()).is_active:
+            raise MoveError(f"The company {self.company_id} is not active in the other cell yet.")
 
 
 async def _measure(conn: Connection, query: str) -> Copied:
@@ -369,7 +382,10 @@ async def _execute(conn: Connection, command: str) -> str:
 
 
 async def _stream(source: Connection, target: Connection, query: str, table: str) -> None:
-    """Copy the rows of a query into a temporary table of the other database."""
+    """Copy the rows of a query into a temporary table of the other database.
+
+    Raises the first error of either side.
+    """
     parts: asyncio.Queue[bytes | None] = asyncio.Queue(PARTS_AHEAD)
 
     async def read() -> None:
@@ -380,23 +396,11 @@ async def _stream(source: Connection, target: Connection, query: str, table: str
         while (part := await parts.get()) is not None:
             yield part
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(read())
-        tasks.create_task(
-            target.copy_to_table(table, source=follow(), format="binary", schema_name="pg_temp")
-        )
-
-
-async def _retry_locked(conn: Connection, command: str) -> None:
-    """Run a command that locks a table, and retry it while it does not get the lock."""
-    for left in reversed(range(LOCK_TRIES)):
-        try:
-            async with conn.transaction():
-                await sql.migration_patience(conn)
-                await conn.execute(command)
-            return
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            if not left:
-                raise
-            log.warning("move: waits for the lock of a table")
-        await asyncio.sleep(POLL_SECONDS)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read())
+            tasks.create_task(
+                target.copy_to_table(table, source=follow(), format="binary", schema_name="pg_temp")
+            )
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -1,12 +1,9 @@
 """Migrations: tables by numbered files, views and functions by their current text."""
 
-import asyncio
 import functools
 import logging
-import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 
@@ -20,6 +17,7 @@ from service.db.compatibility import (
     read_migrations,
 )
 from service.db.connections import connect
+from service.db.locks import retry_locked
 from service.db.schema_objects import SQL, apply_objects, load_objects, version_of
 from service.db.statements import sql
 
@@ -34,8 +32,6 @@ NOT_A_MEMBER = (
     "The login of DATABASE_URL is not a member of the role einvoice_service: "
     "grant einvoice_service to this login."
 )
-#: How often a migration waits for its locks, a second each time.
-MIGRATION_TRIES = 120
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +69,11 @@ async def migrate(
             await check_running_versions(conn, pending)
         for migration in pending:
             work = functools.partial(_apply_migration, conn, migration)
-            await _retry_locked(conn, migration.name, work)
+            await retry_locked(conn, _describe_wait(migration.name), work)
         names = [migration.name for migration in migrations]
         work = functools.partial(apply_objects, conn, load_objects(objects), names)
-        return [migration.name for migration in pending] + await _retry_locked(
-            conn, "views and functions", work
+        return [migration.name for migration in pending] + await retry_locked(
+            conn, _describe_wait("views and functions"), work
         )
     finally:
         await conn.close()
@@ -133,18 +129,5 @@ async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> No
     await sql.migration_note(conn, name=migration.name, compatible_with=migration.compatible_with)
 
 
-async def _retry_locked(
-    conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]
-) -> Any:
-    """Run work in a transaction, retry it while it gets no locks, and return its result."""
-    for left in reversed(range(MIGRATION_TRIES)):
-        try:
-            async with conn.transaction():
-                await sql.migration_patience(conn)
-                return await work()
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            if not left:
-                raise
-            log.warning("migration %s waits for locks on its tables", name)
-        await asyncio.sleep(random.uniform(1, 2))
-    raise AssertionError
+def _describe_wait(name: str) -> str:
+    return f"migration {name} waits for locks on its tables"

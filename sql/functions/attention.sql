@@ -86,6 +86,7 @@ create or replace function attention()
     select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)
       from public.sending_holds h
      where h.released_at is null
+       and not exists (select from public.company_moves m where m.company_id = h.company_id)
      order by 4;
   end;
 alter function attention owner to einvoice_across;

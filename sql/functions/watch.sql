@@ -11,7 +11,10 @@ create or replace function watch(
   language sql
   begin atomic
     with held as (
-      select h.company_id, h.since from public.sending_holds h where h.released_at is null
+      select h.company_id, h.since
+        from public.sending_holds h
+       where h.released_at is null
+         and not exists (select from public.company_moves m where m.company_id = h.company_id)
     ), sending as (
       select s.company_id,
              s.state,

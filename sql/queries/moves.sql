@@ -1,5 +1,4 @@
--- Cells, and the move of a company from one to another. The owner of the database runs these
--- statements, with the company in the setting app.company_id.
+-- Cells, and the move of a company from one to another.
 
 -- name: cell_get :value
 -- Return the name of the cell that this database is. No row without cells.
@@ -10,7 +9,8 @@ select name from cells;
 insert into cells (name, id_base) values (:name, :id_base) on conflict do nothing;
 
 -- name: move_session :one
--- Set the company of this session, in which rows of held companies can be written.
+-- Set the company of this session, in which rows of held companies can be written. The owner of the
+-- database runs all statements below in such a session.
 select set_config('app.company_id', :company_id::bigint::text, false),
        set_config('app.moves', 'on', false);
 
@@ -55,17 +55,17 @@ select pg_notify('api_key_changed', key_id) from api_keys where company_id = :co
 select key_id from api_keys where company_id = :company_id order by key_id;
 
 -- name: move_under_way :many
--- Return the work on a company that processes have claimed and not finished: its kind, the number
--- and the longest remaining time. A session lock of a submission has no such time: its process may
--- be paused, and send when it continues.
-select w.kind, count(*) as n, max(w.until) - clock_timestamp() as longest
-  from (select 'submissions' as kind, s.lease_until as until
+-- Return the work on a company that processes have claimed and not finished: its kind and number.
+-- A session lock of a submission is such work: its process may be paused, and send when it
+-- continues.
+select w.kind, count(*) as n
+  from (select 'submissions' as kind
           from submissions s
          where s.company_id = :company_id
            and s.state in ('Queued', 'Sending', 'Uncertain', 'Accepted')
            and s.lease_until > clock_timestamp()
         union all
-        select 'locked submissions', null
+        select 'locked submissions'
           from submissions s
           join pg_locks l
             on (l.classid::bigint << 32) | l.objid::bigint
@@ -76,17 +76,17 @@ select w.kind, count(*) as n, max(w.until) - clock_timestamp() as longest
            and l.objsubid = 1
            and l.database = (select d.oid from pg_database d where d.datname = current_database())
         union all
-        select 'cancellations', d.cancel_sent_by
+        select 'cancellations'
           from submitted_documents d
          where d.company_id = :company_id
            and d.cancelling_until is not null
            and d.cancel_sent_by > clock_timestamp()
         union all
-        select 'webhook deliveries', e.lease_until
+        select 'webhook deliveries'
           from webhook_endpoints e
          where e.company_id = :company_id and e.lease_until > clock_timestamp()
         union all
-        select 'requests', k.lease_until
+        select 'requests'
           from idempotency_keys k
          where k.company_id = :company_id
            and k.status is null
@@ -115,6 +115,10 @@ select format(
    and (held.ids <> '{}'
         or exists (select from pg_trigger g where g.tgrelid = c.oid and g.tgname = t.name))
  order by c.name, t.name;
+
+-- name: move_holds_lock :exec
+-- Block changes to holds on sending until the transaction ends, so that none is added.
+lock table sending_holds in share mode;
 
 -- name: move_holds :value
 -- Return the holds on the sending of a company as text, to notice one that was added.

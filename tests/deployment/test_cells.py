@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from conftest import Sandbox, make_company, until
 from fixtures_webhooks import Receiver, create_endpoint
 from harness.companies import Company, make_tin
 from harness.environments import variables
-from harness.nginx import NAME, CellsNginx, Local, find_nginx
+from harness.nginx import CellsNginx, Local, find_nginx
 from harness.paths import ROOT
 from harness.postgres_server import PostgresServer
 from harness.processes import ChildProcess, Service
@@ -78,7 +79,7 @@ class Site:
     nginx: CellsNginx
     stack: AsyncExitStack
 
-    async def client(self, company: Company, host: str = NAME) -> aiohttp.ClientSession:
+    async def client(self, company: Company, host: str = CellsNginx.name) -> aiohttp.ClientSession:
         """Return a client with a company's key."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
@@ -93,17 +94,14 @@ class Site:
         """Create a company and a key."""
         return await make_company(self.cells[cell].environment, tin_code=make_tin(number))
 
-    async def move(self, company: Company, log: Path, dies_at: str | None = None) -> int | None:
+    async def move(self, company: Company, log: Path, dies_at: str | None = None) -> int:
         """Run the command that moves a company to b, and return its exit code."""
         a, b = self.cells["a"], self.cells["b"]
         arguments = ["move-company", "--company", str(company.id), "--to", b.url]
         arguments += ["--routes", str(self.nginx.routes), "--reload", self.nginx.reload_command]
         process = ChildProcess(arguments, a.environment, log)
         await process.start(dies_at=dies_at)
-        async with patience(300):
-            while not process.is_gone:
-                await asyncio.sleep(0.05)
-        return process.exit_code
+        return await process.wait(300)
 
 
 @pytest.fixture
@@ -142,7 +140,7 @@ async def test_requests_go_to_the_cell_of_their_key(site: Site) -> None:
     ids = {}
     for cell, number in (("a", 1), ("b", 2)):
         company = await site.company(cell, number)
-        for host in (NAME, f"a.{NAME}", f"b.{NAME}"):
+        for host in (CellsNginx.name, f"a.{CellsNginx.name}", f"b.{CellsNginx.name}"):
             client = await site.client(company, host)
             status, body = await request_json(client, "GET", "/api/companies")
             assert (status, body["data"]["id"]) == (200, company.id)
@@ -158,9 +156,27 @@ async def test_requests_go_to_the_cell_of_their_key(site: Site) -> None:
     )
 
 
+async def test_page_goes_to_the_cell_of_its_host_name(site: Site) -> None:
+    company = await site.company("a", 1)
+    cells = {"": "a", "a.": "a", "b.": "b", "www.": "a", "api.": "a"}
+    for number, label in enumerate(cells):
+        client = await site.client(company, f"{label}{CellsNginx.name}")
+        async with client.get(f"/{number}", headers={"X-API-Key": ""}):
+            pass
+
+    async def read_log() -> list[dict[str, str]]:
+        return [json.loads(line) for line in site.nginx.access_log().splitlines()]
+
+    entries = await until(read_log, lambda found: len(found) == len(cells))
+    assert {entry["path"]: entry["upstream"] for entry in entries} == {
+        f"/{number}": f"127.0.0.1:{site.cells[cell].api.port}"
+        for number, cell in enumerate(cells.values())
+    }
+
+
 async def test_shared_link_is_found_in_the_other_cell(site: Site, tmp_path: Path) -> None:
     company = await site.company("a", 1)
-    client = await site.client(company, f"a.{NAME}")
+    client = await site.client(company, f"a.{CellsNginx.name}")
     invoice_id = await create_invoice(client)
     _, made = await request_json(
         client, "POST", f"/api/invoices/{invoice_id}/links", json={"purpose": "view"}

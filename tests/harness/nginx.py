@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,8 @@ from harness.waiting import until
 
 CONFIGURATION = ROOT / "deploy" / "nginx"
 NAME = "einvoice.example"
+#: The last of the documented commands that configure cells.
+RELOAD = "nginx -t && systemctl reload nginx\n"
 #: What the main configuration of a distribution has. Temporary files stay in the test's folder.
 MAIN = """
 daemon off;
@@ -59,22 +62,24 @@ class Local(AbstractResolver):
 class Nginx:
     """An nginx in front of API processes. As a context manager it is started and stopped."""
 
+    name = NAME
+
     def __init__(self, home: Path, ports: Sequence[int]) -> None:
         self.home, self.port, self.plain_port = home, free_port(), free_port()
-        self.base = f"https://{NAME}:{self.port}"
+        self.base = f"https://{self.name}:{self.port}"
         self.certificate, self._key = home / "fullchain.pem", home / "privkey.pem"
         self._process: asyncio.subprocess.Process | None = None
         self._write_files(ports)
 
     def _write_files(self, ports: Sequence[int]) -> None:
-        issued = make_server_certificate(x509.DNSName(NAME))
+        issued = make_server_certificate(x509.DNSName(self.name))
         self.certificate.write_text(issued.certificate_pem)
         self._key.write_text(issued.key_pem)
         folder = self.home / "conf.d"
         folder.mkdir()
         user = "user root;" if os.geteuid() == 0 else ""
         (self.home / "nginx.conf").write_text(MAIN.format(home=self.home, user=user))
-        site = (CONFIGURATION / "einvoice.conf").read_text()
+        site = (CONFIGURATION / "einvoice.conf").read_text().replace(NAME, self.name)
         (folder / "einvoice.conf").write_text(self._localize(site))
         self._write_upstream(folder, ports)
 
@@ -149,6 +154,8 @@ class Nginx:
 class CellsNginx(Nginx):
     """An nginx in front of two cells, each with one API process."""
 
+    name = "invoices.example.com"
+
     @property
     def routes(self) -> Path:
         """Return the file of moved keys."""
@@ -159,25 +166,25 @@ class CellsNginx(Nginx):
         """Return the command that makes nginx read its configuration again."""
         return f"{find_nginx()} -p {self.home} -c {self.home / 'nginx.conf'} -s reload"
 
-    def _localize(self, text: str) -> str:
-        """Also make the changes that docs/scaling.md names."""
-        for old, new in (
-            ("http://einvoice_api", "http://$einvoice_cell"),
-            (f"server_name {NAME};", f"server_name .{NAME};"),
-            (f"https://{NAME}", "https://$host"),
-        ):
-            assert old in text
-            text = text.replace(old, new)
-        return super()._localize(text)
-
     def _write_upstream(self, folder: Path, ports: Sequence[int]) -> None:
-        cells = (CONFIGURATION / "cells.conf").read_text()
+        self._run_documented_commands()
+        path = folder / "einvoice-cells.conf"
+        cells = path.read_text()
         for network, port in zip(("10.0.1", "10.0.2"), ports, strict=True):
             cells = cells.replace(f"{network}.11:8081", f"127.0.0.1:{port}")
             cells = cells.replace(f"    server {network}.11:8082 max_fails=0;\n", "")
         assert "10.0." not in cells
-        (folder / "cells.conf").write_text(super()._localize(cells))
-        (self.home / "einvoice.d").mkdir()
-        links = (CONFIGURATION / "cells-links.conf").read_text()
-        (self.home / "einvoice.d" / "links.conf").write_text(links)
-        self.routes.touch()
+        path.write_text(self._localize(cells))
+
+    def _run_documented_commands(self) -> None:
+        """Run the commands of docs/scaling.md that configure cells, in the test's folder."""
+        blocks = (ROOT / "docs" / "scaling.md").read_text().split("```")
+        [commands] = [block for block in blocks if block.startswith("sh\n") and RELOAD in block]
+        script = commands.removeprefix("sh\n").replace(RELOAD, "")
+        environment = {"PATH": os.environ["PATH"], "NAME": self.name}
+        subprocess.run(
+            ["sh", "-e", "-c", script.replace("/etc/nginx/", f"{self.home}/")],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+        )

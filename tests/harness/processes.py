@@ -186,9 +186,9 @@ class ForkedProcess(Process):
             await self.kill()
             raise
 
-    async def wait(self) -> int:
+    async def wait(self, seconds: float = STOP_SECONDS) -> int:
         """Wait until the process has ended and return its exit code. Raises TimeoutError."""
-        await wait_until(lambda: self.is_gone, STOP_SECONDS)
+        await wait_until(lambda: self.is_gone, seconds)
         return self.exit_code or 0
 
     def output(self) -> str:

@@ -1,6 +1,7 @@
 """The move of a company between two cells, which are two databases of the test's server."""
 
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,14 +31,16 @@ from kit import (
 
 from service import failpoints
 from service.app import create_app
+from service.commands.cell_registry import claim_tin
 from service.config import read_config
 from service.db.cells import check_cell, id_base
-from service.db.company_moves import open_place
+from service.db.company_moves import HELD, Move, open_place
 from service.db.migrations import migrate
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.http import app_keys
 
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 STEPS = list(failpoints.MOVES)
 #: Tables that a company has no rows of in these tests, and why.
 ELSEWHERE = {
@@ -180,6 +183,15 @@ async def test_tin_belongs_to_the_cell_of_the_registry(cells: Cells) -> None:
     assert (cells.folder / "tins").read_text() == f"{make_tin(7)} a\n"
 
 
+def test_incomplete_last_line_of_the_registry_is_removed(tmp_path: Path) -> None:
+    """The line names the cell ab."""
+    registry = tmp_path / "tins"
+    registry.write_text("C1 a\nC2 a")
+    claim_tin(registry, "C3", "b")
+    claim_tin(registry, "C2", "ab")
+    assert registry.read_text() == "C1 a\nC3 b\nC2 ab\n"
+
+
 # The move
 
 
@@ -272,13 +284,121 @@ async def test_killed_move_goes_on_and_the_company_is_never_active_twice(
     await process.start(dies_at=step)
     await process.died()
     active = [cell.name for cell in (cells.a, cells.b) if await cell.is_active(company.id)]
-    assert active == (["b"] if step == "move_released" else [])
+    assert active == (["b"] if step in ("move_ended", "move_released") else [])
     await cells.moved(company)
     assert not await cells.a.is_active(company.id) and await cells.b.is_active(company.id)
     listed = (await get_json(there, "/api/invoices"))["data"]
     assert [one["id"] for one in reversed(listed)] == ids
     assert await create_invoice(there) > ids[-1]
     assert f"{company.key_id} b;" in cells.routes.read_text()
+
+
+async def test_killed_cancellation_can_be_repeated(cells: Cells) -> None:
+    company = await cells.a.company()
+    api = await cells.client(cells.a, company)
+    log = cells.folder / "move.log"
+    for options, step in (((), "move_held"), (("--cancel",), "move_ended")):
+        process = ChildProcess(cells.arguments(company, *options), cells.a.environment, log)
+        await process.start(dies_at=step)
+        await process.died()
+    done = await cells.move(company, "--cancel")
+    assert done.code == 0, done.err
+    await create_invoice(api)
+
+
+async def test_error_of_the_copy_is_printed_and_the_company_is_active_again(cells: Cells) -> None:
+    company = await cells.a.company()
+    for cell, kind in ((cells.a, "integer"), (cells.b, "bigint")):
+        await administer(
+            cell.url,
+            f"create table remarks (company_id bigint, number {kind},"
+            " primary key (company_id, number)); call keep_companies_apart('remarks')",
+        )
+    await administer(cells.a.url, f"insert into remarks values ({company.id}, 1)")
+    done = await cells.move(company)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "insufficient data left in message" in done.err
+    await create_invoice(await cells.client(cells.a, company))
+
+
+async def test_company_is_active_again_after_an_interrupt(cells: Cells) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_arriving")
+    await process.paused()
+    for number in (signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    assert await process.wait() != 0
+    await create_invoice(await cells.client(cells.a, company))
+
+
+async def test_hint_is_printed_if_an_interrupted_move_cannot_be_cancelled(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_arriving")
+    await process.paused()
+    await owner_of_a.execute(
+        "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'einvoice move'"
+    )
+    for number in (signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    assert await process.wait() != 0
+    assert "The company is still held." in process.output()
+
+
+async def test_hold_on_sending_that_is_being_added_is_not_lost(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    """The hold is inserted before the company leaves, and committed afterwards."""
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_copied")
+    await process.paused()
+    insert = owner_of_a.transaction()
+    await insert.start()
+    await owner_of_a.execute(
+        "insert into sending_holds (company_id, reason) values ($1, 'A restore.')", company.id
+    )
+    process.send_signal(signal.SIGCONT)
+    await until(lambda: waits_or_is_gone(process, cells.a))
+    await insert.commit()
+    assert await process.wait() == 1
+    assert "Sending was held while the rows were copied." in process.output()
+    result = await cells.moved(company)
+    assert result["tables"]["sending_holds"] == 1
+
+
+async def waits_or_is_gone(process: ChildProcess, cell: Cell) -> bool:
+    """Return whether the command that moves a company waits for a lock, or has ended."""
+    conn = await asyncpg.connect(cell.url)
+    try:
+        return process.is_gone or await conn.fetchval(
+            "select exists (select from pg_stat_activity where datname = current_database()"
+            " and application_name = 'einvoice move' and wait_event_type = 'Lock')"
+        )
+    finally:
+        await conn.close()
+
+
+async def test_other_commands_for_a_company_that_is_being_moved_are_refused(cells: Cells) -> None:
+    company = await cells.a.company()
+    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
+    await process.start(stops_at="move_moved")
+    await process.paused()
+    back = cells.arguments(company, to=cells.a)
+    try:
+        refused = [
+            await cells.move(company, "--remove"),
+            await cells.move(company, "--cancel"),
+            await run_command(back, cells.b.environment),
+        ]
+    finally:
+        await process.kill()
+    message = f"Another command moves the company {company.id} already.\n"
+    assert [done.err for done in refused] == [message] * 3
 
 
 async def test_held_company_is_read_and_others_are_changed(cells: Cells) -> None:
@@ -326,6 +446,31 @@ async def claim_submissions(cell: Cell) -> list[int]:
             conn, lease=timedelta(seconds=9), most=9, states=None, suspects=1
         )
     return [row["company_id"] for row in rows]
+
+
+async def test_hold_of_a_moved_company_does_not_delay_other_companies(
+    cells: Cells, owner_of_a: asyncpg.Connection
+) -> None:
+    """The company was held first, so that its sweep would be the first one."""
+    company, other = await cells.a.company(), await cells.a.company()
+    for owner, hours in ((company, 2), (other, 1)):
+        await owner_of_a.execute(
+            "insert into sending_holds (company_id, reason, since)"
+            " values ($1, 'A restore.', now() - make_interval(hours => $2))",
+            owner.id,
+            hours,
+        )
+    await cells.moved(company)
+    spans = {"grace": HOUR, "settle": MINUTE, "proof_gap": MINUTE, "every": HOUR}
+    async with connected_pool(cells.a.url, 1) as pool, Database(pool).across() as conn:
+        swept = [
+            await sql.sweep_claim(conn, lease=HOUR, every=HOUR, settle=MINUTE) for _ in range(2)
+        ]
+        sending = [row["company_id"] for row in await sql.sweep_companies(conn)]
+        held = [row["company_id"] for row in await sql.attention_list(conn)]
+        watched = {row["kind"]: row["n"] for row in await sql.watch(conn, **spans)}
+    assert swept[0]["company_id"] == other.id and swept[1] is None
+    assert sending == held == [other.id] and watched["Hold"] == 1
 
 
 async def test_use_of_other_keys_is_recorded_while_a_company_is_held(
@@ -430,6 +575,16 @@ async def test_move_waits_for_claims_and_gives_up(
     done = await cells.move(company, "--patience", 1)
     assert done.code == 1 and "processes still work on the company: 1 requests" in done.err
     await create_invoice(api)
+
+
+async def test_move_goes_on_if_no_work_is_left_at_the_end_of_its_patience(cells: Cells) -> None:
+    company = await cells.a.company()
+    async with (
+        open_place(cells.a.url, company.id) as here,
+        open_place(cells.b.url, company.id) as there,
+    ):
+        await Move(here, there, timedelta(0)).drain()
+        assert (await here.standing()).state == HELD
 
 
 async def test_move_waits_for_the_lock_of_a_paused_sender(
