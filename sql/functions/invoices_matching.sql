@@ -12,13 +12,6 @@ declare
   name_words text[] := string_to_array(wanted_name, ' ');
   first_word text := name_words[1];
   last_word text := name_words[cardinality(name_words)];  -- a word of the name begins with it
-  is_first_rare boolean := cardinality(name_words) > 1 and 10000 > (
-    select count(*)
-      from (select
-              from invoice_words w
-             where w.company_id = for_company and w.word = first_word
-             order by w.invoice_id
-             limit 10000) each);
   is_last_rare boolean := 10000 > (
     select count(*)
       from (select
@@ -28,8 +21,16 @@ declare
                and w.word < last_word || chr(1114111)
              order by w.word
              limit 10000) each);
+  -- Counted only if the last word is no help.
+  is_first_rare boolean := not is_last_rare and cardinality(name_words) > 1 and 10000 > (
+    select count(*)
+      from (select
+              from invoice_words w
+             where w.company_id = for_company and w.word = first_word
+             order by w.invoice_id
+             limit 10000) each);
   -- Of very many matches, the newest are found sooner without the index of words.
-  is_walked boolean := most is not null and not is_first_rare and not is_last_rare;
+  is_walked boolean := most is not null and not is_last_rare and not is_first_rare;
 begin
   return array(
     with named as not materialized (
