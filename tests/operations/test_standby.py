@@ -70,14 +70,19 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def servers(scratch: Path) -> Iterator[Pair]:
-    """Yield a pair of servers for all tests of the module."""
+    """Yield a pair of servers for tests of the module.
+
+    A worker can run tests of other modules in between, and then make another pair.
+    """
+    home = scratch / f"servers-{next(_references)}"
+    home.mkdir()
     with (
         asyncio.Runner() as runner,
-        run_context(runner.run, PostgresServer(scratch / "primary")) as primary,
+        run_context(runner.run, PostgresServer(home / "primary")) as primary,
     ):
         runner.run(migrate(primary.url))
         runner.run(note_identity(primary.url))
-        server = StandbyServer(scratch / "standby", primary.url)
+        server = StandbyServer(home / "standby", primary.url)
         with run_context(runner.run, server) as standby:
             yield Pair(primary, standby)
 
