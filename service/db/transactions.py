@@ -202,13 +202,18 @@ def is_interruption(error: BaseException) -> bool:
     return is_transient(error) and not isinstance(error, asyncpg.QueryCanceledError)
 
 
+def is_held_company(error: BaseException) -> bool:
+    """Return whether a write was rejected because its company is held for a move."""
+    return getattr(error, "sqlstate", None) == HELD_COMPANY_SQLSTATE
+
+
 @contextmanager
 def ignoring_held_company() -> Iterator[None]:
     """Ignore the error of a write for a company that is held for a move to another cell."""
     try:
         yield
     except asyncpg.PostgresError as error:
-        if getattr(error, "sqlstate", None) != HELD_COMPANY_SQLSTATE:
+        if not is_held_company(error):
             raise
 
 

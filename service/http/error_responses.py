@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from aiohttp import web
 
-from service.db.transactions import HELD_COMPANY_SQLSTATE, UNAVAILABLE, is_transient
+from service.db.transactions import UNAVAILABLE, is_held_company, is_transient
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -117,7 +117,7 @@ def _map_error(error: Exception) -> ApiError | None:
         return constraint()
     if isinstance(error, asyncpg.DataError):
         return ValidationError([violation("", "value", "A value is out of range.")])
-    if getattr(error, "sqlstate", None) == HELD_COMPANY_SQLSTATE:
+    if is_held_company(error):
         return company_moving()
     if is_transient(error):
         return Unavailable(UNAVAILABLE, retry_after(2))

@@ -1,17 +1,12 @@
 -- First companies whose sending is held, once everything that was sent before the hold has settled.
--- Then companies that sent something within a day and were not compared within `every`. Companies
--- that are being moved, or have left, are never due.
+-- Then companies that sent something within a day and were not compared within `every`.
 create or replace function claim_sweep(lease interval, every interval, settle interval)
   returns table (company_id bigint, fence bigint)
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
     with due as (
       select c.company_id, w.fence
-        from (select distinct k.company_id
-                from public.api_keys k
-               where not exists (select
-                                   from public.company_moves m
-                                  where m.company_id = k.company_id)) c
+        from public.sending_companies() c
         left join public.sweeps w on w.company_id = c.company_id
         left join public.sending_holds h on h.company_id = c.company_id and h.released_at is null
        cross join lateral (select min(s.last_sent_at) as at

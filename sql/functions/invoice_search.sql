@@ -37,30 +37,29 @@ begin
       from invoices_filtered(for_company, filters, described) i
      where words is null or i.id = any (matching)
   ), page as materialized (
-    select ordered.place, ordered.id,
-           i.bytes + coalesce(octet_length(i.metadata::text), 0) as bytes
-      from (select row_number() over () as place, sorted.id
-              from (select found.id
-                      from found
-                     order by case when sort_order = 'id' then found.id end,
-                              case when sort_order = '-id' then found.id end desc,
-                              case when sort_order = 'issue_date' then found.issue_date end,
-                              case when sort_order = '-issue_date' then found.issue_date end desc,
-                              case when sort_order = 'code' then found.code end,
-                              case when sort_order = '-code' then found.code end desc,
-                              case when sort_order = 'updated_at' then found.updated_at end,
-                              case when sort_order = '-updated_at' then found.updated_at end desc,
-                              case when sort_order = 'amount' then found.amount end,
-                              case when sort_order = '-amount' then found.amount end desc,
-                              case when left(sort_order, 1) <> '-' then found.id end,
-                              case when left(sort_order, 1) = '-' then found.id end desc
-                     limit per_page offset skipped) sorted) ordered
-      join invoices i on i.company_id = for_company and i.id = ordered.id
+    select row_number() over () as place, ordered.id
+      from (select found.id
+              from found
+             order by case when sort_order = 'id' then found.id end,
+                      case when sort_order = '-id' then found.id end desc,
+                      case when sort_order = 'issue_date' then found.issue_date end,
+                      case when sort_order = '-issue_date' then found.issue_date end desc,
+                      case when sort_order = 'code' then found.code end,
+                      case when sort_order = '-code' then found.code end desc,
+                      case when sort_order = 'updated_at' then found.updated_at end,
+                      case when sort_order = '-updated_at' then found.updated_at end desc,
+                      case when sort_order = 'amount' then found.amount end,
+                      case when sort_order = '-amount' then found.amount end desc,
+                      case when left(sort_order, 1) <> '-' then found.id end,
+                      case when left(sort_order, 1) = '-' then found.id end desc
+             limit per_page offset skipped) ordered
   )
   select counted.total,
          is_counted or most is null or counted.total < most,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget
+         case when (select sum(i.bytes + coalesce(octet_length(i.metadata::text), 0))
+                      from page p
+                      join invoices i on i.company_id = for_company and i.id = p.id) <= budget
               then (select to_json(r)
                       from invoice_records r
                      where r.company_id = for_company and r.id = page.id)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 
 from harness.certificates import make_server_certificate
-from harness.paths import ROOT
+from harness.paths import ROOT, find_program
 from harness.processes import START_SECONDS, STOP_SECONDS, free_port
 from harness.waiting import until
 
@@ -42,8 +41,8 @@ http {{
 
 
 def find_nginx() -> str | None:
-    """Return the path of the program, also if only root has its folder in PATH."""
-    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    """Return the path of nginx."""
+    return find_program("nginx")
 
 
 class Local(AbstractResolver):

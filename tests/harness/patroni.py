@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from harness.paths import ROOT
+from harness.paths import ROOT, find_program
 from harness.processes import GONE, free_port, read_status
 from harness.waiting import until
 from service.embedded_postgres.binaries import Account, choose_account, launch
@@ -44,11 +44,6 @@ def find_missing_packages() -> list[str]:
     """Return the packages that are not installed."""
     missing = [package for program, package in PACKAGES.items() if not find_program(program)]
     return missing if find_postgres() else [*missing, "postgresql"]
-
-
-def find_program(name: str) -> str | None:
-    """Return the path of a program, also if only root has its folder in PATH."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 def find_postgres() -> Path | None:

@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 from harness.postgres_server import PostgresServer
 from harness.processes import START_SECONDS, read_status
 from harness.waiting import until, wait_until
-from service.embedded_postgres.binaries import (
-    launch,
-)
+from service.embedded_postgres.binaries import launch
 
 
 class StandbyServer(PostgresServer):

@@ -103,6 +103,15 @@ class Cells:
         """Move a company from a to b."""
         return await run_command(self.arguments(company, *options), self.a.environment)
 
+    async def pause_move(self, company: Company, step: str) -> ChildProcess:
+        """Move a company from a to b, and return the process, which is paused at a step."""
+        process = ChildProcess(
+            self.arguments(company), self.a.environment, self.folder / "move.log"
+        )
+        await process.start(stops_at=step)
+        await process.paused()
+        return process
+
     async def moved(self, company: Company, *options: object) -> dict[str, Any]:
         """Move a company from a to b, and return the result."""
         done = await self.move(company, *options)
@@ -323,9 +332,7 @@ async def test_error_of_the_copy_is_printed_and_the_company_is_active_again(cell
 
 async def test_company_is_active_again_after_an_interrupt(cells: Cells) -> None:
     company = await cells.a.company()
-    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
-    await process.start(stops_at="move_arriving")
-    await process.paused()
+    process = await cells.pause_move(company, "move_arriving")
     for number in (signal.SIGINT, signal.SIGCONT):
         process.send_signal(number)
     assert await process.wait() != 0
@@ -336,9 +343,7 @@ async def test_hint_is_printed_if_an_interrupted_move_cannot_be_cancelled(
     cells: Cells, owner_of_a: asyncpg.Connection
 ) -> None:
     company = await cells.a.company()
-    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
-    await process.start(stops_at="move_arriving")
-    await process.paused()
+    process = await cells.pause_move(company, "move_arriving")
     await owner_of_a.execute(
         "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
         " where datname = current_database() and application_name = 'einvoice move'"
@@ -354,9 +359,7 @@ async def test_hold_on_sending_that_is_being_added_is_not_lost(
 ) -> None:
     """The hold is inserted before the company leaves, and committed afterwards."""
     company = await cells.a.company()
-    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
-    await process.start(stops_at="move_copied")
-    await process.paused()
+    process = await cells.pause_move(company, "move_copied")
     insert = owner_of_a.transaction()
     await insert.start()
     await owner_of_a.execute(
@@ -385,9 +388,7 @@ async def waits_or_is_gone(process: ChildProcess, cell: Cell) -> bool:
 
 async def test_other_commands_for_a_company_that_is_being_moved_are_refused(cells: Cells) -> None:
     company = await cells.a.company()
-    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
-    await process.start(stops_at="move_moved")
-    await process.paused()
+    process = await cells.pause_move(company, "move_moved")
     back = cells.arguments(company, to=cells.a)
     try:
         refused = [
@@ -405,9 +406,7 @@ async def test_held_company_is_read_and_others_are_changed(cells: Cells) -> None
     company, other = await cells.a.company(), await cells.a.company()
     api, busy = await cells.client(cells.a, company), await cells.client(cells.a, other)
     await create_invoice(api)
-    process = ChildProcess(cells.arguments(company), cells.a.environment, cells.folder / "move.log")
-    await process.start(stops_at="move_held")
-    await process.paused()
+    process = await cells.pause_move(company, "move_held")
     try:
         async with api.post("/api/invoices", json=invoice()) as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "2")
