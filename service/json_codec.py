@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
-import simplejson
+import msgspec
 
 #: Limit of a stored document as compact JSON. The portal accepts 300 kB, and its form of a document
 #: is always larger than ours.
@@ -20,7 +20,7 @@ _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
-_EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
+_EXPONENT = re.compile(rb"[0-9]E[-+]?[0-9]")
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
@@ -36,7 +36,14 @@ class NotJson(ValueError):
 
 
 def loads(raw: bytes) -> Any:
-    """Parse strict JSON: UTF-8, no duplicate members, no NaN, at most MAX_DEPTH levels.
+    """Parse strict JSON of at most MAX_DEPTH levels, as parse_any_depth does. Raises NotJson."""
+    value = parse_any_depth(raw)
+    check_depth(value)
+    return value
+
+
+def parse_any_depth(raw: bytes) -> Any:
+    """Parse strict JSON: UTF-8, no duplicate members, no NaN.
 
     Integers become int, all other numbers Decimal. Raises NotJson.
     """
@@ -45,15 +52,26 @@ def loads(raw: bytes) -> Any:
     except UnicodeDecodeError:
         raise NotJson("The request body is not valid UTF-8.") from None
     try:
-        value = _decoder.decode(text)
+        return _decoder.decode(text)
     except json.JSONDecodeError as error:
         raise NotJson(
             INVALID_JSON.format(f"{error.msg} at line {error.lineno}, column {error.colno}")
         ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
-    _check_depth(value, MAX_DEPTH)
-    return value
+
+
+def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
+    """Raise NotJson if a value is nested deeper than `levels`."""
+    if type(value) is dict:
+        value = value.values()
+    elif type(value) is not list:
+        return
+    if not levels:
+        raise NotJson(_TOO_DEEP)
+    for child in value:
+        if type(child) is dict or type(child) is list:
+            check_depth(child, levels - 1)
 
 
 def loads_own(text: str | bytes) -> Any:
@@ -72,7 +90,15 @@ def stored_body(row: _Row) -> dict[str, Any]:
 
 
 def dumps(value: object) -> str:
-    """Return compact JSON text, with decimals as plain numbers."""
+    """Return compact JSON text, with decimals as numbers."""
+    return encode(value).decode()
+
+
+def encode(value: object) -> bytes:
+    """Return compact JSON in UTF-8, with decimals as numbers.
+
+    Raises UnicodeEncodeError for unpaired surrogates.
+    """
     return _encoder.encode(value)
 
 
@@ -87,8 +113,8 @@ def measure_stored_bytes(value: object) -> int:
 
     Numbers count without exponent, as PostgreSQL stores them.
     """
-    text = dumps(value)
-    return len(text.encode()) + (sum(_expansions(value)) if _EXPONENT.search(text) else 0)
+    raw = encode(value)
+    return len(raw) + (sum(_expansions(value)) if _EXPONENT.search(raw) else 0)
 
 
 def _expansions(value: object) -> Iterator[int]:
@@ -148,19 +174,6 @@ def escape_pointer(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _check_depth(value: Any, levels: int) -> None:
-    """Raise NotJson if a value is nested deeper than `levels`."""
-    if type(value) is dict:
-        value = value.values()
-    elif type(value) is not list:
-        return
-    if not levels:
-        raise NotJson(_TOO_DEEP)
-    for child in value:
-        if type(child) is dict or type(child) is list:
-            _check_depth(child, levels - 1)
-
-
 def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return parent.values() if isinstance(parent, dict) else parent
 
@@ -206,8 +219,7 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-#: simplejson.dumps makes an encoder at each call, which takes longer than to encode a response.
-_encoder = simplejson.JSONEncoder(use_decimal=True, ensure_ascii=False, separators=(",", ":"))
+_encoder = msgspec.json.Encoder(decimal_format="number")
 _decoder = json.JSONDecoder(
     object_pairs_hook=_build_object,
     parse_float=_parse_decimal,

@@ -80,7 +80,7 @@ async def call(
     if query:
         chosen = {name: value for name, value in query.items() if value not in (None, "")}
         target = f"{path}?{urlencode(chosen)}" if chosen else path
-    content = b"" if body is None else json_codec.dumps(body).encode()
+    content = b"" if body is None else json_codec.encode(body)
     response = await run_inner_request(request, method, target, content, error_response)
     return Answer(*response)
 

@@ -7,17 +7,17 @@ only the form of their codes is checked. Portal: 12
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from service.errors import violation
 
@@ -131,24 +131,48 @@ COMPANY = (
 
 HOME = "MYS"
 
-#: The places of codes as a tree: {member: subtree}, [subtree of each entry], or the table.
-_Tree = dict[str, "_Tree"] | list["_Tree"] | str
+#: Returns whether all codes of a value are known. The second argument is that of a _Version.
+_Checker = Callable[[Any, Mapping[str, Container[str]]], bool]
 
 
-def _make_tree(places: Sequence[tuple[Sequence[str], str]]) -> _Tree:
-    """Return the tree of places, which are given as (steps, table)."""
+def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
+    """Return the checker of a value with codes at places, which are given as (steps, table)."""
     if not places[0][0]:
-        return places[0][1]
+        table = places[0][1]
+        return lambda code, known: code in known[table]
     by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
     for (step, *steps), table in places:
         by_step.setdefault(step, []).append((steps, table))
-    trees = {step: _make_tree(below) for step, below in by_step.items()}
-    return [trees["*"]] if "*" in trees else trees
+    checkers = {step: _make_checker(below) for step, below in by_step.items()}
+    if "*" in checkers:
+        return partial(_has_known_entries, checkers["*"])
+    return partial(_has_known_members, tuple(checkers.items()))
+
+
+def _has_known_entries(
+    checker: _Checker, entries: list[Any], known: Mapping[str, Container[str]]
+) -> bool:
+    # A generator for all() would take longer than the checks.
+    for entry in entries:  # noqa: SIM110
+        if not checker(entry, known):
+            return False
+    return True
+
+
+def _has_known_members(
+    checkers: Sequence[tuple[str, _Checker]],
+    members: dict[str, Any],
+    known: Mapping[str, Container[str]],
+) -> bool:
+    for name, checker in checkers:
+        if (member := members.get(name)) is not None and not checker(member, known):
+            return False
+    return True
 
 
 @lru_cache
-def _get_tree(places: tuple[tuple[str, str], ...]) -> _Tree:
-    return _make_tree([(place.split("/")[1:], table) for place, table in places])
+def _get_checker(places: tuple[tuple[str, str], ...]) -> _Checker:
+    return _make_checker([(place.split("/")[1:], table) for place, table in places])
 
 
 #: Limit of the violations in one response. Most of their cost is the search for the nearest code.
@@ -158,14 +182,35 @@ MAX_VIOLATIONS = 50
 MAX_QUOTED = 60
 
 
+class _Form:
+    """The codes of a table that has not been imported: all that match a pattern."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def __contains__(self, code: object) -> bool:
+        return isinstance(code, str) and self._pattern.fullmatch(code) is not None
+
+
+class _Version:
+    """A version of all tables. `known` are the codes of each table, or its form."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.known: Mapping[str, Container[str]] = {
+            **{name: _Form(pattern) for name, (pattern, _) in FORMS.items()},
+            **{name: table.codes for name, table in tables.items()},
+        }
+
+
 class _Current:
-    """The tables that new requests use."""
+    """The version that new requests use."""
 
-    tables: Tables = BUILT_IN
+    version = _Version(BUILT_IN)
 
 
-#: The tables of a request, or of other work that must see one version.
-_pinned: ContextVar[Tables | None] = ContextVar("code_tables", default=None)
+#: The version of a request, or of other work that must see one.
+_pinned: ContextVar[_Version | None] = ContextVar("code_tables", default=None)
 
 
 def replace_tables(imported: Iterable[CodeTable]) -> None:
@@ -177,19 +222,19 @@ def replace_tables(imported: Iterable[CodeTable]) -> None:
     tables = {table.name: table for table in imported}
     if unknown := tables.keys() - DESCRIPTIONS.keys():
         raise KeyError(*sorted(unknown))
-    _Current.tables = {**BUILT_IN, **tables}
+    _Current.version = _Version({**BUILT_IN, **tables})
     _find_nearest.cache_clear()
 
 
 def pin_tables() -> None:
     """Keep the present tables for the rest of the task, and in the tasks that it starts."""
-    _pinned.set(_Current.tables)
+    _pinned.set(_Current.version)
 
 
 @contextmanager
 def one_version() -> Generator[None, None, None]:
     """Keep one version of the tables during the block: the pinned one, or the present one."""
-    token = _pinned.set(get_tables())
+    token = _pinned.set(_get_version())
     try:
         yield
     finally:
@@ -198,7 +243,11 @@ def one_version() -> Generator[None, None, None]:
 
 def get_tables() -> Tables:
     """Return the tables: those of the present request, or the latest."""
-    return _pinned.get() or _Current.tables
+    return _get_version().tables
+
+
+def _get_version() -> _Version:
+    return _pinned.get() or _Current.version
 
 
 def get_names(table: str) -> Mapping[str, str]:
@@ -219,11 +268,7 @@ def is_loaded(table: str) -> bool:
 
 def is_known(table: str, code: str) -> bool:
     """Return whether the table has exactly this code; case and leading zeros are significant."""
-    found = get_tables().get(table)
-    if found:
-        return code in found.codes
-    pattern, _ = FORMS[table]
-    return pattern.fullmatch(code) is not None
+    return code in _get_version().known[table]
 
 
 def get_validity(table: str, code: str) -> Validity:
@@ -275,12 +320,19 @@ def find_violations(
 ) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
-    `path` is a JSON Pointer into the body. `places` lists the members that hold codes: `DOCUMENT`
-    for invoices and notes, `PARTY` for a body that is one party, `COMPANY` for the company.
-    Absent members are not checked. Spec: Line item, Buyer
+    The body is valid by its schema, and `path` is a JSON Pointer into it. `places` lists the
+    members that hold codes: `DOCUMENT` for invoices and notes, `PARTY` for a body that is one
+    party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
     """
-    if _has_only_known(body, _get_tree(places)):
+    if _get_checker(places)(body, _get_version().known):
         return []
+    return search_violations(body, places)
+
+
+def search_violations(
+    body: dict[str, Any], places: tuple[tuple[str, str], ...]
+) -> list[dict[str, str]]:
+    """Return what find_violations returns, also for a body that is not valid by its schema."""
     found = (
         violation(path, "code", describe_unknown_code(table, code))
         for place, table in places
@@ -288,21 +340,6 @@ def find_violations(
         if not is_known(table, code) and not _is_state_abroad(table, parent)
     )
     return list(islice(found, MAX_VIOLATIONS))
-
-
-def _has_only_known(value: Any, tree: _Tree, parent: Any = None) -> bool:
-    """Return whether all codes of a value are known. Finds no paths, which takes longer."""
-    if isinstance(tree, str):
-        return not isinstance(value, str) or is_known(tree, value) or _is_state_abroad(tree, parent)
-    if isinstance(tree, list) and isinstance(value, list):
-        for entry in cast(list[Any], value):
-            if not _has_only_known(entry, tree[0], value):
-                return False
-    elif isinstance(tree, dict) and isinstance(value, dict):
-        for name, subtree in tree.items():
-            if name in value and not _has_only_known(value[name], subtree, value):
-                return False
-    return True
 
 
 def _find_texts(

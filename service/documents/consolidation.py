@@ -466,12 +466,8 @@ def _group_lines(
 
 def _measure_line(taxes: TaxGroup, number: str) -> int:
     """Return the largest size in bytes of a line with these taxes in a document."""
-    reason = len(json_codec.dumps(taxes.exemption_reason or "").encode())
-    return (
-        LINE_BYTES
-        + 2 * len(json_codec.dumps(number).encode())
-        + len(taxes.rates) * (TAX_BYTES + reason)
-    )
+    reason = len(json_codec.encode(taxes.exemption_reason or ""))
+    return LINE_BYTES + 2 * len(json_codec.encode(number)) + len(taxes.rates) * (TAX_BYTES + reason)
 
 
 def _build_line(line_id: str, run: Run) -> dict[str, Any]:

@@ -97,7 +97,7 @@ UNSETTLED = Settlement()
 
 
 class Totals(NamedTuple):
-    """The amounts of a document; `by_tax_type` has the order in which the lines name the types.
+    """The amounts of a document.
 
     `payable` is what is left to pay: `total` without the prepaid amount.
     """
@@ -112,12 +112,16 @@ class Totals(NamedTuple):
     prepaid: Decimal
     rounding: Decimal
     payable: Decimal
-    by_tax_type: dict[str, TypeTotal]
 
     @property
     def total(self) -> Decimal:
         """The value of the document, which notes adjust: prepaid or to be paid."""
         return self.including_tax + self.rounding
+
+    @property
+    def by_tax_type(self) -> dict[str, TypeTotal]:
+        """The sums of each tax type, in the order in which the lines name the types."""
+        return sum_taxes(self.lines, _get_type)
 
 
 def round_cents(number: Decimal | int | str) -> Decimal:
@@ -208,7 +212,7 @@ def compute_totals(
     change the taxable amount of any line. Raises AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        lines = tuple(_compute_lines(line_items))
+        lines = _compute_lines(line_items)
         allowances = _sum_entries(allowance_charge, "allowances")
         charges = _sum_entries(allowance_charge, "charges")
         net = sum((line.net for line in lines), ZERO)
@@ -226,7 +230,6 @@ def compute_totals(
             including,
             *settlement,
             payable=_compute_payable(including, settlement),
-            by_tax_type=sum_taxes(lines, _get_type),
         )
 
 
@@ -297,12 +300,14 @@ def _describe(error: AmountError) -> dict[str, str]:
     return violation(error.path, "amount", str(error))
 
 
-def _compute_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[LineAmounts]:
-    for index, item in enumerate(items):
-        try:
-            yield _compute_line(item)
-        except AmountError as error:
-            raise error.below(f"/lineItems/{index}") from None
+def _compute_lines(items: Sequence[Mapping[str, Any]]) -> tuple[LineAmounts, ...]:
+    lines: list[LineAmounts] = []
+    try:
+        for item in items:
+            lines.append(_compute_line(item))
+    except AmountError as error:
+        raise error.below(f"/lineItems/{len(lines)}") from None
+    return tuple(lines)
 
 
 def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
@@ -319,10 +324,9 @@ def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
         net += charge.amount
     if net < 0:
         raise AmountError("/discount", "The discount exceeds the amount of the line.")
-    taxes = tuple(_compute_taxes(item.get("taxDetails", ()), net, count))
-    return LineAmounts(
-        subtotal, discount, charge, net, taxes, sum((tax.amount for tax in taxes), ZERO)
-    )
+    taxes = _compute_taxes(item.get("taxDetails", ()), net, count)
+    tax = sum([tax.amount for tax in taxes], ZERO)
+    return LineAmounts(subtotal, discount, charge, net, taxes, tax)
 
 
 def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -> Adjustment | None:
@@ -338,12 +342,14 @@ def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -
 
 def _compute_taxes(
     details: Sequence[Mapping[str, Any]], net: Decimal, count: Decimal
-) -> Iterator[Tax]:
-    for index, detail in enumerate(details):
-        try:
-            yield _compute_tax(detail, net, count)
-        except AmountError as error:
-            raise error.below(f"/taxDetails/{index}/taxRate") from None
+) -> tuple[Tax, ...]:
+    taxes: list[Tax] = []
+    try:
+        for detail in details:
+            taxes.append(_compute_tax(detail, net, count))
+    except AmountError as error:
+        raise error.below(f"/taxDetails/{len(taxes)}/taxRate") from None
+    return tuple(taxes)
 
 
 def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax:

@@ -59,14 +59,17 @@ async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], st
 def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
     try:
-        value = json_codec.loads(raw)
+        value = json_codec.parse_any_depth(raw)
+        is_known = schema.has_only_known(name, value)  # and then as deep as its schema at most
+        if not is_known:
+            json_codec.check_depth(value)
     except json_codec.NotJson as error:
         raise BadRequest(str(error), code="invalid_json") from None
     if json_codec.has_invalid_text(raw):
         _reject_invalid_text(value)
     if not isinstance(value, dict):
         raise ValidationError([violation("", "type", "The request body must be an object.")])
-    if schema.has_only_known(name, value):
+    if is_known:
         return value, []
     if violations := schema.find_violations(name, value):
         raise ValidationError(_add_unknown_codes(violations, name, value))
@@ -91,7 +94,7 @@ def _add_unknown_codes(
     """
     places = CODE_PLACES.get(name.rpartition("_")[0])
     known = {each["path"] for each in violations}
-    further = codes.find_violations(value, places) if places else []
+    further = codes.search_violations(value, places) if places else []
     return [*violations, *(each for each in further if each["path"] not in known)][
         : schema.MAX_VIOLATIONS
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from service.json_codec import dumps
+from service.json_codec import encode
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
@@ -15,7 +15,7 @@ def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Return a JSON response for a Python value."""
-    return json_text_response(dumps(value), status, headers)
+    return json_bytes_response(encode(value), status, headers)
 
 
 def json_text_response(

@@ -191,7 +191,7 @@ class _Connection(aiohttp_internals.Connection):
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
         self.ignore_input()
-        body = json_codec.dumps(Busy(FULL).body).encode()
+        body = json_codec.encode(Busy(FULL).body)
         fields = {
             "Content-Type": "application/json",
             "Content-Length": len(body),

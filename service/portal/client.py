@@ -489,7 +489,7 @@ class Portal:
             "cancel",
             "PUT",
             f"/documents/state/{_part(uuid)}/state",
-            body=json_codec.dumps({"status": "cancelled", "reason": reason}).encode(),
+            body=json_codec.encode({"status": "cancelled", "reason": reason}),
             before_bytes=before_bytes,
         )
         responses.cancelled(await self._call(request), uuid)

@@ -686,12 +686,19 @@ def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> 
 
 
 def _shown(value: Any) -> str:
-    return clean_text(json_codec.dumps(value))[:MOST_SHOWN]
+    return clean_text(_encode(value).decode())[:MOST_SHOWN]
 
 
 def _digest(value: Any) -> str:
-    text = json_codec.dumps(value).encode("utf-8", "surrogatepass")
-    return "sha256:" + hashlib.sha256(text).hexdigest()
+    return "sha256:" + hashlib.sha256(_encode(value)).hexdigest()
+
+
+def _encode(value: Any) -> bytes:
+    """Return a value as JSON, or as Python text if it has unpaired surrogates."""
+    try:
+        return json_codec.encode(value)
+    except UnicodeEncodeError:
+        return ascii(value).encode()
 
 
 def _parties(row: dict[str, Any]) -> dict[str, Any]:

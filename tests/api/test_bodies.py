@@ -112,6 +112,21 @@ def _violations_without_hints(name: str, body: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_body_without_unknown_members_is_not_deep(kind: str) -> None:
+    """The depth of such a body is not measured, so that its schema must limit it."""
+    deep: Any = 1
+    for _ in range(json_codec.MAX_DEPTH):
+        deep = [deep]
+    for body in bodies_of(kind, GOOD).values():
+        for holder, key in places(body):
+            value, holder[key] = holder[key], deep
+            assert not schema.has_only_known(kind, body), key
+            holder[key] = {"deep": deep}
+            assert not schema.has_only_known(kind, body), key
+            holder[key] = value
+
+
 #: Values at the limits of the schemas, and values that the two validators might treat differently.
 DECIMALS = "7.0 7.5 1E+3 1E-20 0.0 -0.0 1E+20 1000.0000000000000000001 999999999999.1"
 ODD = (

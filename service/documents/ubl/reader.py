@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals, TypeTotal
+from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals
 from service.documents.printing import Printout, Terms, format_terms
 
 Node = Mapping[str, Any]
@@ -189,23 +189,16 @@ def _read_tax(subtotal: Node) -> Tax:
 
 
 def _read_totals(invoice: Node, lines: tuple[LineAmounts, ...]) -> Totals:
-    sums, taxes = _find(invoice, "LegalMonetaryTotal"), _find(invoice, "TaxTotal")
-    by_type = {
-        _get_value(tax, "TaxCategory", "ID"): TypeTotal(
-            _get_value(tax, "TaxableAmount"), _get_value(tax, "TaxAmount")
-        )
-        for tax in taxes.get("TaxSubtotal", [])
-    }
+    sums = _find(invoice, "LegalMonetaryTotal")
     return Totals(
         lines=lines,
         net_amount=_get_value(sums, "LineExtensionAmount"),
         allowances=_get_value(sums, "AllowanceTotalAmount") or ZERO,
         charges=_get_value(sums, "ChargeTotalAmount") or ZERO,
         excluding_tax=_get_value(sums, "TaxExclusiveAmount"),
-        tax=_get_value(taxes, "TaxAmount"),
+        tax=_get_value(invoice, "TaxTotal", "TaxAmount"),
         including_tax=_get_value(sums, "TaxInclusiveAmount"),
         prepaid=_get_value(invoice, "PrepaidPayment", "PaidAmount") or ZERO,
         rounding=_get_value(sums, "PayableRoundingAmount") or ZERO,
         payable=_get_value(sums, "PayableAmount"),
-        by_tax_type=by_type,
     )
