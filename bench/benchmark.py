@@ -167,6 +167,27 @@ async def prepare_service(
         yield Service(process, environment, url, Database(pool), administration, home)
 
 
+@asynccontextmanager
+async def provide_large_server() -> AsyncIterator[str]:
+    """Yield the URL of a server as `provide_server` does, with a quarter of the memory as buffers.
+
+    That is what the manual of PostgreSQL recommends for a server of its own. The buffers of an
+    embedded one hold 128 MB.
+    """
+    megabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20 // 4
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        home = Path(folder, "postgres")
+        async with provide_server(home) as url:
+            if "DATABASE_URL" in os.environ:
+                yield url
+                return
+            conn = await asyncpg.connect(url)
+            await conn.execute(f"alter system set shared_buffers = '{megabytes}MB'")
+            await conn.close()
+        async with provide_server(home) as url:
+            yield url
+
+
 def read_memory(pid: int | None) -> tuple[float, float | None]:
     """Return the resident memory of a process in MB: now, and the peak, None if it is unknown."""
     status = processes.read_status(pid)

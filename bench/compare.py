@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import compare_report as report
 import peer_programs
-from benchmark import Service, prepare_service, run, summary_of
+from benchmark import Service, prepare_service, provide_large_server, run, summary_of
 from compare_checks import compare_responses, read_responses
 from compare_growth import measure_growth
 from compare_targets import (
@@ -72,7 +72,10 @@ async def _compare(options: argparse.Namespace) -> None:
         await peer_programs.install_fastify()
     if FASTAPI in targets:
         await peer_programs.install_fastapi()
-    async with prepare_service(sandbox=SUBMIT in options.only) as service:
+    async with (
+        provide_large_server() as server,
+        prepare_service(sandbox=SUBMIT in options.only, server=server) as service,
+    ):
         setting = await _prepare(service, options, targets)
         rounds: Rounds = {}
         await stop_autovacuum(service)
