@@ -140,10 +140,10 @@ def parse_instant(text: str) -> datetime:
         raise ValueError("outside the years 1 to 9999") from None
 
 
-def has_invalid_text(raw: bytes) -> bool:
-    """Return whether JSON bytes may contain a NUL or an unpaired surrogate.
+def has_unicode_escapes(raw: bytes) -> bool:
+    """Return whether JSON bytes have escapes by number.
 
-    Both need an escape sequence, so that bytes without one need not be searched.
+    Without one there can be no NUL, and no unpaired surrogate.
     """
     return b"\\u" in raw
 

@@ -219,6 +219,7 @@ PLACES = {
 GENEROUS = {
     "CONSOLIDATION_DAYS": "40",
     "WEBHOOK_ALLOW_INTERNAL": "true",
+    "REQUESTS_PER_MINUTE": "0",
     "INTEGRATION_REQUESTS_PER_MINUTE": "10000000",
     "SECRET_KEY": base64.b64encode(b"k" * 32).decode(),
 }

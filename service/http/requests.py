@@ -58,19 +58,19 @@ async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], st
 
 def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
+    has_escapes = json_codec.has_unicode_escapes(raw)
     try:
         value = json_codec.parse_any_depth(raw)
-        is_known = schema.has_only_known(name, value)  # and then as deep as its schema at most
-        if not is_known:
-            json_codec.check_depth(value)
+        # Nearly all bodies: their schema limits the depth, and they have no invalid text.
+        if not has_escapes and schema.has_only_known(name, value):
+            return value, []
+        json_codec.check_depth(value)
     except json_codec.NotJson as error:
         raise BadRequest(str(error), code="invalid_json") from None
-    if json_codec.has_invalid_text(raw):
+    if has_escapes:
         _reject_invalid_text(value)
     if not isinstance(value, dict):
         raise ValidationError([violation("", "type", "The request body must be an object.")])
-    if is_known:
-        return value, []
     if violations := schema.find_violations(name, value):
         raise ValidationError(_add_unknown_codes(violations, name, value))
     return value, schema.find_stored_only(name, value)
