@@ -24,6 +24,8 @@ from service.embedded_postgres.server import (
     make_cluster,
 )
 
+#: A standby has no replication slot: a checkpoint must not remove the log that it has not received.
+KEPT = {"wal_keep_size": "1GB"}
 #: After an immediate shutdown the next start recovers.
 MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
@@ -91,7 +93,8 @@ class PostgresServer:
 
     def _launch(self) -> None:
         cluster = self._cluster
-        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": self.port}.items()]
+        named = {**SETTINGS, **KEPT, "port": self.port}
+        settings = [f"--{name}={value}" for name, value in named.items()]
         command = [cluster.programs.bin / "postgres", *settings, "-D", cluster.path]
         with (self._home / "server.log").open("ab") as log:
             self._process = launch(command, cluster.account, stdout=log, stderr=log)
