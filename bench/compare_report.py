@@ -150,7 +150,7 @@ def _find_goals(figures: AllFigures) -> Iterator[Goal]:
 
 
 def _find_growth_goals(growth: Sequence[Growth]) -> Iterator[Goal]:
-    """Yield the goals for companies of two sizes. For their number there is none."""
+    """Yield the goals for companies of two sizes. For the number of companies there is none."""
     for each in growth:
         if each.unit != "invoices":
             continue

@@ -131,7 +131,7 @@ COMPANY = (
 
 HOME = "MYS"
 
-#: Returns whether all codes of a value are known. The second argument is that of a _Version.
+#: Returns whether all codes of a value are known, given the attribute `known` of a _Version.
 _Checker = Callable[[Any, Mapping[str, Container[str]]], bool]
 
 
@@ -324,6 +324,7 @@ def find_violations(
     members that hold codes: `DOCUMENT` for invoices and notes, `PARTY` for a body that is one
     party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
     """
+    # The checker is fast because it makes no paths. It rejects states abroad, the search does not.
     if _get_checker(places)(body, _get_version().known):
         return []
     return search_violations(body, places)
