@@ -43,6 +43,8 @@ def _run(target: Callable[[], None], environment: dict[str, str], out: str, err:
     os.environ.clear()
     os.environ.update(environment)
     _die_with_parent()
+    # A shell without job control starts background commands with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for path, descriptor in ((os.devnull, 0), (out, 1), (err, 2)):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)
