@@ -176,15 +176,8 @@ async def provide_large_server() -> AsyncIterator[str]:
     """
     megabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20 // 4
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        home = Path(folder, "postgres")
-        async with provide_server(home) as url:
-            if "DATABASE_URL" in os.environ:
-                yield url
-                return
-            conn = await asyncpg.connect(url)
-            await conn.execute(f"alter system set shared_buffers = '{megabytes}MB'")
-            await conn.close()
-        async with provide_server(home) as url:
+        settings = [f"shared_buffers = '{megabytes}MB'"]
+        async with provide_server(Path(folder, "postgres"), settings=settings) as url:
             yield url
 
 

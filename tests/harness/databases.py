@@ -3,7 +3,7 @@
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -34,23 +34,40 @@ def add_migration(root: Path, name: str, text: str) -> Path:
 
 
 @asynccontextmanager
-async def provide_server(home: Path, durable: bool = True) -> AsyncIterator[str]:
-    """Yield the URL of a PostgreSQL: the server of DATABASE_URL, or an embedded one in `home`."""
+async def provide_server(
+    home: Path, durable: bool = True, settings: Sequence[str] = ()
+) -> AsyncIterator[str]:
+    """Yield the URL of a PostgreSQL: the server of DATABASE_URL, or an embedded one in `home`.
+
+    `settings` are changed before an embedded server starts, such as `shared_buffers = '1GB'`.
+    """
     if url := os.environ.get("DATABASE_URL"):
         yield url
         return
+    if settings:
+        async with postgres(home) as url:
+            await _alter_system(url, settings)
     async with postgres(home) as url:
         if not durable:
             await _make_fast(url)
         yield url
 
 
-async def _make_fast(url: str) -> None:
-    """Give up durability, and the cost of a password check, which is most of a connection's."""
+async def _alter_system(url: str, settings: Sequence[str]) -> None:
+    """Change settings of a server, which it reads when it starts or reloads them."""
     conn = await asyncpg.connect(url)
     try:
-        for setting in NOT_DURABLE:
+        for setting in settings:
             await conn.execute(f"alter system set {setting}")
+    finally:
+        await conn.close()
+
+
+async def _make_fast(url: str) -> None:
+    """Give up durability, and the cost of a password check, which is most of a connection's."""
+    await _alter_system(url, NOT_DURABLE)
+    conn = await asyncpg.connect(url)
+    try:
         await conn.execute("select pg_reload_conf()")
         if conn.get_server_version().major >= 16:
             await conn.execute("set scram_iterations = 1")
