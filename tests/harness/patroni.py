@@ -245,6 +245,8 @@ class FailoverCluster:
 
     async def _has_one_primary(self) -> bool:
         """Return whether HAProxy has checked all servers. It begins with all of them."""
+        if not self._proxy or self._proxy.poll() is not None:
+            raise RuntimeError(f"HAProxy has stopped:\n{self.logs()}")
         try:
             reader, writer = await asyncio.open_unix_connection(self.home / "admin.sock")
         except OSError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import tempfile
@@ -23,6 +24,8 @@ START_SECONDS = 60
 STOP_SECONDS = 40  # longer than the service may take to finish its requests
 LISTENING = "0A"  # state in /proc/net/tcp
 GONE = {"", "Z", "X"}  # states of a process that has ended
+#: Ports below those of clients, so that no connection takes one before its server has started.
+SERVER_PORTS = range(15000, 32000)
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=1)
 
 
@@ -47,10 +50,12 @@ async def run_command(arguments: Iterable[object], environment: Mapping[str, str
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a TCP port that is free now and that the system gives to no client."""
+    while True:
+        port = secrets.choice(SERVER_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def read_status(pid: int | None) -> dict[str, str]:
