@@ -14,14 +14,13 @@ from service.db.statements import Statement, sql
 from service.db.transactions import SESSION
 
 EXTRA_SECONDS = 30
-#: The amounts of the body of create_requests, which the service computes.
-AMOUNTS = {
-    "net_amount": "485.00",
-    "excluding_tax": "485.00",
-    "including_tax": "523.80",
-    "payable_amount": "523.80",
-    "prepaid_amount": "0",
-}
+#: The columns of the body of create_requests that the service computes, as SQL.
+COLUMNS = """
+json_build_array(json_build_object(
+  'code_year', extract(year from now()), 'issue_date', now(),
+  'net_amount', 485.00, 'excluding_tax', 485.00, 'including_tax', 523.80,
+  'payable_amount', 523.80, 'prepaid_amount', 0, 'taxes', '[]'::json))
+"""
 _COMMENT = re.compile(r"--[^\n]*\n")
 _PARAMETER = re.compile(r"\$(\d+)")
 
@@ -57,10 +56,7 @@ def create_script(company: int, body: str, code: int) -> Script:
     values = {
         "company_id": str(company),
         "bodies": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
-        "code_year": "array[extract(year from now())]",
-        "issue_date": "array[now()]",
-        **{name: f"array[{amount}]" for name, amount in AMOUNTS.items()},
-        "taxes": "array['[]']",
+        "columns": COLUMNS,
     }
     prepare = f"\\set n :n + 1\n\\set code {code} + :client_id * 1000000 + :n\n"
     statement = sql.invoices_insert

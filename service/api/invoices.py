@@ -1,9 +1,8 @@
 """Invoices: create, list, get, update, delete, export. Spec: Invoices"""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import asyncpg
 from aiohttp import web
@@ -51,18 +50,19 @@ DOCUMENTS = Documents(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewInvoice:
-    """A draft that is to be stored, with its JSON text and the year in which its code is unique."""
+class NewInvoice(NamedTuple):
+    """A checked draft that is to be stored.
 
-    draft: Draft
-    text: str
+    `body` and `columns` are the JSON texts of the body and of the computed columns, `code_year` is
+    the year in which the code is unique.
+    """
+
+    code: int
     code_year: int
-
-    @property
-    def code(self) -> int:
-        """The code, which can be sent as 7.0."""
-        return int(self.draft.body["code"])
+    reference: str | None
+    body: str
+    columns: str
+    submission: submit.SubmissionRequest
 
 
 #: The batches in which drafts are stored; None is the result for a used code or reference.
@@ -102,12 +102,9 @@ async def create_invoice(request: web.Request) -> web.Response:
     Raises ValidationError, also if the code is already used in that year. A failed submission does
     not fail the creation: `message` and `data` describe its outcome. Spec: Invoices
     """
-    body, text = await read_body(request, "invoice_create")
-    issue_date = parse_document_instant(body, "issueDateTime")
-    draft = await offload(len(text), check_draft, body, issue_date, len(text))
-    invoice = NewInvoice(draft, json_codec.compact(text, body), _get_code_year(request, draft))
+    invoice = await _read_invoice(request)
     company, started = request[app_keys.COMPANY], None
-    if CLAIM in request or submit.may_be_requested(body):
+    if CLAIM in request or any(invoice.submission):
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
         with noting_commit():
@@ -115,7 +112,7 @@ async def create_invoice(request: web.Request) -> web.Response:
         invoice_id = found or await _reject_taken(
             partial(request.app[app_keys.DATABASE].read, sql.invoice_reference_used),
             company,
-            invoice.draft,
+            invoice.reference,
         )
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
@@ -128,6 +125,27 @@ async def create_invoice(request: web.Request) -> web.Response:
     )
 
 
+async def _read_invoice(request: web.Request) -> NewInvoice:
+    """Return the invoice of a creation request. Raises ValidationError.
+
+    The values of the body end here. If they lived until the draft is stored, the bodies of all
+    requests in progress would not fit into the caches of the processor.
+    """
+    body, text = await read_body(request, "invoice_create")
+    issue_date = parse_document_instant(body, "issueDateTime")
+    draft = await offload(len(text), check_draft, body, issue_date, len(text))
+    code_year = _get_code_year(request, draft)
+    columns = {"code_year": code_year, "issue_date": issue_date, **draft.amounts}
+    return NewInvoice(
+        int(body["code"]),  # It can be sent as 7.0.
+        code_year,
+        body.get("reference"),
+        json_codec.compact(text, body),
+        json_codec.dumps({**columns, "taxes": draft.taxes}),
+        submit.read_submission_request(body),
+    )
+
+
 async def _store_with_effects(
     request: web.Request, invoice: NewInvoice
 ) -> tuple[int, submit.Started | None]:
@@ -136,10 +154,10 @@ async def _store_with_effects(
     async with request.app[app_keys.DATABASE].company(company) as conn:
         (found,) = await _insert_drafts(partial(sql.invoices_insert, conn), company, [invoice])
         invoice_id = found or await _reject_taken(
-            partial(sql.invoice_reference_used, conn), company, invoice.draft
+            partial(sql.invoice_reference_used, conn), company, invoice.reference
         )
         started = await submit.start_if_requested(
-            context, conn, company, invoice_id, invoice.draft.body
+            context, conn, company, invoice_id, invoice.submission
         )
         response = responses.created_response(
             CREATED, invoice_id, warnings=request.get(app_keys.WARNINGS)
@@ -149,10 +167,9 @@ async def _store_with_effects(
 
 
 async def _reject_taken(
-    is_used: Callable[..., Awaitable[bool]], company_id: int, draft: Draft
+    is_used: Callable[..., Awaitable[bool]], company_id: int, reference: str | None
 ) -> NoReturn:
     """Raise the ValidationError of a draft that was not stored: its reference or code is used."""
-    reference = draft.body.get("reference")
     if reference and await is_used(company_id=company_id, reference=reference):
         raise CONSTRAINTS["invoices_reference_once"]()
     raise CONSTRAINTS["invoices_code_once_a_year"]()
@@ -167,14 +184,10 @@ async def _insert_drafts(
     insert: Callable[..., Awaitable[Any]], company_id: int, invoices: list[NewInvoice]
 ) -> list[int | None]:
     """Insert drafts, and return the id of each, or None if its code or reference is used."""
-    drafts = [invoice.draft for invoice in invoices]
-    columns = [draft.columns for draft in drafts]
     rows = await insert(
         company_id=company_id,
-        bodies=f"[{','.join(invoice.text for invoice in invoices)}]",
-        code_year=[invoice.code_year for invoice in invoices],
-        issue_date=[draft.issue_date for draft in drafts],
-        **{name: [values[name] for values in columns] for name in columns[0]},
+        bodies=f"[{','.join(invoice.body for invoice in invoices)}]",
+        columns=f"[{','.join(invoice.columns for invoice in invoices)}]",
     )
     ids = {(row["code_year"], row["code"]): row["id"] for row in rows}
     # Of two drafts with the same code, the first is stored.
@@ -242,7 +255,11 @@ async def update_draft(
         **draft.columns,
     )
     return await submit.start_if_requested(
-        request.app[SUBMISSION_CONTEXT], conn, company, invoice_id, draft.body
+        request.app[SUBMISSION_CONTEXT],
+        conn,
+        company,
+        invoice_id,
+        submit.read_submission_request(draft.body),
     )
 
 

@@ -1,10 +1,9 @@
 """Check the body of a draft before it is stored: size, codes, days, references and amounts."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from service import json_codec, schema
 from service.documents import codes, money
@@ -17,17 +16,16 @@ MAX_GROWTH = 10
 MAX_FORM_NUMBERS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A checked body with its computed amounts, which are the columns of the same names.
 
-    `taxes` is the JSON text of the sums by tax type and rate.
+    `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}.
     """
 
     body: dict[str, Any]
     issue_date: datetime
     amounts: dict[str, Decimal]
-    taxes: str
+    taxes: list[dict[str, Any]]
 
     @property
     def total_amount(self) -> Decimal:
@@ -37,7 +35,7 @@ class Draft:
     @property
     def columns(self) -> dict[str, Decimal | str]:
         """The computed columns."""
-        return {**self.amounts, "taxes": self.taxes}
+        return {**self.amounts, "taxes": json_codec.dumps(self.taxes)}
 
 
 def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None = None) -> Draft:
@@ -67,15 +65,14 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
         "payable_amount": sums.payable,
         "prepaid_amount": sums.prepaid,
     }
-    return Draft(body, issue_date, amounts, _write_taxes(sums))
+    return Draft(body, issue_date, amounts, _sum_taxes(sums))
 
 
-def _write_taxes(sums: money.Totals) -> str:
-    taxes = [
+def _sum_taxes(sums: money.Totals) -> list[dict[str, Any]]:
+    return [
         {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
         for (kind, rate), total in money.sum_taxes(sums.lines, _read_rate).items()
     ]
-    return json_codec.dumps(taxes)
 
 
 def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from service import failpoints, json_codec
 from service.db.connections import Connection
@@ -54,6 +54,13 @@ LOCKED_UNTIL_KNOWN = (
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
 Guard = Callable[[Connection, Mapping[str, Any]], Awaitable[None]]
+
+
+class SubmissionRequest(NamedTuple):
+    """The submission that a body asks for: now, or if the setting of its company says so."""
+
+    at_once: bool
+    if_set: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +155,9 @@ async def _begin(
     return "Submitting", claim
 
 
-def may_be_requested(body: Mapping[str, Any]) -> bool:
-    """Return whether a body asks for a submission, at once or if the company's setting says so."""
-    return bool(body.get("submitImmediately") or body.get("isReady"))
+def read_submission_request(body: Mapping[str, Any]) -> SubmissionRequest:
+    """Return the submission that the body of an invoice asks for."""
+    return SubmissionRequest(body.get("submitImmediately", False), body.get("isReady", False))
 
 
 async def start_if_requested(
@@ -158,23 +165,22 @@ async def start_if_requested(
     conn: Connection,
     company_id: int,
     invoice_id: int,
-    body: Mapping[str, Any],
+    requested: SubmissionRequest,
 ) -> Started | None:
     """Store the submission that a body or the company's setting requests, in its transaction.
 
     Return None if none is requested. A document that cannot be submitted raises nothing.
     """
-    at_once = body.get("submitImmediately", False)
     if not (
-        at_once
-        or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company_id))
+        requested.at_once
+        or (requested.if_set and await sql.company_auto_submits(conn, company_id=company_id))
     ):
         return None
     row = await INVOICE.locked(conn, company_id, invoice_id)
-    intent = Intent("retry", context.config.portal_lease if at_once else None)
+    intent = Intent("retry", context.config.portal_lease if requested.at_once else None)
     try:
         record = LockedRecord(company_id, INVOICE, row)
-        return Started(await prepare_submission(context, conn, record, intent), at_once)
+        return Started(await prepare_submission(context, conn, record, intent), requested.at_once)
     except BadRequest as refusal:
         return Started(code=refusal.code, errors=refusal.more["errors"])
 

@@ -2,10 +2,10 @@
 -- Deleted invoices have no row.
 
 -- name: invoices_insert :many
--- Store drafts from the bodies of requests, a JSON array. The other arrays have one value for each.
--- Return the id, the year and the code of each that was stored. An invoice whose code is used in
--- its year, or whose reference is used, is not stored. Sets its company, so that it can be a
--- transaction of its own.
+-- Store drafts from JSON arrays of the bodies of requests and of their computed columns. Return the
+-- id, the year and the code of each that was stored. An invoice whose code is used in its year, or
+-- whose reference is used, is not stored. Sets its company, so that it can be a transaction of its
+-- own.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true) as owner
 ), stored as (
@@ -18,7 +18,7 @@ with tenant as materialized (
          supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
          exchange_rate, payment, delivery, billing_period, document_references, reference, metadata,
          prepayment, payable_rounding_amount, net_amount, excluding_tax, including_tax,
-         payable_amount, prepaid_amount, taxes::jsonb
+         payable_amount, prepaid_amount, taxes
     from tenant
    cross join rows from (
            json_to_recordset(:bodies::json) as (
@@ -27,14 +27,9 @@ with tenant as materialized (
              "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
              "references" json, reference text, metadata json,
              prepayment json, "payableRoundingAmount" numeric),
-           unnest(:code_year::smallint[]),
-           unnest(:issue_date::timestamptz[]),
-           unnest(:net_amount::numeric[]),
-           unnest(:excluding_tax::numeric[]),
-           unnest(:including_tax::numeric[]),
-           unnest(:payable_amount::numeric[]),
-           unnest(:prepaid_amount::numeric[]),
-           unnest(:taxes::text[])
+           json_to_recordset(:columns::json) as (
+             code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
+             including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb)
          ) as request (
            code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
            currency_code, exchange_rate, payment, delivery, billing_period, document_references,
