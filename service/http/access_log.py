@@ -40,35 +40,37 @@ class AccessLog:
         # As the formatters of logging write the time: JSON in UTC, text in local time.
         self._form = "%Y-%m-%dT%H:%M:%S." if is_json else "%Y-%m-%d %H:%M:%S,"
         self._convert = time.gmtime if is_json else time.localtime
-        self._lines: list[str] = []
-        self._second = 0
-        self._second_as_text = ""
+        self._responses: list[Response] = []
 
     def add(self, response: Response) -> None:
-        """Add a line with the present time, if the log level allows it."""
+        """Add a line, if the log level allows it."""
         if not log.isEnabledFor(logging.INFO):
             return
-        if not self._lines:
+        if not self._responses:
             asyncio.get_running_loop().call_soon(self.write)
-        self._lines.append(self._render(response))
+        self._responses.append(response)
 
     def write(self) -> None:
-        """Write the lines to stderr."""
-        lines, self._lines = self._lines, []
-        sys.stderr.write("".join(lines))
+        """Write the lines to stderr, with the present time."""
+        second, fraction = divmod(time.time(), 1)
+        now = f"{time.strftime(self._form, self._convert(second))}{int(fraction * 1000):03d}"
+        responses, self._responses = self._responses, []
+        sys.stderr.write("".join([self._render(now, response) for response in responses]))
         sys.stderr.flush()
 
-    def _render_text(self, response: Response) -> str:
+    @staticmethod
+    def _render_text(now: str, response: Response) -> str:
         """Return a line of pairs. Unknown fields are `-`, except the trace id."""
         request_id, method, route, status, ms, company, account, key, client, trace = response
         return (
-            f"{self._now()} level=INFO logger={NAME} request_id={request_id} method={method} "
+            f"{now} level=INFO logger={NAME} request_id={request_id} method={method} "
             f"route={route} status={status} ms={ms:.1f} company={company or '-'} "
             f"account={account or '-'} key={key or '-'} client={client or '-'}"
             f"{trace and ' trace_id='}{trace}\n"
         )
 
-    def _render_json(self, response: Response) -> str:
+    @staticmethod
+    def _render_json(now: str, response: Response) -> str:
         """Return a line with a JSON object, without unknown fields.
 
         No field has a character that JSON escapes, so that the line is not made by an encoder.
@@ -84,15 +86,7 @@ class AccessLog:
         if trace:
             more += f',"trace_id":"{trace}"'
         return (
-            f'{{"time":"{self._now()}Z","level":"INFO","logger":"{NAME}",'
+            f'{{"time":"{now}Z","level":"INFO","logger":"{NAME}",'
             f'"message":"request","request_id":"{request_id}","method":"{method}",'
             f'"route":"{route}","status":{status},"ms":{ms:.1f}{more}}}\n'
         )
-
-    def _now(self) -> str:
-        """Return the present time with milliseconds. The text of the second is kept."""
-        second, fraction = divmod(time.time(), 1)
-        if second != self._second:
-            self._second = second
-            self._second_as_text = time.strftime(self._form, self._convert(second))
-        return f"{self._second_as_text}{int(fraction * 1000):03d}"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
@@ -114,8 +115,7 @@ class _CachedKey:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOwner:
+class KeyOwner(NamedTuple):
     """The owner of a valid key.
 
     `move_state` is that of a company which is being moved to or from another cell, or has left.
@@ -194,14 +194,18 @@ class KeyRing(Loop):
         if parsed is None:
             raise Unauthorized(self._kind.wrong)
         key_id, digest = parsed
-        cached = await self._look_up(key_id)
-        is_right = hmac.compare_digest(cached.digest if cached else _NO_DIGEST, digest)
-        if not cached or not is_right or cached.is_revoked or cached.expires_at <= time.monotonic():
+        now = time.monotonic()
+        key = self._cached.get(key_id)
+        if key is None or now >= key.read_at + CACHE_SECONDS:
+            key = await self._read(key_id, now)
+        is_right = hmac.compare_digest(key.digest if key else _NO_DIGEST, digest)
+        if not key or not is_right or key.is_revoked or key.expires_at <= now:
             raise Unauthorized(self._kind.wrong)
-        if cached.move_state is None:
-            self._used[key_id] = cached.owner
-        self._warn_of_expiry(key_id, cached)
-        return KeyOwner(cached.owner, key_id, cached.move_state)
+        if key.move_state is None:
+            self._used[key_id] = key.owner
+        if key.expires_at <= now + WARN_SECONDS:
+            self._warn_of_expiry(key_id, key, now)
+        return KeyOwner(key.owner, key_id, key.move_state)
 
     def forget(self, key_id: str) -> None:
         """Invalidate the cache entry of a key that was changed."""
@@ -234,10 +238,8 @@ class KeyRing(Loop):
         """Write the use of keys since the last round."""
         await self.work()
 
-    async def _look_up(self, key_id: str) -> _CachedKey | None:
-        cached, now = self._cached.get(key_id), time.monotonic()
-        if cached is not None and now < cached.read_at + CACHE_SECONDS:
-            return cached
+    async def _read(self, key_id: str, now: float) -> _CachedKey | None:
+        """Read a key at a monotonic time, and cache it. Return None if there is none."""
         invalidations = self._invalidations
         async with self._database.across() as conn:
             row = await self._kind.find(conn, key_id=key_id)
@@ -257,11 +259,9 @@ class KeyRing(Loop):
             self._cached[key_id] = key
         return key
 
-    def _warn_of_expiry(self, key_id: str, key: _CachedKey) -> None:
+    def _warn_of_expiry(self, key_id: str, key: _CachedKey, now: float) -> None:
         """Log once a day that a used key is about to expire."""
-        now = time.monotonic()
-        left = key.expires_at - now
-        if left > WARN_SECONDS or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
+        if now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
             return
         _make_room(self._warned)
         self._warned[key_id] = now
@@ -270,7 +270,7 @@ class KeyRing(Loop):
             self._kind.owner,
             key.owner,
             key_id,
-            left / DAY_SECONDS,
+            (key.expires_at - now) / DAY_SECONDS,
         )
 
 

@@ -7,6 +7,7 @@ concern.
 import random
 import re
 import time
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import unquote
 
@@ -48,6 +49,8 @@ API = "/api/"
 #: Paths below API that hold no data and are the same for all clients.
 PUBLIC = {path for path in OPEN if path.startswith(API)}
 NOT_STORED = {"Cache-Control": "private, no-store"}
+COMPANY_HEADERS = {**NOT_STORED, "Vary": "X-API-Key"}
+INTEGRATION_HEADERS = {**NOT_STORED, "Vary": "X-Portal-Key"}
 #: Methods that metrics count by name; clients can send any word as a method.
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 KEY_IN_URL = (
@@ -73,7 +76,8 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         if await _authenticate(request):
             identify(request, f"key {request[app_keys.KEY_ID]}")
-        response = await _run_limited(request, handler)
+        run = _run_limited if request.body_exists else _run
+        response = await run(request, handler)
     except Exception as error:
         if is_client_gone(request, error):
             raise
@@ -89,9 +93,7 @@ def _wants_page(request: web.Request) -> bool:
 
 
 async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reserve memory for the body, if there is one. Raises Unavailable if there is not enough."""
-    if not request.body_exists:
-        return await _run(request, handler)
+    """Reserve memory for the body. Raises Unavailable if there is not enough."""
     budget = request.app[app_keys.UPLOAD_BUDGET]
     budget.reserve(request)
     try:
@@ -100,11 +102,11 @@ async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResp
         budget.release(request)
 
 
-async def _run(request: web.Request, handler: Handler) -> web.StreamResponse:
+def _run(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
     """Run the handler, or replay its response, and retry it if PostgreSQL aborts it."""
     if IDEMPOTENCY_KEY in request.headers and request.path.startswith(API):
-        return await handle_idempotency_key(request, handler)
-    return await retry(handler, request)
+        return handle_idempotency_key(request, handler)
+    return retry(handler, request)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -120,10 +122,10 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     if path in PUBLIC and response.status < 400:
         headers["Cache-Control"] = "no-cache"
     elif is_integration(path):
-        headers.update({**NOT_STORED, "Vary": "X-Portal-Key"})
+        headers.update(INTEGRATION_HEADERS)
         headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
     elif path.startswith(API):
-        headers.update({**NOT_STORED, "Vary": "X-API-Key"})
+        headers.update(COMPANY_HEADERS)
     if request.app[app_keys.SHUTDOWN].closes_connections:
         response.force_close()
         headers["Connection"] = "close"

@@ -63,16 +63,18 @@ class HardenedRunner(aiohttp_internals.Runner):
 def _reject_unsupported(handler: Handler) -> Handler:
     """Wrap the application's handler to reject requests that aiohttp would mishandle."""
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         error = _find_unsupported(request)
-        if error is None:
-            return await handler(request)
-        response = error_response(error, request)
-        response.headers["X-Request-Id"] = secrets.token_hex(12)
-        response.force_close()
-        return response
+        return handler(request) if error is None else _reject(request, error)
 
     return handle
+
+
+async def _reject(request: web.BaseRequest, error: ApiError) -> web.StreamResponse:
+    response = error_response(error, request)
+    response.headers["X-Request-Id"] = secrets.token_hex(12)
+    response.force_close()
+    return response
 
 
 def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
