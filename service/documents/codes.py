@@ -137,22 +137,31 @@ _Checker = Callable[[Any, Mapping[str, Container[str]]], bool]
 
 def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
     """Return the checker of a value with codes at places, which are given as (steps, table)."""
-    if not places[0][0]:
-        table = places[0][1]
-        return lambda code, known: code in known[table]
     by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
     for (step, *steps), table in places:
         by_step.setdefault(step, []).append((steps, table))
-    checkers = {step: _make_checker(below) for step, below in by_step.items()}
+    tables = {step: below[0][1] for step, below in by_step.items() if not below[0][0]}
+    checkers = {step: _make_checker(below) for step, below in by_step.items() if below[0][0]}
     if "*" in checkers:
         return partial(_has_known_entries, checkers["*"])
-    return partial(_has_known_members, tuple(checkers.items()))
+    if "*" in tables:
+        return partial(_has_known_codes, tables["*"])
+    return partial(_has_known_members, tuple(tables.items()), tuple(checkers.items()))
+
+
+# Generators for all() would take longer than the checks.
+
+
+def _has_known_codes(table: str, codes: list[str], known: Mapping[str, Container[str]]) -> bool:
+    for code in codes:  # noqa: SIM110
+        if code not in known[table]:
+            return False
+    return True
 
 
 def _has_known_entries(
     checker: _Checker, entries: list[Any], known: Mapping[str, Container[str]]
 ) -> bool:
-    # A generator for all() would take longer than the checks.
     for entry in entries:  # noqa: SIM110
         if not checker(entry, known):
             return False
@@ -160,16 +169,20 @@ def _has_known_entries(
 
 
 def _has_known_members(
+    tables: Sequence[tuple[str, str]],
     checkers: Sequence[tuple[str, _Checker]],
     members: dict[str, Any],
     known: Mapping[str, Container[str]],
 ) -> bool:
-    for name, checker in checkers:
+    for name, table in tables:
         if (
-            (member := members.get(name)) is not None
-            and not checker(member, known)
+            (code := members.get(name)) is not None
+            and code not in known[table]
             and not (name == "state" and _is_abroad(members))
         ):
+            return False
+    for name, checker in checkers:
+        if (member := members.get(name)) is not None and not checker(member, known):
             return False
     return True
 

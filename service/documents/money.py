@@ -140,13 +140,16 @@ def count_decimals(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-def _is_short(number: Decimal) -> bool:
-    """Return whether a number is certainly within the limits, without a look at its digits."""
+def _is_short(number: Decimal, length: int = DECIMALS) -> bool:
+    """Return whether a number is certainly within the limits, without a look at its digits.
+
+    It then has fewer decimals than `length`.
+    """
     return (
         number.is_finite()
         and 0 <= number < LIMIT
         and number.adjusted() > -5
-        and len(str(number)) <= DECIMALS
+        and len(str(number)) <= length
     )
 
 
@@ -195,10 +198,10 @@ def compute_line(item: Mapping[str, Any], path: str = "") -> LineAmounts:
 
 def compute_document(body: Mapping[str, Any]) -> Totals:
     """Compute the amounts of a document in the request shape. Raises AmountError."""
+    items: Sequence[Mapping[str, Any]] = body.get("lineItems") or ()
     with localcontext(EXACT):
         settlement = _read_settlement(body)
-    items: Sequence[Mapping[str, Any]] = body.get("lineItems") or ()
-    return compute_totals(items, body.get("invoiceLevelAllowanceCharge"), settlement)
+        return _compute_totals(items, body.get("invoiceLevelAllowanceCharge"), settlement)
 
 
 def compute_totals(
@@ -212,25 +215,33 @@ def compute_totals(
     change the taxable amount of any line. Raises AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        lines = _compute_lines(line_items)
-        allowances = _sum_entries(allowance_charge, "allowances")
-        charges = _sum_entries(allowance_charge, "charges")
-        net = sum((line.net for line in lines), ZERO)
-        tax = sum((line.tax for line in lines), ZERO)
-        excluding = net - allowances + charges
-        including = excluding + tax
-        _check_limits(excluding, max(net, allowances, charges, including))
-        return Totals(
-            lines,
-            net,
-            allowances,
-            charges,
-            excluding,
-            tax,
-            including,
-            *settlement,
-            payable=_compute_payable(including, settlement),
-        )
+        return _compute_totals(line_items, allowance_charge, settlement)
+
+
+def _compute_totals(
+    line_items: Sequence[Mapping[str, Any]],
+    allowance_charge: Mapping[str, Any] | None,
+    settlement: Settlement,
+) -> Totals:
+    lines = _compute_lines(line_items)
+    allowances = _sum_entries(allowance_charge, "allowances")
+    charges = _sum_entries(allowance_charge, "charges")
+    net = sum([line.net for line in lines], ZERO)
+    tax = sum([line.tax for line in lines], ZERO)
+    excluding = net - allowances + charges
+    including = excluding + tax
+    _check_limits(excluding, max(net, allowances, charges, including))
+    return Totals(
+        lines,
+        net,
+        allowances,
+        charges,
+        excluding,
+        tax,
+        including,
+        *settlement,
+        payable=_compute_payable(including, settlement),
+    )
 
 
 def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> dict[Key, TypeTotal]:
@@ -272,7 +283,7 @@ def find_noise(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     for index, item in enumerate(items):
         for name in ("price", "count"):
             number = item["unit"][name]
-            if type(number) is not Decimal or count_decimals(number) <= WRITTEN_DECIMALS:
+            if type(number) is not Decimal or _is_short(number, WRITTEN_DECIMALS):
                 continue
             if count_decimals(number.normalize(EXACT)) > WRITTEN_DECIMALS:
                 yield violation(
