@@ -45,6 +45,8 @@ class Batches(Generic[Key, Item, Result]):
         while entries := self._waiting[key]:
             self._waiting[key] = entries[MAX_ITEMS:]
             await self._run_batch(key, entries[:MAX_ITEMS])
+            # Requests that have arrived with the results add their items first: batches are larger.
+            await asyncio.sleep(0)
         del self._waiting[key]
 
     async def _run_batch(
