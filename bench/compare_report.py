@@ -78,7 +78,7 @@ class Goal:
 
 #: (operation, target, the least ratio of the requests per second)
 RATES = (
-    (CREATE, FASTIFY, 0.75),
+    (CREATE, FASTIFY, 1),
     (LIST, FASTIFY, 2.0),
     (LIST_APART, FASTIFY, 2.0),
     (GET, FASTIFY, 1.3),
