@@ -104,7 +104,7 @@ async def create_invoice(request: web.Request) -> web.Response:
     """
     invoice = await _read_invoice(request)
     company, started = request[app_keys.COMPANY], None
-    if CLAIM in request or any(invoice.submission):
+    if CLAIM in request or invoice.submission.is_possible:
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
         with noting_commit():
@@ -128,8 +128,8 @@ async def create_invoice(request: web.Request) -> web.Response:
 async def _read_invoice(request: web.Request) -> NewInvoice:
     """Return the invoice of a creation request. Raises ValidationError.
 
-    The values of the body end here. If they lived until the draft is stored, the bodies of all
-    requests in progress would not fit into the caches of the processor.
+    The parsed body is released when this function returns. If it were kept until the draft is
+    stored, those of all requests in progress would not fit into the caches of the processor.
     """
     body, text = await read_body(request, "invoice_create")
     issue_date = parse_document_instant(body, "issueDateTime")

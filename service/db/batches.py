@@ -45,7 +45,7 @@ class Batches(Generic[Key, Item, Result]):
         while entries := self._waiting[key]:
             self._waiting[key] = entries[MAX_ITEMS:]
             await self._run_batch(key, entries[:MAX_ITEMS])
-            # Requests that have arrived with the results add their items first: batches are larger.
+            # Requests that arrived together with the results first add their items to the next one.
             await asyncio.sleep(0)
         del self._waiting[key]
 

@@ -141,9 +141,9 @@ def count_decimals(number: Decimal) -> int:
 
 
 def _is_short(number: Decimal, length: int = DECIMALS) -> bool:
-    """Return whether a number is certainly within the limits, without a look at its digits.
+    """Return whether a number is within the limits and has at most `length` characters.
 
-    It then has fewer decimals than `length`.
+    It then has fewer than `length` decimals. A longer number can be within the limits too.
     """
     return (
         number.is_finite()
@@ -223,6 +223,7 @@ def _compute_totals(
     allowance_charge: Mapping[str, Any] | None,
     settlement: Settlement,
 ) -> Totals:
+    """Compute as compute_totals does, inside the context EXACT."""
     lines = _compute_lines(line_items)
     allowances = _sum_entries(allowance_charge, "allowances")
     charges = _sum_entries(allowance_charge, "charges")

@@ -12,13 +12,12 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from service.db.batches import Batches
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database, ignoring_held_company
@@ -182,8 +181,6 @@ class KeyRing(Loop):
         self._kind = kind
         self._database = database
         self._cached: dict[str, _CachedKey] = {}
-        #: The reads that requests wait for. The item is nothing: all get what their read finds.
-        self._reads: Batches[str, None, _CachedKey | None] = Batches(self._read_for_all)
         self._invalidations = 0  # counts notifications
         self._used: dict[str, int] = {}  # key id -> owner, of keys used since the last flush
         self._warned: dict[str, float] = {}  # key id -> monotonic time of the last warning
@@ -200,7 +197,7 @@ class KeyRing(Loop):
         now = time.monotonic()
         key = self._cached.get(key_id)
         if key is None or now >= key.read_at + CACHE_SECONDS:
-            key = await self._reads.add(key_id, None)
+            key = await self._read(key_id, now)
         is_right = hmac.compare_digest(key.digest if key else _NO_DIGEST, digest)
         if not key or not is_right or key.is_revoked or key.expires_at <= now:
             raise Unauthorized(self._kind.wrong)
@@ -241,13 +238,9 @@ class KeyRing(Loop):
         """Write the use of keys since the last round."""
         await self.work()
 
-    async def _read_for_all(self, key_id: str, waiting: Sequence[None]) -> list[_CachedKey | None]:
-        """Read a key once for all requests that wait for it."""
-        return [await self._read(key_id)] * len(waiting)
-
-    async def _read(self, key_id: str) -> _CachedKey | None:
-        """Read a key and cache it. Return None if there is none."""
-        invalidations, now = self._invalidations, time.monotonic()
+    async def _read(self, key_id: str, now: float) -> _CachedKey | None:
+        """Read a key at a monotonic time, and cache it. Return None if there is none."""
+        invalidations = self._invalidations
         async with self._database.across() as conn:
             row = await self._kind.find(conn, key_id=key_id)
         if row is None:

@@ -103,7 +103,10 @@ async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def _run(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-    """Run the handler, or replay its response, and retry it if PostgreSQL aborts it."""
+    """Return the run of the handler, which is retried if PostgreSQL aborts it, or the replay.
+
+    It is no coroutine, since each costs every request.
+    """
     if IDEMPOTENCY_KEY in request.headers and request.path.startswith(API):
         return handle_idempotency_key(request, handler)
     return retry(handler, request)

@@ -63,6 +63,7 @@ class HardenedRunner(aiohttp_internals.Runner):
 def _reject_unsupported(handler: Handler) -> Handler:
     """Wrap the application's handler to reject requests that aiohttp would mishandle."""
 
+    # It is no coroutine, since each costs every request.
     def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         error = _find_unsupported(request)
         return handler(request) if error is None else _reject(request, error)

@@ -62,6 +62,11 @@ class SubmissionRequest(NamedTuple):
     at_once: bool
     if_set: bool
 
+    @property
+    def is_possible(self) -> bool:
+        """Return whether a submission may follow."""
+        return self.at_once or self.if_set
+
 
 @dataclass(frozen=True, slots=True)
 class Started:

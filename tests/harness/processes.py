@@ -26,6 +26,8 @@ LISTENING = "0A"  # state in /proc/net/tcp
 GONE = {"", "Z", "X"}  # states of a process that has ended
 #: Ports below those of clients, so that no connection takes one before its server has started.
 SERVER_PORTS = range(15000, 32000)
+#: Ports that this process has chosen.
+_chosen: set[int] = set()
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=1)
 
 
@@ -55,7 +57,9 @@ def free_port() -> int:
         port = secrets.choice(SERVER_PORTS)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _chosen:
+                _chosen.add(port)
+                return port
 
 
 def read_status(pid: int | None) -> dict[str, str]:

@@ -5,13 +5,11 @@ These are counts, not times, so that they do not depend on the machine.
 
 import asyncio
 
-import asyncpg
 import pytest
-from conftest import Client, Company, StartService, until
+from conftest import Client, Company, StartService
 from kit import create_invoice, invoice, request_json
 
 from service.db.statements import sql
-from service.http import app_keys
 
 BEGIN, COMMIT = 1, 1
 #: Path and number of commands of requests that read.
@@ -32,12 +30,6 @@ READS = {
 #: Commands that depend on the time since the previous request: the look-up of the key, which is
 #: cached, the check of an idle connection, and the look for imported code lists.
 OCCASIONAL = {sql.api_key_of.query, sql.ping.query, sql.code_list_imports.query}
-#: Counts the statements that wait for a lock.
-WAITING = """
-select count(*)
-  from pg_stat_activity
- where wait_event_type = 'Lock' and datname = current_database()
-"""
 
 
 @pytest.fixture
@@ -101,18 +93,3 @@ async def test_concurrent_creations_share_commands(api: Client, commands: list[s
     commands.clear()
     created = await asyncio.gather(*[create_invoice(api) for _ in range(20)])
     assert len(set(created)) == 20 and count_regular(commands) < 20
-
-
-async def test_concurrent_requests_share_the_read_of_their_key(
-    api: Client, commands: list[str], owner: asyncpg.Connection
-) -> None:
-    api.app[app_keys.KEY_RING].forget_all()
-    commands.clear()
-    async with owner.transaction():
-        await owner.execute("lock table api_keys in access exclusive mode")
-        pages = [asyncio.create_task(request_json(api, "GET", "/api/events")) for _ in range(20)]
-        await until(lambda: owner.fetchval(WAITING), lambda waiting: waiting)
-        assert (await request_json(api, "GET", "/healthz"))[0] == 200  # They have arrived too.
-    assert {status for status, _ in await asyncio.gather(*pages)} == {200}
-    # Requests that arrive during a read wait for the next one, which sees all that is committed.
-    assert commands.count(sql.api_key_of.query) <= 2
