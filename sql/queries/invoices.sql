@@ -2,10 +2,10 @@
 -- Deleted invoices have no row.
 
 -- name: invoices_insert :many
--- Store drafts from two JSON arrays: the bodies of requests, and the computed columns of each in the
--- same order. Return the id, the year and the code of each that was stored. An invoice whose code
--- is used in its year, or whose reference is used, is not stored. Sets its company, so that it can
--- be a transaction of its own.
+-- Store drafts from two JSON arrays: the bodies of requests, and the computed columns of each, in
+-- the same order. Return the id, the year and the code of each that was stored. An invoice whose
+-- code is used in its year, or whose reference is used, is not stored. Sets its company, so that it
+-- can be a transaction of its own.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true) as owner
 ), stored as (
