@@ -11,7 +11,7 @@ import asyncpg
 from service.config import SILENCE_SECONDS
 from service.db.compatibility import SchemaError, check_newer_schema
 from service.db.connections import connect
-from service.db.statements import sql
+from service.db.statements import Statement, sql
 from service.db.transactions import (
     CLOSE_SECONDS,
     RECONNECT_SECONDS,
@@ -21,7 +21,7 @@ from service.db.transactions import (
     UNAVAILABLE,
     Bounds,
 )
-from service.errors import Unavailable, retry_after
+from service.errors import Unavailable, describe_error, retry_after
 from service.loops import Loop, wait_for_event
 
 HEARTBEAT_SECONDS = 5
@@ -142,11 +142,10 @@ class DedicatedSession(Loop):
             try:
                 yield got
             finally:
-                if got and not conn.is_closed():
-                    async with self._turn:
-                        await sql.submission_lock_release(
-                            conn, company_id=company_id, id=submission_id
-                        )
+                if got:
+                    await self._release(
+                        conn, sql.submission_lock_release, company_id=company_id, id=submission_id
+                    )
         finally:
             self._held.discard(key)
 
@@ -169,13 +168,25 @@ class DedicatedSession(Loop):
             try:
                 yield got
             finally:
-                if got and not conn.is_closed():
-                    async with self._turn:
-                        await sql.submission_locks_release(
-                            conn, company_id=company_id, ids=list(got)
-                        )
+                if got:
+                    await self._release(
+                        conn, sql.submission_locks_release, company_id=company_id, ids=list(got)
+                    )
         finally:
             self._held -= keys
+
+    async def _release(
+        self, conn: asyncpg.Connection, statement: Statement, **locks: int | list[int]
+    ) -> None:
+        """Release locks. If that fails, terminate the connection, with which they end."""
+        if conn.is_closed():
+            return
+        try:
+            async with self._turn:
+                await statement(conn, **locks)
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("dedicated session: locks are not released: %s", describe_error(error))
+            conn.terminate()
 
     async def close(self) -> None:
         """Close the connection, which releases its locks."""
