@@ -6,6 +6,8 @@ import struct
 from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
+from harness.processes import free_port
+
 
 class Network:
     """A proxy to the server of `url`, with its own address in `self.url`.
@@ -18,8 +20,7 @@ class Network:
         self._delay = delay
         parts = urlsplit(url.replace("sslmode=disable", "sslmode=prefer"))
         self._server = (parts.hostname, parts.port)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         login = parts.netloc.rpartition("@")[0]
         self.url = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{self.port}"))
         self._accepting: asyncio.Server | None = None

@@ -5,6 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 from conftest import Client, make_company
+from harness.waiting import wait_until
 from kit import create_invoice, invoice, request_json
 
 from service.db.batches import MAX_ITEMS, Batches
@@ -48,19 +49,13 @@ async def test_items_that_arrive_with_the_results_join_the_next_write() -> None:
         await batches.add(1, second)
 
     tasks = [asyncio.create_task(add_two(number, number + 10)) for number in (1, 2)]
-    await until_batches(writer, 1)
+    await wait_until(lambda: writer.batches)
     waiting = asyncio.create_task(batches.add(1, 3))
     await asyncio.sleep(0)
     writer.go.set()
     await asyncio.gather(*tasks)
     await waiting
     assert [items for _, items in writer.batches[:2]] == [[1, 2], [3, 11, 12]]
-
-
-async def until_batches(writer: Writer, count: int) -> None:
-    """Wait until a number of batches have begun."""
-    while len(writer.batches) < count:
-        await asyncio.sleep(0)
 
 
 async def test_a_batch_has_a_largest_size() -> None:
