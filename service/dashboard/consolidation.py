@@ -13,6 +13,7 @@ from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -33,9 +34,9 @@ async def show_plan(request: web.Request) -> web.Response:
 @page("POST", "/consolidated/plan", right=WRITE)
 async def create(request: web.Request) -> web.Response:
     """Create the consolidated invoice of the plan as a draft."""
-    form = await request.post()
-    month, kind = str(form.get("month", "")), str(form.get("type", ""))
-    code = str(form.get("code", "")).strip()
+    form = request[FORM]
+    month, kind = form.get("month", ""), form.get("type", "")
+    code = form.get("code", "").strip()
     zone = request.app[app_keys.CONFIG].time_zone
     body = {
         "type": kind,

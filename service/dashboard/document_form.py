@@ -20,6 +20,7 @@ from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import redirect, render
 from service.documents import codes, money
+from service.http.forms import FORM
 
 MOST_LINES = 100  # that a form shows; the API accepts more
 #: Members that are numbers in the body.
@@ -114,15 +115,11 @@ async def leave_form(
     return redirect(f"{kind.path}/{document_id}?notice={notice}")
 
 
-async def read_fields(request: web.Request) -> tuple[Fields, str]:
+def read_fields(request: web.Request) -> tuple[Fields, str]:
     """Return the fields of the form, and the button that was pressed."""
-    form = await request.post()
-    fields = {
-        name: text.strip()
-        for name, text in form.items()
-        if isinstance(text, str) and _NAME.fullmatch(name)
-    }
-    return fields, str(form.get("do", "save"))
+    form = request[FORM]
+    fields = {name: text.strip() for name, text in form.items() if _NAME.fullmatch(name)}
+    return fields, form.get("do", "save")
 
 
 def count_lines(fields: Mapping[str, str]) -> int:

@@ -21,6 +21,7 @@ from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
 from service.http import app_keys
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -305,7 +306,7 @@ def _find_time_left(submitted: Sequence[Mapping[str, Any]]) -> timedelta | None:
 async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     """Submit, cancel or delete a document, and show the outcome."""
     place = f"{kind.api}/{request.match_info['id']}"
-    form = await request.post()
+    form = request[FORM]
     if action == "delete":
         answer = await call(request, "DELETE", place)
         if answer.is_success:
@@ -314,7 +315,7 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
         body = {"resubmit": True} if "resubmit" in form else {}
         answer = await call(request, "POST", f"{place}/submit-to-portal", body)
     else:
-        reason = str(form.get("reason", "")).strip()
+        reason = form.get("reason", "").strip()
         answer = await call(
             request, "POST", f"{place}/{kind.cancelling}", {"reason": reason} if reason else {}
         )

@@ -92,7 +92,7 @@ async def show_new(request: web.Request) -> web.Response:
 @page("POST", "/invoices/new", right=WRITE)
 async def create(request: web.Request) -> web.Response:
     """Create the invoice, or show the form again with totals, another line or violations."""
-    fields, choice = await read_fields(request)
+    fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
         return _render(request, Form(changed))
     body = build_body(fields, {}, request.app[app_keys.CONFIG].time_zone)
@@ -120,7 +120,7 @@ async def update(request: web.Request) -> web.Response:
     """Update the invoice, or show the form again."""
     place = f"{INVOICES.api}/{request.match_info['id']}"
     record = await _read_editable(request, place)
-    fields, choice = await read_fields(request)
+    fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
         return _render(request, Form(changed), record)
     body = build_body(fields, _body_of(record), request.app[app_keys.CONFIG].time_zone)

@@ -49,7 +49,7 @@ async def create(kind: Kind, request: web.Request) -> web.Response:
     """Create the note, or show the form again with totals, another line or violations."""
     place = f"{kind.api}/{request.match_info['id']}"
     target = await read(request, place)
-    fields, choice = await read_fields(request)
+    fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
         return _render(request, kind, target, Form(changed))
     stored = {"lineItems": target["line_items"]}

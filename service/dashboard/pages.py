@@ -4,7 +4,6 @@ A module with pages declares each with the decorator `page`. A page needs a sess
 `public`, and a POST needs the form token of the session.
 """
 
-import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,15 +22,14 @@ from service.dashboard import activity, formats, sessions
 from service.dashboard.sessions import READ, SESSION, Session
 from service.errors import (
     ApiError,
-    BadRequest,
     Forbidden,
-    RequestTimeout,
     TooManyRequests,
     retry_after,
 )
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.error_responses import error_response
+from service.http.forms import PUBLIC_FORM, SESSION_FORM, read_form
 from service.http.tokens import make_token
 
 FOLDER = Path(__file__).parent
@@ -147,22 +145,10 @@ async def _check_form(request: web.Request) -> None:
         origin is not None and urlsplit(origin).netloc != request.host
     ):
         raise FormRejected(TEXTS["errors"]["form_rejected"])
-    form = await _read_form(request)
-    sent, expected = form.get(FORM_TOKEN), form_token(request)
-    if not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), expected.encode()):
+    form = await read_form(request, SESSION_FORM if SESSION in request else PUBLIC_FORM)
+    sent, expected = form.get(FORM_TOKEN, ""), form_token(request)
+    if not hmac.compare_digest(sent.encode(), expected.encode()):
         raise FormRejected(TEXTS["errors"]["form_rejected"])
-
-
-async def _read_form(request: web.Request) -> Mapping[str, Any]:
-    """Return the fields of a form. Raises RequestTimeout, TooLarge and BadRequest."""
-    seconds = request.app[app_keys.CONFIG].body_timeout.total_seconds()
-    try:
-        async with asyncio.timeout(seconds):
-            return await request.post()
-    except TimeoutError:
-        raise RequestTimeout(TEXTS["errors"]["slow"]) from None
-    except ValueError:
-        raise BadRequest(TEXTS["errors"]["no_form"]) from None
 
 
 def form_token(request: web.Request) -> str:

@@ -15,6 +15,7 @@ from service.dashboard.sessions import ADMINISTER
 from service.db.statements import sql
 from service.documents import codes
 from service.http import app_keys
+from service.http.forms import FORM, FormFields
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -75,8 +76,8 @@ async def show_profile(request: web.Request) -> web.Response:
 @page("POST", "/settings/profile")
 async def save_profile(request: web.Request) -> web.Response:
     """Store the profile, or show the violations at their fields."""
-    form = await request.post()
-    sent = {name: str(form.get(name, "")).strip() for name in PROFILE}
+    form = request[FORM]
+    sent = {name: form.get(name, "").strip() for name in PROFILE}
     stored = (await read(request, COMPANY))["data"]
     body: dict[str, Any] = {
         name: text or (None if name in NULLABLE else "")
@@ -121,9 +122,9 @@ async def show_numbers(request: web.Request) -> web.Response:
 @page("POST", "/settings/numbers")
 async def save_numbers(request: web.Request) -> web.Response:
     """Store prefixes, digits, automatic submission and the default tax."""
-    form = await request.post()
-    setting: dict[str, Any] = {name: str(form.get(name, "")) for name in PREFIXES}
-    setting["PREFIX_DIGIT_COUNT"] = _read_digits(str(form.get("PREFIX_DIGIT_COUNT", "")).strip())
+    form = request[FORM]
+    setting: dict[str, Any] = {name: form.get(name, "") for name in PREFIXES}
+    setting["PREFIX_DIGIT_COUNT"] = _read_digits(form.get("PREFIX_DIGIT_COUNT", "").strip())
     setting["AUTO_SUBMIT_INVOICE"] = "AUTO_SUBMIT_INVOICE" in form
     stored = (await read(request, COMPANY))["data"][TAXES]
     taxes = [*_read_tax(form), *stored[1:]]  # The form has only the first one.
@@ -144,9 +145,9 @@ def _read_digits(text: str) -> int | str:
     return text if number is None else number
 
 
-def _read_tax(form: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _read_tax(form: FormFields) -> list[dict[str, Any]]:
     """Return the default tax of the form as a list, which is empty if there is none."""
-    kind, rate = (str(form.get(name, "")).strip() for name in ("tax_type", "tax_rate"))
+    kind, rate = (form.get(name, "").strip() for name in ("tax_type", "tax_rate"))
     if not kind and not rate:
         return []
     return [{"tax_type": kind, "tax_rate": read_decimal(rate)}]

@@ -11,6 +11,7 @@ from service.dashboard import pages
 from service.dashboard.operations import Answer, call, read_if_any
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -40,9 +41,9 @@ async def show_certificate(request: web.Request, refused: Answer | None = None) 
 @page("POST", PLACE, return_to=PLACE)
 async def store_certificate(request: web.Request) -> web.Response:
     """Store a certificate and its private key, or show the violations at their fields."""
-    form = await request.post()
-    body = {name: str(form.get(name, "")) for name in ("certificate", "key")}
-    if password := str(form.get("password", "")):
+    form = request[FORM]
+    body = {name: form.get(name, "") for name in ("certificate", "key")}
+    if password := form.get("password", ""):
         body["password"] = password
     answer = await call(request, "PUT", API, body)
     if not answer.is_success:

@@ -10,6 +10,7 @@ from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
 from service.db.statements import sql
 from service.http import api_keys, app_keys
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -40,9 +41,9 @@ async def show_keys(
 @page("POST", "/settings/keys", return_to="/settings/keys")
 async def create_key(request: web.Request) -> web.Response:
     """Create a key and show it once."""
-    form, company = await request.post(), request[app_keys.COMPANY]
-    name = str(form.get("name", "")).strip()[:NAME_CHARACTERS]
-    expires = str(form.get("expires", "")).strip()
+    form, company = request[FORM], request[app_keys.COMPANY]
+    name = form.get("name", "").strip()[:NAME_CHARACTERS]
+    expires = form.get("expires", "").strip()
     zone = request.app[app_keys.CONFIG].time_zone
     expires_at = None
     try:

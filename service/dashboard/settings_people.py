@@ -11,6 +11,7 @@ from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER, RIGHTS, SESSION
 from service.db.statements import sql
 from service.http import app_keys
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -50,9 +51,9 @@ async def show_people(
 @page("POST", "/settings/people")
 async def invite(request: web.Request) -> web.Response:
     """Invite a person, or change a role, and show the one-time link of a person without one."""
-    form, company = await request.post(), request[app_keys.COMPANY]
-    email, name = (str(form.get(field, "")).strip() for field in ("email", "name"))
-    role = str(form.get("role", ""))
+    form, company = request[FORM], request[app_keys.COMPANY]
+    email, name = (form.get(field, "").strip() for field in ("email", "name"))
+    role = form.get("role", "")
     if not people.is_email(email) or not name or role not in RIGHTS:
         sent = {"email": email, "name": name, "role": role}
         return await show_people(request, wrong=TEXTS["incomplete"], sent=sent)

@@ -17,6 +17,7 @@ from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
+from service.http.forms import FORM
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.tin_checks import TIN_CHECKS, make_own_question
 
@@ -64,8 +65,8 @@ async def test_portal(request: web.Request) -> web.Response:
 @page("POST", f"{PLACE}/credentials", return_to=PLACE)
 async def store_credentials(request: web.Request) -> web.Response:
     """Test and store the company's own credentials, or show why they are refused."""
-    form = await request.post()
-    body = {name: str(form.get(name, "")).strip() for name in FIELDS}
+    form = request[FORM]
+    body = {name: form.get(name, "").strip() for name in FIELDS}
     answer = await call(request, "PUT", API, body)
     if answer.is_success:
         return redirect(f"{PLACE}?notice=portal_credentials_stored")

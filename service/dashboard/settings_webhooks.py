@@ -14,6 +14,7 @@ from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import Answer, Failed, call, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
@@ -76,7 +77,7 @@ async def show_webhooks(
 @page("POST", PLACE, return_to=PLACE)
 async def create_webhook(request: web.Request) -> web.Response:
     """Create an endpoint and show its secret once."""
-    entries = await _read_entries(request)
+    entries = _read_entries(request)
     answer = await call(request, "POST", API, asdict(entries))
     if not answer.is_success:
         return await show_webhooks(request, entries=entries, refusal=_read_refusal(answer))
@@ -115,7 +116,7 @@ async def show_webhook(
 @page("POST", RECORD)
 async def save_webhook(request: web.Request) -> web.Response:
     """Store the entries of the form, or show the violations at their fields."""
-    entries = await _read_entries(request)
+    entries = _read_entries(request)
     answer = await call(request, "PUT", _api_path(request), asdict(entries))
     if not answer.is_success:
         return await show_webhook(request, entries=entries, refusal=_read_refusal(answer))
@@ -160,11 +161,11 @@ async def redeliver(request: web.Request) -> web.Response:
     return redirect(f"{_page_path(request)}?page={read_page_number(request)}&notice=redelivered")
 
 
-async def _read_entries(request: web.Request) -> Entries:
-    form = await request.post()
+def _read_entries(request: web.Request) -> Entries:
+    form = request[FORM]
     return Entries(
-        str(form.get("url", "")).strip(),
-        [str(each) for each in form.getall("types", [])],
+        form.get("url", "").strip(),
+        form.getall("types", []),
         "include_record" in form,
     )
 

@@ -23,6 +23,7 @@ from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.client_address import sender_of
+from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 
@@ -41,8 +42,8 @@ def make_limiter() -> RateLimiter:
 
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
     """Make a link and show it once, with its QR code."""
-    form = await request.post()
-    body = {"purpose": str(form.get("purpose", VIEW))}
+    form = request[FORM]
+    body = {"purpose": form.get("purpose", VIEW)}
     answer = await call(request, "POST", f"{kind.api}/{request.match_info['id']}/links", body)
     if not answer.is_success:
         raise Failed(answer)
@@ -97,7 +98,7 @@ async def show_receipt(request: web.Request) -> web.Response:
 async def send_receipt(request: web.Request) -> web.Response:
     """Store the buyer's request as pending, or show the violations at their fields."""
     link = await _enter(request, REQUEST)
-    fields, _ = await read_fields(request)
+    fields, _ = read_fields(request)
     zone = request.app[app_keys.CONFIG].time_zone
     body = build_body(fields, {}, zone)
     body.pop("lineItems")

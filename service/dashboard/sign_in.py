@@ -23,6 +23,7 @@ from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.client_address import sender_of
+from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 
@@ -58,13 +59,13 @@ async def show_sign_in(request: web.Request) -> web.Response:
 @page("POST", "/sign-in", right=None)
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session. Unknown people and wrong passwords get the same answer in equal time."""
-    form = await request.post()
-    email, target = str(form.get("email", "")).strip(), str(form.get("next", ""))
+    form = request[FORM]
+    email, target = form.get("email", "").strip(), form.get("next", "")
     state = request.app[SIGN_IN]
     _limit(request, email.casefold())
     async with request.app[app_keys.DATABASE].across() as conn:
         user = await sql.user_by_email(conn, email=email)
-    password = str(form.get("password", ""))
+    password = form.get("password", "")
     is_right = await state.passwords.matches(password, user and user["password_hash"])
     if user is None or not is_right:
         return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
@@ -115,8 +116,8 @@ async def show_link(request: web.Request) -> web.Response:
 async def use_link(request: web.Request) -> web.Response:
     """Use a one-time link: store the chosen password if it is for one, and begin a session."""
     link = await _find_link(request)
-    form = await request.post()
-    password = str(form.get("password", ""))
+    form = request[FORM]
+    password = form.get("password", "")
     if link["purpose"] == PASSWORD:
         weakness = find_weakness(password, (link["name"], link["email"]))
         if weakness:
@@ -157,10 +158,10 @@ async def show_password(request: web.Request) -> web.Response:
 @page("POST", "/password")
 async def change_password(request: web.Request) -> web.Response:
     """Change the password, which ends all sessions, and begin a new session."""
-    form, session = await request.post(), request[SESSION]
-    if not await _is_password(request, session, str(form.get("current", ""))):
+    form, session = request[FORM], request[SESSION]
+    if not await _is_password(request, session, form.get("current", "")):
         return render(request, "password.html", 422, error=TEXTS["wrong_current"])
-    password = str(form.get("password", ""))
+    password = form.get("password", "")
     weakness = find_weakness(password, (session.name, session.email, session.company_name))
     if weakness:
         return render(request, "password.html", 422, error=TEXTS["weak"][weakness])
@@ -177,9 +178,9 @@ async def show_confirmation(request: web.Request) -> web.Response:
 @page("POST", "/confirm")
 async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
-    form, session = await request.post(), request[SESSION]
-    target = str(form.get("next", ""))
-    if not await _is_password(request, session, str(form.get("password", ""))):
+    form, session = request[FORM], request[SESSION]
+    target = form.get("next", "")
+    if not await _is_password(request, session, form.get("password", "")):
         return render(request, "confirm.html", 422, error=TEXTS["wrong_current"], next=target)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_end(conn, token_sha256=session.digest)
@@ -214,8 +215,8 @@ async def list_companies(request: web.Request) -> web.Response:
 @page("POST", "/companies", right=READ)
 async def choose_company(request: web.Request) -> web.Response:
     """Show another company of the person from now on."""
-    form, session = await request.post(), request[SESSION]
-    company = read_number(str(form.get("company", "")), 18)
+    form, session = request[FORM], request[SESSION]
+    company = read_number(form.get("company", ""), 18)
     if company is None:
         raise NotFound(TEXTS["no_such_company"])
     async with request.app[app_keys.DATABASE].across() as conn:

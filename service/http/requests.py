@@ -252,19 +252,31 @@ async def read_raw(request: web.Request) -> bytes:
     Raises UnsupportedMediaType, TooLarge and RequestTimeout. A body of white space counts as no
     body, so that its content type does not matter.
     """
+    raw = await receive_body(request, request.app[app_keys.CONFIG].max_body_bytes)
+    if request.content_type != "application/json" and raw.strip(WHITE_SPACE):
+        raise UnsupportedMediaType(NOT_JSON_TYPE)
+    return raw
+
+
+async def receive_body(request: web.Request, most: int) -> bytes:
+    """Return the bytes of the request body, of which there may be `most`.
+
+    Raises UnsupportedMediaType for a compressed body, TooLarge and RequestTimeout.
+    """
     if (header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise UnsupportedMediaType("Compressed request bodies are not supported.")
     config = request.app[app_keys.CONFIG]
+    most = min(most, config.max_body_bytes)
     # Reject a declared length before any byte is read.
-    if (request.content_length or 0) > config.max_body_bytes:
-        raise TooLarge(TOO_LARGE.format(config.max_body_bytes))
+    if (request.content_length or 0) > most:
+        raise TooLarge(TOO_LARGE.format(most))
     try:
         raw = await _receive(request, config.body_timeout.total_seconds())
     except web.HTTPRequestEntityTooLarge:
-        raise TooLarge(TOO_LARGE.format(config.max_body_bytes)) from None
+        raise TooLarge(TOO_LARGE.format(most)) from None
+    if len(raw) > most:
+        raise TooLarge(TOO_LARGE.format(most))
     request.app[app_keys.UPLOAD_BUDGET].settle(request, len(raw))
-    if request.content_type != "application/json" and raw.strip(WHITE_SPACE):
-        raise UnsupportedMediaType(NOT_JSON_TYPE)
     return raw
 
 

@@ -394,14 +394,6 @@ async def test_an_unknown_page_is_an_error_page_for_people_and_json_for_programs
                 assert (response.status, response.content_type) == (status, kind)
 
 
-async def test_a_body_that_is_no_form_is_a_400(owner: Visitor, site: URL) -> None:
-    await owner.get("/invoices/new")
-    url = site.join(URL("/invoices/new"))
-    headers = {"Content-Type": "multipart/form-data; boundary=x"}
-    async with owner._session.post(url, data=b"garbage", headers=headers) as response:
-        assert response.status == 400
-
-
 async def test_the_role_of_a_person_is_changed_in_the_list(
     owner: Visitor, environment: dict[str, str], company: Company
 ) -> None:

@@ -1263,6 +1263,40 @@ CELLS = (
     ),
 )
 
+FORMS = "tests/dashboard/test_forms.py"
+
+#: What strangers send is limited before any work.
+LIMITED = (
+    Mutant(
+        "form-of-any-charset",
+        "service/http/forms.py",
+        "if not _TYPE.fullmatch(",
+        "if not _TYPE.match(",
+        (f"{FORMS}::test_a_form_of_another_type_or_charset_is_a_415",),
+    ),
+    Mutant(
+        "form-with-many-fields",
+        "service/http/forms.py",
+        'if raw.count(b"&") >= limits.fields:',
+        "if False:",
+        (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
+    ),
+    Mutant(
+        "public-form-as-large-as-one-of-a-session",
+        "service/dashboard/pages.py",
+        "SESSION_FORM if SESSION in request else PUBLIC_FORM",
+        "SESSION_FORM",
+        (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
+    ),
+    Mutant(
+        "form-field-of-any-length",
+        "service/http/forms.py",
+        "len(name) > NAME_CHARACTERS or len(text) > limits.characters",
+        "len(name) > NAME_CHARACTERS",
+        (f"{FORMS}::test_a_form_of_a_session_over_a_limit_is_a_413",),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *ONCE,
@@ -1272,4 +1306,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *PORTAL_RULES,
     *REPLICAS,
     *CELLS,
+    *LIMITED,
 )

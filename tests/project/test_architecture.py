@@ -136,6 +136,33 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
     }
 
 
+def _body_readers(tree: ast.Module) -> Iterator[str]:
+    """Yield the attributes of requests that give their body."""
+    names = {"post", "multipart", "read", "text", "json", "content", "_payload", "_read_bytes"}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in names
+            and ast.unparse(node.value) in ("request", "self.request", "inner")
+        ):
+            yield node.attr
+
+
+def test_one_module_reads_bodies_and_one_decodes_forms() -> None:
+    found = {
+        module: names
+        for module, path in MODULES.items()
+        if not package_apart(module) and (names := set(_body_readers(ast.parse(path.read_text()))))
+    }
+    assert found == {"service.http.requests": {"content", "read"}}
+    decoding = {
+        module
+        for module, path in MODULES.items()
+        if not package_apart(module) and "receive_body" in path.read_text()
+    }
+    assert decoding == {"service.http.requests", "service.http.forms"}
+
+
 # SQL
 
 

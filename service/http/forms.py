@@ -1,0 +1,89 @@
+"""Reading of forms, in one place for all pages.
+
+Type, charset, size and number of fields are checked before the fields are decoded. A form that no
+page of the service could have sent is rejected.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from multidict import MultiDict, MultiDictProxy
+
+from service.errors import BadRequest, TooLarge, UnsupportedMediaType
+from service.http.requests import header, receive_body
+
+FormFields = MultiDictProxy[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FormLimits:
+    """The size of a form in bytes, the number of its fields, and the characters of a field."""
+
+    size: int
+    fields: int
+    characters: int
+
+
+#: Forms of people without a session.
+PUBLIC_FORM = FormLimits(64 * 1024, 100, 8_000)
+#: Forms of people with a session: 100 lines with texts of 300 characters, or a certificate.
+SESSION_FORM = FormLimits(1024 * 1024, 1_500, 40_000)
+NAME_CHARACTERS = 200
+#: The fields of the request's form.
+FORM: web.RequestKey[FormFields] = web.RequestKey("form")
+
+NOT_FORM = "The content type must be application/x-www-form-urlencoded in UTF-8."
+NOT_TEXT = "The fields of the form must be UTF-8 without NUL characters."
+BAD_ESCAPE = "The form has a percent sign that two hexadecimal digits do not follow."
+MANY_FIELDS = "The form must not have more than {} fields."
+LONG_FIELD = "A field of the form must not have more than {} characters."
+_TYPE = re.compile(
+    r'application/x-www-form-urlencoded\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?',
+    re.ASCII | re.IGNORECASE,
+)
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
+    """Return the fields of the request's form, which are then also in `request[FORM]`.
+
+    Raises UnsupportedMediaType, TooLarge, RequestTimeout, and BadRequest for invalid text.
+    """
+    if FORM not in request:
+        raw = b""
+        if request.body_exists:
+            _check_type(request)
+            raw = await receive_body(request, limits.size)
+        request[FORM] = _parse(raw, limits)
+    return request[FORM]
+
+
+def _check_type(request: web.Request) -> None:
+    """Raise UnsupportedMediaType for another type or charset, and for a compressed body."""
+    if not _TYPE.fullmatch(header(request, "Content-Type") or ""):
+        raise UnsupportedMediaType(NOT_FORM)
+
+
+def _parse(raw: bytes, limits: FormLimits) -> FormFields:
+    """Return the fields of a form. Raises TooLarge and BadRequest."""
+    if raw.count(b"&") >= limits.fields:
+        raise TooLarge(MANY_FIELDS.format(limits.fields))
+    if _BAD_ESCAPE.search(raw):
+        raise BadRequest(BAD_ESCAPE)
+    try:
+        fields = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest(NOT_TEXT) from None
+    for name, text in fields:
+        _check_field(name, text, limits)
+    return MultiDictProxy(MultiDict(fields))
+
+
+def _check_field(name: str, text: str, limits: FormLimits) -> None:
+    """Raise TooLarge for a long field, BadRequest for one with NUL."""
+    if len(name) > NAME_CHARACTERS or len(text) > limits.characters:
+        raise TooLarge(LONG_FIELD.format(limits.characters))
+    if "\0" in name or "\0" in text:
+        raise BadRequest(NOT_TEXT)
