@@ -8,7 +8,7 @@ from functools import partial
 
 from aiohttp import web
 
-from service.api import health, invoices, records
+from service.api import health
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
@@ -121,7 +121,6 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
             database, config.integration_requests_per_minute
         )
-        app[invoices.BATCHES] = invoices.make_batches(database)
         yield
 
 
@@ -129,8 +128,6 @@ async def _reads(app: web.Application) -> AsyncIterator[None]:
     """Open the reads of requests, on the standby if there is one."""
     async with _open_reads(app) as reads:
         app[app_keys.READS] = reads
-        app[records.READERS] = records.make_readers(reads)
-        app[records.PAGES] = records.make_pages(reads)
         yield
 
 

@@ -47,7 +47,6 @@ DOCUMENTS = Documents(
         sql.adjustment_note_search,
         sql.adjustment_note_get,
     ),
-    get=sql.adjustment_notes_get,
     export=sql.adjustment_note_export,
     export_batch=sql.adjustment_note_export_batch,
 )

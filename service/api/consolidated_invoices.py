@@ -48,7 +48,6 @@ DOCUMENTS = Documents(
         sql.consolidated_invoice_search,
         sql.consolidated_invoice_listed,
     ),
-    get=sql.consolidated_invoices_get,
     export=sql.consolidated_invoice_export,
     export_batch=sql.consolidated_invoice_export_batch,
 )

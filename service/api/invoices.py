@@ -1,8 +1,7 @@
 """Invoices: create, list, get, update, delete, export. Spec: Invoices"""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import asyncpg
 from aiohttp import web
@@ -13,10 +12,8 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
 from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
-from service.db.batches import Batches
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import Database, noting_commit
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
@@ -44,7 +41,6 @@ DOCUMENTS = Documents(
     "Invoice",
     (*document_filters(schema.get_values("invoice_type"), "InvoiceType"), *OWN_FILTERS),
     Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
-    get=sql.invoices_get,
     export=sql.invoice_export,
     export_batch=sql.invoice_export_batch,
 )
@@ -53,20 +49,14 @@ DOCUMENTS = Documents(
 class NewInvoice(NamedTuple):
     """A checked draft that is to be stored.
 
-    `body` and `columns` are the JSON texts of the body and of the computed columns, `code_year` is
-    the year in which the code is unique.
+    `body` and `columns` are the JSON texts of the body and of the computed columns.
     """
 
-    code: int
-    code_year: int
-    reference: str | None
     body: str
     columns: str
     submission: submit.SubmissionRequest
 
 
-#: The batches in which drafts are stored; None is the result for a used code or reference.
-BATCHES: web.AppKey[Batches[int, NewInvoice, int | None]] = web.AppKey("invoice_batches")
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
 NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
@@ -107,12 +97,8 @@ async def create_invoice(request: web.Request) -> web.Response:
     if CLAIM in request or invoice.submission.is_possible:
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
-        with noting_commit():
-            found = await request.app[BATCHES].add(company, invoice)
-        invoice_id = found or await _reject_taken(
-            partial(request.app[app_keys.DATABASE].read, sql.invoice_reference_used),
-            company,
-            invoice.reference,
+        invoice_id = await request.app[app_keys.DATABASE].write(
+            sql.invoice_insert, company_id=company, body=invoice.body, columns=invoice.columns
         )
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
@@ -134,14 +120,15 @@ async def _read_invoice(request: web.Request) -> NewInvoice:
     body, text = await read_body(request, "invoice_create")
     issue_date = parse_document_instant(body, "issueDateTime")
     draft = await offload(len(text), check_draft, body, issue_date, len(text))
-    code_year = _get_code_year(request, draft)
-    columns = {"code_year": code_year, "issue_date": issue_date, **draft.amounts}
+    computed = {
+        "code_year": _get_code_year(request, draft),
+        "issue_date": issue_date,
+        **draft.amounts,
+        "taxes": draft.taxes,
+    }
     return NewInvoice(
-        int(body["code"]),  # It can be sent as 7.0.
-        code_year,
-        body.get("reference"),
         json_codec.compact(text, body),
-        json_codec.dumps({**columns, "taxes": draft.taxes}),
+        json_codec.dumps(computed),
         submit.read_submission_request(body),
     )
 
@@ -152,9 +139,8 @@ async def _store_with_effects(
     """Store a draft with the submission that it asks for and the response to a repetition."""
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        (found,) = await _insert_drafts(partial(sql.invoices_insert, conn), company, [invoice])
-        invoice_id = found or await _reject_taken(
-            partial(sql.invoice_reference_used, conn), company, invoice.reference
+        invoice_id = await sql.invoice_insert(
+            conn, company_id=company, body=invoice.body, columns=invoice.columns
         )
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, invoice.submission
@@ -164,34 +150,6 @@ async def _store_with_effects(
         )
         await store_response(request, conn, response)
     return invoice_id, started
-
-
-async def _reject_taken(
-    is_used: Callable[..., Awaitable[bool]], company_id: int, reference: str | None
-) -> NoReturn:
-    """Raise the ValidationError of a draft that was not stored: its reference or code is used."""
-    if reference and await is_used(company_id=company_id, reference=reference):
-        raise CONSTRAINTS["invoices_reference_once"]()
-    raise CONSTRAINTS["invoices_code_once_a_year"]()
-
-
-def make_batches(database: Database) -> Batches[int, NewInvoice, int | None]:
-    """Return the batches in which concurrent requests of a company store drafts."""
-    return Batches(partial(_insert_drafts, partial(database.write, sql.invoices_insert)))
-
-
-async def _insert_drafts(
-    insert: Callable[..., Awaitable[Any]], company_id: int, invoices: list[NewInvoice]
-) -> list[int | None]:
-    """Insert drafts, and return the id of each, or None if its code or reference is used."""
-    rows = await insert(
-        company_id=company_id,
-        bodies=f"[{','.join(invoice.body for invoice in invoices)}]",
-        columns=f"[{','.join(invoice.columns for invoice in invoices)}]",
-    )
-    ids = {(row["code_year"], row["code"]): row["id"] for row in rows}
-    # Of two drafts with the same code, the first is stored.
-    return [ids.pop((invoice.code_year, invoice.code), None) for invoice in invoices]
 
 
 declare_reading(

@@ -15,10 +15,8 @@ from service import json_codec
 from service.api.exports import export_batches, stream_array, stream_text
 from service.api.operation import Operation, QueryParameter
 from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
-from service.db.batches import Batches
 from service.db.connections import Connection
 from service.db.statements import Statement
-from service.db.transactions import Reads
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import DocumentKind
@@ -28,16 +26,6 @@ BUDGET_BYTES = 1_000_000
 PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is larger
 SEPARATOR = ",\n"  # between the records of a page
 FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another round trip takes.
-
-
-#: Batches of documents to get. The key is a company and the statement that gets its documents.
-Readers = Batches[tuple[int, Statement], int, str | None]
-READERS: web.AppKey[Readers] = web.AppKey("document_readers")
-
-
-#: Reads of pages. The key is a company and the path of its requests, with their query.
-Pages = Batches[tuple[int, str], "PageRequest", "PageText"]
-PAGES: web.AppKey[Pages] = web.AppKey("pages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +38,11 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A page of a list."""
-
-    page: Page
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class PageText:
-    """A page that was read: its JSON, or if that is too large, its `meta` and its ids."""
-
-    body: bytes | None
-    head: str = ""
-    ids: Sequence[int] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Documents:
     """A kind of document as a resource.
 
-    `schema` is that of a record, and the start of the names of the other schemas. `get`, `export`
-    and `export_batch` are statements; `get` takes several ids.
+    `schema` is that of a record, and the start of the names of the other schemas. `export` and
+    `export_batch` are statements.
     """
 
     kind: DocumentKind
@@ -79,7 +50,6 @@ class Documents:
     schema: str
     filters: tuple[QueryParameter, ...]
     source: Source
-    get: Statement
     export: Statement
     export_batch: Statement
 
@@ -160,25 +130,7 @@ async def _export_documents(documents: Documents, request: web.Request) -> web.S
 
 async def _get_document(documents: Documents, request: web.Request) -> web.Response:
     """Return a document."""
-    title = documents.kind.title
-    key, document_id = (request[app_keys.COMPANY], documents.get), read_path_id(request, title)
-    record = await request.app[READERS].add(key, document_id)
-    return responses.record_response(request, or_not_found(record, title))
-
-
-def make_readers(reads: Reads) -> Readers:
-    """Return the batches in which concurrent requests of a company get documents."""
-    return Batches(partial(_read_records, reads))
-
-
-async def _read_records(
-    reads: Reads, key: tuple[int, Statement], ids: list[int]
-) -> list[str | None]:
-    """Return the JSON text of each document, or None if there is none with its id."""
-    company_id, statement = key
-    rows = await reads.read(statement, company_id=company_id, ids=ids)
-    records = {row["id"]: row["record"] for row in rows}
-    return [records.get(document_id) for document_id in ids]
+    return await get_record(request, documents.source.record, documents.kind.title)
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
@@ -207,45 +159,22 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
     connection is aborted.
     """
-    key = (request[app_keys.COMPANY], request.raw_path)
-    found = await request.app[PAGES].add(key, PageRequest(page, source))
-    if found.body is not None:
-        return responses.json_bytes_response(found.body)
-    response = web.StreamResponse()
-    response.content_type, response.charset = "application/json", "utf-8"
-    pieces = _large_page(request, found.head, source.record, found.ids)
-    return await stream_text(request, response, pieces)
-
-
-def make_pages(reads: Reads) -> Pages:
-    """Return the batches in which concurrent requests for one page read it together."""
-    return Batches(partial(_read_shared_page, reads))
-
-
-async def _read_shared_page(
-    reads: Reads, key: tuple[int, str], asked: list[PageRequest]
-) -> list[PageText]:
-    """Read a page once for all requests of a batch, which ask for the same page."""
-    text = await _read_page_text(reads, key[0], asked[0])
-    return [text] * len(asked)
-
-
-async def _read_page_text(reads: Reads, company: int, asked: PageRequest) -> PageText:
-    rows = await _read_page(reads, company, asked.page, asked.source)
-    meta = asked.page.meta(rows[0]["total"], rows[0].get("is_exact", True))
+    rows = await _read_page(request, page, source)
+    meta = page.meta(rows[0]["total"], rows[0].get("is_exact", True))
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     ids = [row["id"] for row in rows if row["id"] is not None]
     records = [row["record"] for row in rows if row["record"] is not None]
-    if len(records) < len(ids):
-        return PageText(None, head, ids)
-    return PageText(f"{head}[{SEPARATOR.join(records)}]}}".encode())
+    if len(records) == len(ids):
+        return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
+    response = web.StreamResponse()
+    response.content_type, response.charset = "application/json", "utf-8"
+    return await stream_text(request, response, _large_page(request, head, source.record, ids))
 
 
-async def _read_page(
-    reads: Reads, company: int, page: Page, source: Source
-) -> list[asyncpg.Record]:
+async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
-    read = partial(reads.read, company_id=company, budget=BUDGET_BYTES)
+    company = request[app_keys.COMPANY]
+    read = partial(request.app[app_keys.READS].read, company_id=company, budget=BUDGET_BYTES)
     if not page.is_plain:
         return await read(
             source.search,

@@ -31,12 +31,6 @@ select id from stored;
 -- name: adjustment_note_get :value
 select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
 
--- name: adjustment_notes_get :many
--- Return records by id, each as `id` and `record`, JSON text.
-select r.id, to_json(r) as record
-  from adjustment_note_records r
- where company_id = :company_id and id = any (:ids::bigint[]);
-
 -- name: adjustment_note_page :many
 -- Return a page of records, newest first; see invoice_page.
 with page as materialized (

@@ -95,14 +95,6 @@ select to_json(r)
           join consolidated_invoices k on k.company_id = record.company_id and k.id = record.id
          where record.company_id = :company_id and record.id = :id) r;
 
--- name: consolidated_invoices_get :many
--- Return records by id as consolidated_invoice_get does, each as `id` and `record`.
-select r.id, to_json(r) as record
-  from (select record.*, k.invoice_ids
-          from consolidated_invoice_records record
-          join consolidated_invoices k on k.company_id = record.company_id and k.id = record.id
-         where record.company_id = :company_id and record.id = any (:ids::bigint[])) r;
-
 -- name: consolidated_invoice_listed :value
 -- Return the record as JSON text in the form of the list.
 select to_json(r) from consolidated_invoice_records r where company_id = :company_id and id = :id;

@@ -1,11 +1,10 @@
 -- Invoices. Every statement takes :company_id, so that rows of other companies are not found.
 -- Deleted invoices have no row.
 
--- name: invoices_insert :many
--- Store drafts from two JSON arrays: the bodies of requests, and the computed columns of each, in
--- the same order. Return the id, the year and the code of each that was stored. An invoice whose
--- code is used in its year, or whose reference is used, is not stored. Sets its company, so that it
--- can be a transaction of its own.
+-- name: invoice_insert :value
+-- Store a draft and return its id. :body is the request body, :columns are the computed columns.
+-- Sets its company, so that it can be a transaction of its own. Can violate
+-- invoices_code_once_a_year and invoices_reference_once.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true) as owner
 ), stored as (
@@ -14,45 +13,31 @@ with tenant as materialized (
          delivery, billing_period, document_references, reference, metadata,
          prepayment, payable_rounding_amount,
          net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
-  select :company_id::bigint, code, code_year, type, coalesce(is_ready, false), issue_date, buyer,
-         supplier, line_items, invoice_level_allowance_charge, coalesce(currency_code, 'MYR'),
-         exchange_rate, payment, delivery, billing_period, document_references, reference, metadata,
-         prepayment, payable_rounding_amount, net_amount, excluding_tax, including_tax,
+  select :company_id::bigint, code, code_year, type, coalesce("isReady", false), issue_date, buyer,
+         supplier, "lineItems", "invoiceLevelAllowanceCharge", coalesce("currencyCode", 'MYR'),
+         "exchangeRate", payment, delivery, "billingPeriod", "references", reference, metadata,
+         prepayment, "payableRoundingAmount", net_amount, excluding_tax, including_tax,
          payable_amount, prepaid_amount, taxes
     from tenant
-   cross join rows from (
-           json_to_recordset(:bodies::json) as (
-             code numeric, type text, "isReady" boolean, buyer json, supplier json,
-             "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
-             "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-             "references" json, reference text, metadata json,
-             prepayment json, "payableRoundingAmount" numeric),
-           json_to_recordset(:columns::json) as (
-             code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
-             including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb)
-         ) as request (
-           code, type, is_ready, buyer, supplier, line_items, invoice_level_allowance_charge,
-           currency_code, exchange_rate, payment, delivery, billing_period, document_references,
-           reference, metadata, prepayment, payable_rounding_amount, code_year, issue_date,
-           net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
-   order by code_year, code  -- Concurrent batches then wait for each other in one order.
-      on conflict do nothing
-  returning id, code_year, code
+   cross join json_to_record(:body::json) as request (
+           code numeric, type text, "isReady" boolean, buyer json, supplier json,
+           "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
+           "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
+   cross join json_to_record(:columns::json) as computed (
+           code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
+           including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb)
+  returning id
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'invoice.created', jsonb_build_object('invoice_id', id) from stored
 )
-select id, code_year, code from stored;
+select id from stored;
 
 -- name: invoice_get :value
 -- Return the record as JSON text, which the service passes through.
 select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
-
--- name: invoices_get :many
--- Return records by id, each as `id` and `record`, JSON text.
-select r.id, to_json(r) as record
-  from invoice_records r
- where company_id = :company_id and id = any (:ids::bigint[]);
 
 -- name: invoice_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
@@ -115,12 +100,6 @@ select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted
   from invoices
  where company_id = :company_id and id = :id and deleted_at is null
    for share;
-
--- name: invoice_reference_used :value
--- Return whether an invoice has a reference.
-select exists (select
-                 from invoices
-                where company_id = :company_id and reference = :reference and deleted_at is null);
 
 -- name: invoice_update :exec
 -- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year

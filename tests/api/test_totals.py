@@ -84,7 +84,7 @@ async def test_totals_of_every_list_are_kept(
 async def test_totals_are_right_after_concurrent_changes(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    """Creations in shared statements and alone, deletions and submissions at the same time."""
+    """Creations with and without keys, deletions and submissions at the same time."""
     first = [await create_invoice(api) for _ in range(6)]
     company_id = await find_company(owner, first[0])
 

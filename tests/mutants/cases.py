@@ -1061,12 +1061,13 @@ EXACT = (
         ),
     ),
     Mutant(
-        "results-of-a-batch-swapped",
-        "service/api/invoices.py",
-        "for invoice in invoices]\n\n\n",
-        "for invoice in reversed(invoices)]\n\n\n",
+        "creation-answers-with-another-invoice",
+        "sql/queries/invoices.sql",
+        "select id from stored;",
+        "select coalesce(max(i.id), max(s.id)) from stored s, invoices i\n"
+        " where i.company_id = :company_id;",
         (
-            "tests/operations/test_shared_statements.py::test_each_of_many_concurrent_creations_gets_its_own_answer",
+            "tests/api/test_attribution.py::test_concurrent_creations_with_equal_codes_get_their_own_answers",
         ),
     ),
     Mutant(
