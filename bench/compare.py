@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Compare this service with two peers, with pgbench and with COPY on the same data.
 
-    .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--invoices N]
-                                      [--listed N] [--only OPERATIONS] [--targets TARGETS]
-                                      [--growth] [--largest N] [--write]
+    .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--companies N]
+                                      [--invoices N] [--exported N] [--only OPERATIONS]
+                                      [--targets TARGETS] [--growth] [--largest N] [--write]
 
-All targets use one PostgreSQL. A round starts each target, measures its operations and stops it.
-The figures are medians of the rounds. Tables are vacuumed before each target and not meanwhile, so
-that the work of autovacuum does not fall into the figures of another target. A response that is not
-a success ends the run with code 1. `--write` writes the tables into docs/performance.md.
+All targets use one PostgreSQL. Companies send requests in turn: each request is of another company
+than the one before it, and each create has a code of its own. A round starts each target, measures
+its operations and stops it. The figures are medians of the rounds. Tables are vacuumed before each
+target and not meanwhile, so that the work of autovacuum does not fall into the figures of another
+target. A response that is not a success ends the run with code 1. `--write` writes the tables into
+docs/performance.md.
 """
 
 import argparse
@@ -28,7 +30,6 @@ from compare_targets import (
     FASTIFY,
     GET,
     LIST,
-    LIST_APART,
     PGBENCH,
     SERVICE,
     SUBMIT,
@@ -46,7 +47,7 @@ from cpu import find_postmaster
 from programs import ProgramError, find_missing
 
 #: The operations in the order in which they are measured. The last ones leave background work.
-OPERATIONS = (GET, LIST, LIST_APART, EXPORT, CREATE, SUBMIT)
+OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
 GROWTH = "growth"
 PEERS = (FASTIFY, FASTAPI)
 #: The programs that a target or an operation needs.
@@ -111,11 +112,12 @@ def _choose_targets(options: argparse.Namespace) -> Iterator[str]:
 async def _prepare(service: Service, options: argparse.Namespace, targets: list[str]) -> Setting:
     """Create the data, and check that the peers give the same responses as the service."""
     postmaster = await find_postmaster(service.url)
-    data = await seed(service, options.listed, options.invoices)
+    data = await seed(service, options.companies, options.invoices, options.exported)
     setting = Setting(service, data, postmaster, options.seconds, options.connections)
     peers = [target for target in targets if target in PEERS]
     if peers:
-        await fill_peers(service, [data.listed, data.large, data.writer])
+        companies = [each.company for each in (*data.companies, data.large)]
+        await fill_peers(service, companies)
     await service.vacuum()
     if peers:
         print(f"Checking the responses of {' and '.join(peers)} …", flush=True)
@@ -164,8 +166,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=4, help="of each operation of a target")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--invoices", type=int, default=100_000, help="to get and to export")
-    parser.add_argument("--listed", type=int, default=1000, help="of the company that is listed")
+    parser.add_argument("--companies", type=int, default=20, help="that send requests in turn")
+    parser.add_argument("--invoices", type=int, default=1000, help="of each of them")
+    parser.add_argument("--exported", type=int, default=100_000, help="of the exported company")
     every = ",".join(OPERATIONS)
     parser.add_argument("--only", default=every, help=f"some of {every},{GROWTH}")
     parser.add_argument("--targets", default=",".join(TARGETS), help=f"some of {','.join(TARGETS)}")

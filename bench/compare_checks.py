@@ -24,7 +24,8 @@ async def read_responses(base: str, data: Data) -> dict[str, Any]:
             async with http.request(method, path, headers=headers, data=text or None) as response:
                 return response.status, await response.json()
 
-        key = data.writer.key
+        company = data.companies[0]
+        key = company.company.key
         status, created = await send("POST", "/api/invoices", key, body)
         repeated, refusal = await send("POST", "/api/invoices", key, body)
         invalid, _ = await send("POST", "/api/invoices", key, body.replace('"price"', '"prize"'))
@@ -33,9 +34,9 @@ async def read_responses(base: str, data: Data) -> dict[str, Any]:
         if found != 200 or record.pop("id") != created["data"].pop("id"):
             raise ProgramError(f"{base} did not store an invoice: {created}, {record}")
         return {
-            "list": await send("GET", PAGE, data.listed.key),
-            "get": await send("GET", f"/api/invoices/{data.ids[0]}", data.large.key),
-            "export": await send("GET", EXPORT_ALL, data.listed.key),
+            "list": await send("GET", PAGE, data.companies[-1].company.key),
+            "get": await send("GET", f"/api/invoices/{company.ids[0]}", key),
+            "export": await send("GET", EXPORT_ALL, data.companies[-1].company.key),
             "create": (status, created, repeated, refusal.get("errors"), invalid),
             "created": {name: record[name] for name in record if name not in OWN},
             "missing": (await send("GET", f"/api/invoices/{2**40}", key))[0],

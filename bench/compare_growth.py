@@ -2,21 +2,24 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import asyncpg
 from benchmark import Company
 from compare_targets import (
-    LIST_APART,
+    LIST,
     PAGE,
     SERVICE,
     Figures,
+    Invoices,
     Process,
     Setting,
+    add_invoices,
     choose_process,
     measure_load,
     next_codes,
-    read_ids,
     take_median,
+    write_companies,
 )
 from programs import ProgramError
 from wrk import Load
@@ -68,7 +71,7 @@ async def measure_growth(setting: Setting, largest: int, rounds: int) -> list[Gr
     """Measure lists and get in companies of two sizes, get and create among few and many."""
     service = setting.service
     print(f"Creating companies with {SMALL:,} and {largest:,} invoices …", flush=True)
-    sized = [await service.add_company(count) for count in (SMALL, largest)]
+    sized = [await add_invoices(service, count) for count in (SMALL, largest)]
     few = await _add_companies(setting, FEW, "few")
     await service.vacuum()
     async with choose_process(setting, SERVICE) as process:
@@ -86,20 +89,20 @@ async def measure_growth(setting: Setting, largest: int, rounds: int) -> list[Gr
 
 
 async def _measure_sizes(
-    setting: Setting, process: Process, companies: list[Company], rounds: int
+    setting: Setting, process: Process, companies: list[Invoices], rounds: int
 ) -> list[Growth]:
     """Measure lists and get. The rounds alternate between the companies."""
-    ids = [await read_ids(setting.service.url, company) for company in companies]
-    sizes = (len(ids[0]), len(ids[1]))
+    sizes = (len(companies[0].ids), len(companies[1].ids))
+    files = [write_companies(setting.service, str(len(each.ids)), [each]) for each in companies]
     requests = {
-        name: [(LIST_APART, PAGE + query) for query in queries] for name, queries in LISTS.items()
+        name: [(LIST, PAGE + query) for query in queries] for name, queries in LISTS.items()
     }
-    requests |= {"get": [("get", str(each[0]), str(each[-1])) for each in ids]}
+    requests |= {"get": [("get",)] * 2}
     grown: list[Growth] = []
     for name, of_sizes in requests.items():
         loads = [
-            Load(process.base, company.key, request, setting.connections)
-            for company, request in zip(companies, of_sizes, strict=True)
+            Load(process.base, file, request, setting.connections)
+            for file, request in zip(files, of_sizes, strict=True)
         ]
         print(f"Growth: {name} …", flush=True)
         small, large = await _measure_loads(setting, process, loads, rounds)
@@ -128,24 +131,23 @@ async def _measure_loads(
 
 
 async def _measure_companies(
-    setting: Setting, process: Process, file: str, rounds: int
+    setting: Setting, process: Process, file: Path, rounds: int
 ) -> dict[str, Figures | None]:
-    """Measure get and create of random companies of a file."""
+    """Measure get and create of the companies of a file in turn."""
     measured: dict[str, list[Figures]] = {"get": [], "create": []}
     for _ in range(rounds):
         for operation, found in measured.items():
-            request = (f"{operation}-any", file)
-            if operation == "create":
-                request += (str(setting.data.body), str(next_codes()))
-            load = Load(process.base, "", request, setting.connections)
+            codes = (str(setting.data.body), str(next_codes())) if operation == "create" else ()
+            load = Load(process.base, file, (operation, *codes), setting.connections)
             found.append(await measure_load(setting, process, load))
     return {
-        f"{operation}, random company": take_median(found) for operation, found in measured.items()
+        f"{operation}, companies in turn": take_median(found)
+        for operation, found in measured.items()
     }
 
 
-async def _add_companies(setting: Setting, count: int, name: str) -> str:
-    """Create companies with a few invoices each, and return a file for wrk with one id of each."""
+async def _add_companies(setting: Setting, count: int, name: str) -> Path:
+    """Create companies with a few invoices each, and return their file for wrk."""
     service, numbers = setting.service, iter(range(count))
     companies: list[Company] = []
 
@@ -162,6 +164,5 @@ async def _add_companies(setting: Setting, count: int, name: str) -> str:
         ids = {row["company_id"]: row["id"] for row in await conn.fetch(query)}
     finally:
         await conn.close()
-    path = service.home / f"companies-{name}.txt"
-    path.write_text("".join(f"{each.key} {ids[each.id]} {ids[each.id]}\n" for each in companies))
-    return str(path)
+    found = [Invoices(each, range(ids[each.id], ids[each.id] + 1)) for each in companies]
+    return write_companies(service, name, found)

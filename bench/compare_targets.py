@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ SERVICE, SERVICE_2 = "service", "service-2"
 PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
 TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
 CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
-LIST_APART = "list-apart"  # Concurrent requests for one URL share a statement: here they cannot.
 PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
 CODES_PER_RUN = 10**8
@@ -44,6 +44,14 @@ select array_agg(format('alter table %s set (autovacuum_enabled = off)', oid::re
  where relkind = 'r' and relnamespace::regnamespace::text in ('public', 'peers')
 """
 
+#: The invoices after an id, the companies in turn.
+DRAFTS = """
+select company_id, id
+  from invoices
+ where id > $1
+ order by row_number() over (partition by company_id order by id), company_id
+"""
+
 sql = Statements(PEERS / "queries")
 _codes = itertools.count(10**11, CODES_PER_RUN)
 
@@ -54,16 +62,23 @@ def next_codes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """Companies that all targets have: one to list, one to get and export from, one to create in.
+class Invoices:
+    """A company and the ids of its invoices, which are consecutive."""
 
-    `ids` are those of the invoices of `large`. `body` is the file of a body with code 0.
+    company: Company
+    ids: range
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Companies that all targets have: those that send requests in turn, and a large one to export.
+
+    `file` has the companies in turn for wrk, `body` a request body with code 0.
     """
 
-    listed: Company
-    large: Company
-    writer: Company
-    ids: range
+    companies: Sequence[Invoices]
+    large: Invoices
+    file: Path
     body: Path
 
 
@@ -103,14 +118,29 @@ class Setting:
     connections: int
 
 
-async def seed(service: Service, listed: int, large: int) -> Data:
-    """Create the companies and their invoices."""
-    print(f"Creating companies with {listed:,} and {large:,} invoices …", flush=True)
-    to_list, to_read = await service.add_company(listed), await service.add_company(large)
+async def seed(service: Service, companies: int, invoices: int, exported: int) -> Data:
+    """Create companies with the same number of invoices, and one with those to export."""
+    print(f"Creating {companies} companies with {invoices:,} invoices …", flush=True)
+    in_turn = [await add_invoices(service, invoices) for _ in range(companies)]
+    print(f"Creating a company with {exported:,} invoices …", flush=True)
+    large = await add_invoices(service, exported)
     body = service.home / "body.json"
     body.write_text(next(create_requests(0))[2] or "")
-    ids = await read_ids(service.url, to_read)
-    return Data(to_list, to_read, await service.add_company(), ids, body)
+    return Data(in_turn, large, write_companies(service, "in-turn", in_turn), body)
+
+
+async def add_invoices(service: Service, count: int) -> Invoices:
+    """Add a company with invoices."""
+    company = await service.add_company(count)
+    return Invoices(company, await read_ids(service.url, company))
+
+
+def write_companies(service: Service, name: str, companies: Sequence[Invoices]) -> Path:
+    """Write the file of companies for wrk."""
+    path = service.home / f"companies-{name}.txt"
+    lines = [f"{each.company.key} {each.ids[0]} {each.ids[-1]}\n" for each in companies]
+    path.write_text("".join(lines))
+    return path
 
 
 async def read_ids(url: str, company: Company) -> range:
@@ -181,7 +211,7 @@ async def measure(
 
 async def measure_load(setting: Setting, process: Process, load: Load) -> Figures:
     """Measure the load of wrk on a process, after a warm-up if the load can be repeated."""
-    if load.request[0] in (LIST, LIST_APART, GET, "get-any"):
+    if load.request[0] in (LIST, GET):
         await run_wrk(load, WARM_UP_SECONDS)
     return await _observe(setting, process, lambda: run_wrk(load, setting.seconds))
 
@@ -235,54 +265,62 @@ def take_median(measured: Sequence[Figures]) -> Figures:
 async def _choose_load(setting: Setting, process: Process, operation: str) -> Load:
     """Return the load of an operation, after what it needs was prepared."""
     data = setting.data
+    load = partial(Load, process.base, data.file, connections=setting.connections)
     match operation:
-        case "list" | "list-apart":
-            key, request = data.listed.key, (operation, PAGE)
+        case "list":
+            return load(request=("list", PAGE))
         case "get":
-            key, request = data.large.key, ("get", str(data.ids[0]), str(data.ids[-1]))
+            return load(request=("get",))
         case "create":
-            key, request = data.writer.key, ("create", str(data.body), str(next_codes()))
-            warm_up = Load(process.base, key, request, setting.connections)
-            await run_wrk(warm_up, WARM_UP_SECONDS)
-            request = ("create", str(data.body), str(next_codes()))
+            await run_wrk(load(request=_create_request(data)), WARM_UP_SECONDS)
+            return load(request=_create_request(data))
         case _:
-            key, request = data.writer.key, await _create_drafts(setting, process)
-    return Load(process.base, key, request, setting.connections)
+            drafts = await _create_drafts(setting, load(request=_create_request(data)))
+            return Load(process.base, drafts, ("submit",), setting.connections)
 
 
-async def _create_drafts(setting: Setting, process: Process) -> tuple[str, ...]:
-    """Create invoices and return the load that submits them."""
-    key = setting.data.writer.key
-    conn = await asyncpg.connect(setting.service.url)
+def _create_request(data: Data) -> tuple[str, ...]:
+    return ("create", str(data.body), str(next_codes()))
+
+
+async def _create_drafts(setting: Setting, load: Load) -> Path:
+    """Create invoices, and return a file with a line for each, its companies in turn."""
+    service = setting.service
+    keys = {each.company.id: each.company.key for each in setting.data.companies}
+    conn = await asyncpg.connect(service.url)
     try:
         last = await conn.fetchval("select max(id) from invoices")
+        await run_wrk(load, setting.seconds)
+        rows = await conn.fetch(DRAFTS, last)
     finally:
         await conn.close()
-    request = ("create", str(setting.data.body), str(next_codes()))
-    await run_wrk(Load(process.base, key, request, setting.connections), setting.seconds)
-    await setting.service.vacuum()  # The planner must know the size of the company.
-    return "submit", str(last + 1)
+    await service.vacuum()  # The planner must know the size of the companies.
+    path = service.home / "drafts.txt"
+    path.write_text("".join(f"{keys[row['company_id']]} {row['id']} {row['id']}\n" for row in rows))
+    return path
 
 
 def _choose_script(setting: Setting, operation: str) -> pgbench.Script:
     """Return the script of pgbench for an operation."""
     data = setting.data
+    turn = pgbench.Turn(data.companies[0].company.id, len(data.companies))
     match operation:
         case "list":
-            return pgbench.list_script(data.listed.id)
+            return pgbench.list_script(turn)
         case "get":
-            return pgbench.get_script(data.large.id, data.ids)
+            first = data.companies[0].ids
+            return pgbench.get_script(turn, first[0], len(first))
         case _:
-            return pgbench.create_script(data.writer.id, data.body.read_text(), next_codes())
+            return pgbench.create_script(turn, data.body.read_text(), next_codes())
 
 
 async def _export(process: Process, data: Data) -> LoadResult:
     """Export all invoices once. A request of the result is one invoice."""
     began = time.perf_counter()
-    count = await asyncio.to_thread(_read_export, process.port, data.large.key)
+    count = await asyncio.to_thread(_read_export, process.port, data.large.company.key)
     seconds = time.perf_counter() - began
-    if count != len(data.ids):
-        raise ProgramError(f"The export has {count:,} of {len(data.ids):,} invoices.")
+    if count != len(data.large.ids):
+        raise ProgramError(f"The export has {count:,} of {len(data.large.ids):,} invoices.")
     return LoadResult(count, seconds, seconds * 1000, seconds * 1000)
 
 
@@ -304,9 +342,9 @@ def _read_export(port: int, key: str) -> int:
 
 async def _measure_copy(setting: Setting) -> Figures:
     """Measure COPY of the same text, which psql writes to /dev/null."""
-    data = setting.data
+    large = setting.data.large
     query = (
-        f"copy (select export::text from invoice_exports where company_id = {data.large.id} "
+        f"copy (select export::text from invoice_exports where company_id = {large.company.id} "
         "order by id desc) to stdout"
     )
     command = [find_program("psql"), setting.service.url, "-X", "-c", query]
@@ -316,6 +354,6 @@ async def _measure_copy(setting: Setting) -> Figures:
         variables = {"PGOPTIONS": "-c jit=off -c timezone=UTC"}
         await run_program(command, EXPORT_SECONDS, variables, asyncio.subprocess.DEVNULL)
         seconds = time.perf_counter() - began
-        return LoadResult(len(data.ids), seconds, seconds * 1000, seconds * 1000)
+        return LoadResult(len(large.ids), seconds, seconds * 1000, seconds * 1000)
 
     return await _observe(setting, None, copy)

@@ -6,7 +6,7 @@
 A server with aiohttp alone returns the responses that the service returns. In the second variant
 each request also runs the service's statement, prepared, on a connection of asyncpg that only it
 uses; a create also checks the body as the service does. Neither has authentication, limits, log,
-headers, batches, retries or time limits. The third variant is the service itself, which also
+headers, retries or time limits. The third variant is the service itself, which also
 answers a request that needs no statement: the cost of everything around the statement. Prints CPU
 time per request in microseconds, the medians of the rounds: of the server, and of PostgreSQL.
 """
@@ -17,16 +17,17 @@ import json
 import statistics
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import asyncpg
 from aiohttp import web
 from asyncpg.prepared_stmt import PreparedStatement
 from benchmark import Company, Service, prepare_service, run, summary_of
-from compare_targets import PAGE, next_codes, read_ids
+from compare_targets import PAGE, Invoices, add_invoices, next_codes, write_companies
 from cpu import find_postmaster, read_cpu
 from harness.processes import free_port
 from requests import create_requests
@@ -39,7 +40,7 @@ from service.documents.body_checks import check_draft
 from service.http.requests import parse_document_instant
 
 CONNECTIONS = 8  # to PostgreSQL
-INVOICES = 1000
+COMPANIES, INVOICES = 20, 1000  # companies that send requests in turn, invoices of each
 #: A page from the memory of the service.
 NO_STATEMENT = "/api/code-tables/document_types?per_page=1"
 CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
@@ -107,15 +108,19 @@ def make_bare_handlers(record: str, page: str) -> dict[str, Handler]:
     return {"get": get, "list": list_page, "create": create}
 
 
-def make_handlers(connections: Connections, company: Company) -> dict[str, Handler]:
+def make_handlers(connections: Connections, companies: Sequence[Invoices]) -> dict[str, Handler]:
     """Return handlers that run the service's statement, or check a body as the service does."""
+    ids = {each.company.key: each.company.id for each in companies}
 
     async def get(request: web.Request) -> web.Response:
-        rows = await connections.fetch("get", company.id, int(request.match_info["id"]))
+        rows = await connections.fetch(
+            "get", ids[request.headers["X-API-Key"]], int(request.match_info["id"])
+        )
         return _respond(rows[0][0])
 
     async def list_page(request: web.Request) -> web.Response:
-        rows = await connections.fetch("list", company.id, 10, 0, 1_000_000)
+        company_id = ids[request.headers["X-API-Key"]]
+        rows = await connections.fetch("list", company_id, 10, 0, 1_000_000)
         return _respond(f'{{"data":[{",".join(row["record"] for row in rows)}]}}')
 
     async def create(request: web.Request) -> web.Response:
@@ -170,22 +175,25 @@ async def measure(
 async def main(options: argparse.Namespace) -> None:
     """Measure the variants of the three operations, and print the table."""
     async with prepare_service(background=False) as service:
-        company = await service.add_company(INVOICES)
+        companies = [await add_invoices(service, INVOICES) for _ in range(COMPANIES)]
+        file = write_companies(service, "in-turn", companies)
         await service.vacuum()
         async with open_connections(service.url) as connections:
             variants = {
-                "aiohttp alone": make_bare_handlers(*await _read_texts(connections, company)),
-                "with the statement, or the checks": make_handlers(connections, company),
+                "aiohttp alone": make_bare_handlers(
+                    *await _read_texts(connections, companies[0].company)
+                ),
+                "with the statement, or the checks": make_handlers(connections, companies),
             }
             for name, handlers in variants.items():
                 async with serve(handlers) as base:
                     variant = Variant(name, base, time.process_time)
-                    await _print_variant(options, service, company, variant)
+                    await _print_variant(options, service, file, variant)
         async with service.make_another() as process:
             assert process.pid
             variant = Variant("the service", process.base, partial(read_cpu, process.pid))
-            await _print_variant(options, service, company, variant)
-            load = Load(process.base, company.key, ("list", NO_STATEMENT), options.connections)
+            await _print_variant(options, service, file, variant)
+            load = Load(process.base, file, ("list", NO_STATEMENT), options.connections)
             await _print_operation(options, service, variant, "no statement", load)
 
 
@@ -196,17 +204,16 @@ async def _read_texts(connections: Connections, company: Company) -> tuple[str, 
 
 
 async def _print_variant(
-    options: argparse.Namespace, service: Service, company: Company, variant: Variant
+    options: argparse.Namespace, service: Service, file: Path, variant: Variant
 ) -> None:
-    ids = await read_ids(service.url, company)
     body = service.home / "body.json"
     body.write_text(next(create_requests(0))[2] or "")
     for operation, request in {
-        "get": ("get", str(ids[0]), str(ids[-1])),
-        "list": ("list-apart", PAGE),
+        "get": ("get",),
+        "list": ("list", PAGE),
         "create": ("create", str(body)),
     }.items():
-        load = Load(variant.base, company.key, request, options.connections)
+        load = Load(variant.base, file, request, options.connections)
         await _print_operation(options, service, variant, operation, load)
 
 

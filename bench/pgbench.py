@@ -16,10 +16,10 @@ from service.db.transactions import SESSION
 EXTRA_SECONDS = 30
 #: The columns of the body of create_requests that the service computes, as SQL.
 COLUMNS = """
-json_build_array(json_build_object(
+json_build_object(
   'code_year', extract(year from now()), 'issue_date', now(),
   'net_amount', 485.00, 'excluding_tax', 485.00, 'including_tax', 523.80,
-  'payable_amount', 523.80, 'prepaid_amount', 0, 'taxes', '[]'::json))
+  'payable_amount', 523.80, 'prepaid_amount', 0, 'taxes', '[]'::json)
 """
 _COMMENT = re.compile(r"--[^\n]*\n")
 _PARAMETER = re.compile(r"\$(\d+)")
@@ -31,6 +31,23 @@ class Script:
 
     text: str
     variables: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Companies in turn: the first of consecutive ids, and their number."""
+
+    first: int
+    count: int
+
+    @property
+    def commands(self) -> str:
+        """The commands that choose the next company of a client."""
+        return (
+            "\\set n :n + 1\n"
+            f"\\set place (:client_id + :n) % {self.count}\n"
+            f"\\set company {self.first} + :place\n"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +68,35 @@ def write_script(query: str, statement: Statement, values: dict[str, str], prepa
     return f"{prepare}{filled};\n"
 
 
-def create_script(company: int, body: str, code: int) -> Script:
-    """Return the script that creates invoices with codes from `code` on, one by each statement."""
+def create_script(turn: Turn, body: str, code: int) -> Script:
+    """Return the script that creates invoices with codes from `code` on."""
     values = {
-        "company_id": str(company),
-        "bodies": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
+        "company_id": ":company",
+        "body": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
         "columns": COLUMNS,
     }
-    prepare = f"\\set n :n + 1\n\\set code {code} + :client_id * 1000000 + :n\n"
-    statement = sql.invoices_insert
+    prepare = f"{turn.commands}\\set code {code} + :client_id * 1000000 + :n\n"
+    statement = sql.invoice_insert
     text = write_script(statement.query, statement, values, prepare)
-    return Script(text, {"body": f"[{body}]", "n": "0"})
+    return Script(text, {"body": body, "n": "0"})
 
 
-def get_script(company: int, ids: range) -> Script:
-    """Return the script that gets random invoices."""
+def get_script(turn: Turn, first_id: int, invoices: int) -> Script:
+    """Return the script that gets random invoices. Each company has as many, with ids in a row."""
     statement = sql.invoice_get
-    values = {"company_id": str(company), "id": ":id"}
-    prepare = f"\\set id random({ids[0]}, {ids[-1]})\n"
-    return Script(write_script(statement.isolated, statement, values, prepare), {})
+    values = {"company_id": ":company", "id": ":id"}
+    last = first_id + invoices - 1
+    prepare = f"{turn.commands}\\set id :place * {invoices} + random({first_id}, {last})\n"
+    return Script(write_script(statement.isolated, statement, values, prepare), {"n": "0"})
 
 
-def list_script(company: int) -> Script:
+def list_script(turn: Turn) -> Script:
     """Return the script that reads the first page of a list."""
     statement = sql.invoice_page
-    values = {"company_id": str(company), "per_page": ":most", "offset": ":from", "budget": ":size"}
-    text = write_script(statement.isolated, statement, values, "")
-    return Script(text, {"most": "10", "from": "0", "size": str(BUDGET_BYTES)})
+    values = {"company_id": ":company", "per_page": ":most", "offset": ":from", "budget": ":size"}
+    text = write_script(statement.isolated, statement, values, turn.commands)
+    sizes = {"most": "10", "from": "0", "size": str(BUDGET_BYTES)}
+    return Script(text, {"n": "0", **sizes})
 
 
 async def run_pgbench(

@@ -13,10 +13,14 @@ EXTRA_SECONDS = 30  # for the start and end of wrk
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests to one server. `request` has the arguments of load.lua after the API key."""
+    """Requests to one server, of companies in turn.
+
+    Each line of the file `companies` is a key, and the first and the last id of invoices. `request`
+    has the further arguments of load.lua.
+    """
 
     base: str
-    key: str
+    companies: Path
     request: tuple[str, ...]
     connections: int
 
@@ -43,7 +47,7 @@ async def run_wrk(load: Load, seconds: float) -> LoadResult:
         f"--script={SCRIPT}",
         load.base,
         "--",
-        load.key,
+        str(load.companies),
         *load.request,
     ]
     output = await run_program(command, seconds + EXTRA_SECONDS)

@@ -1,11 +1,10 @@
--- The load of one measurement. Arguments of wrk after `--`: the API key and one of
---   list PATH                 the same GET for each request
---   list-apart PATH           the same page for each request, under a URL of its own
---   get FIRST LAST            GET of a random id
---   create FILE CODE          POST of the body in a file, with consecutive codes from CODE on
---   submit FIRST              submit invoices with consecutive ids from FIRST on
---   get-any FILE, create-any FILE BODY CODE
---                             the same for random companies; each line of FILE: key, first, last id
+-- The load of one measurement: requests of several companies in turn. Arguments of wrk after `--`: a
+-- file, each line of which is the key of a company and the first and the last id of its invoices, and
+-- one of
+--   list PATH          a page of a list
+--   get                GET of a random invoice of the company
+--   create FILE CODE   POST of the body in a file, with consecutive codes from CODE on
+--   submit             submit the first invoice of a line
 -- Prints one line of JSON at the end.
 
 local CODE = '"code": 0'
@@ -39,79 +38,60 @@ local function body_of(path, code)
   end
 end
 
-local function companies(path)
-  local found = {}
+-- Returns a function that returns the companies of a file in turn. `prepare` is called with each.
+local function in_turn(path, prepare)
+  local found, place = {}, 0
   for key, first, last in read(path):gmatch("(%S+) (%d+) (%d+)") do
-    found[#found + 1] = { key = key, first = tonumber(first), last = tonumber(last) }
-  end
-  return found
-end
-
-function requests.list(key, path)
-  local text = head("GET", path, key) .. "\r\n"
-  return function() return text end
-end
-
--- Encodes random letters of the names in the query, which no server may tell from the letters.
-requests["list-apart"] = function(key, path)
-  local place, query = path:match("^(.-%?)(.*)$")
-  local before, after = head("GET", place .. "\0", key):match("^(.-)%z(.*)$")
-  local function encode(letter)
-    return math.random(2) == 1 and letter or string.format("%%%02X", letter:byte())
+    local company = { key = key, first = tonumber(first), last = tonumber(last) }
+    prepare(company)
+    found[#found + 1] = company
   end
   return function()
-    return before .. query:gsub("[a-z_]+=", function(name) return name:gsub("[a-z]", encode) end)
-        .. after .. "\r\n"
+    place = place % #found + 1
+    return found[place]
   end
 end
 
-function requests.get(key, first, last)
-  local before, after = head("GET", "/api/invoices/\0", key):match("^(.-)%z(.*)$")
-  first, last = tonumber(first), tonumber(last)
+function requests.list(file, path)
+  local next_company = in_turn(file, function(company)
+    company.text = head("GET", path, company.key) .. "\r\n"
+  end)
+  return function() return next_company().text end
+end
+
+function requests.get(file)
+  local next_company = in_turn(file, function(company)
+    company.before, company.after = head("GET", "/api/invoices/\0", company.key):match("^(.-)%z(.*)$")
+  end)
   return function()
-    return before .. number(math.random(first, last)) .. after .. "\r\n"
+    local company = next_company()
+    return company.before .. number(math.random(company.first, company.last)) .. company.after .. "\r\n"
   end
 end
 
-function requests.create(key, path, code)
-  local start, next_code = head("POST", "/api/invoices", key), tonumber(code)
+function requests.create(file, path, code)
+  local next_code = tonumber(code)
   local body = body_of(path, next_code)
+  local next_company = in_turn(file, function(company)
+    company.start = head("POST", "/api/invoices", company.key)
+  end)
   return function()
     next_code = next_code + 1
-    return start .. body(next_code)
+    return next_company().start .. body(next_code)
   end
 end
 
-function requests.submit(key, first)
-  local next_id = tonumber(first) - 1
-  return function()
-    next_id = next_id + 1
-    return head("POST", "/api/invoices/" .. number(next_id) .. "/submit-to-portal", key)
+function requests.submit(file)
+  local next_company = in_turn(file, function(company)
+    company.text = head("POST", "/api/invoices/" .. number(company.first) .. "/submit-to-portal", company.key)
         .. "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-  end
-end
-
-requests["get-any"] = function(_, path)
-  local found = companies(path)
-  return function()
-    local company = found[math.random(#found)]
-    local id = number(math.random(company.first, company.last))
-    return head("GET", "/api/invoices/" .. id, company.key) .. "\r\n"
-  end
-end
-
-requests["create-any"] = function(_, path, body_path, code)
-  local found, next_code = companies(path), tonumber(code)
-  local body = body_of(body_path, next_code)
-  return function()
-    next_code = next_code + 1
-    return head("POST", "/api/invoices", found[math.random(#found)].key) .. body(next_code)
-  end
+  end)
+  return function() return next_company().text end
 end
 
 function init(args)
   math.randomseed(os.time())
-  request = requests[args[2]](args[1], args[3], args[4], args[5])
+  request = requests[args[2]](args[1], args[3], args[4])
 end
 
 function done(summary, latency)
