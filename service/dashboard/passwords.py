@@ -38,7 +38,7 @@ class Passwords:
         self._unknown = self._hasher.hash("")
 
     async def hash(self, password: str) -> str:
-        """Return the hash of a password, with its salt and parameters."""
+        """Return the hash of a password without weakness, with its salt and parameters."""
         async with self._turn:
             return await asyncio.to_thread(self._hasher.hash, _normalise(password))
 
@@ -54,7 +54,7 @@ class Passwords:
 
     def _verify(self, password: str, digest: str) -> bool:
         try:
-            return self._hasher.verify(digest, _normalise(password))
+            return self._hasher.verify(digest, _normalise(password)) and not _is_long(password)
         except (VerificationError, InvalidHashError):
             return False
 
@@ -65,10 +65,10 @@ def find_weakness(password: str, words: Iterable[str] = ()) -> str | None:
     `words` are the person's name and email address and the company's name.
     """
     text = _normalise(password)
+    if _is_long(password) or _is_long(text):
+        return "too_long"
     if len(text) < LEAST_CHARACTERS:
         return "too_short"
-    if len(text) > MOST_CHARACTERS:
-        return "too_long"
     folded = text.casefold()
     if folded in COMMON or len(set(folded)) < 4 or any(folded in each for each in SEQUENCES):
         return "common"
@@ -86,6 +86,13 @@ def _split_words(text: str) -> Iterable[str]:
     return (word for word in words if len(word) >= WORD_CHARACTERS)
 
 
+def _is_long(text: str) -> bool:
+    return len(text) > MOST_CHARACTERS
+
+
 def _normalise(password: str) -> str:
-    """Return the text in one form, since keyboards write some characters in several."""
-    return unicodedata.normalize("NFKC", password)
+    """Return the text in one form, since keyboards write some characters in several.
+
+    A longer text is cut before: the time of NFKC grows with its square.
+    """
+    return unicodedata.normalize("NFKC", password[:MOST_CHARACTERS])

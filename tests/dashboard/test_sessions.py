@@ -1,6 +1,7 @@
 """Sign-in, sessions, roles, and the protection of forms."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -14,7 +15,7 @@ from yarl import URL
 from service.config import read_config
 from service.dashboard.links import PASSWORD as PASSWORD_LINK
 from service.dashboard.links import make_link
-from service.dashboard.passwords import find_weakness
+from service.dashboard.passwords import Passwords, find_weakness
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 
@@ -312,11 +313,30 @@ async def owner_conn(database: str) -> AsyncIterator[asyncpg.Connection]:
         ("123456789012", "common"),
         ("aaaaaaaaaaaaaa", "common"),
         ("AminahAminah1", "about_you"),
+        ("x" * 100 + "\ufdfa" * 20, "too_long"),
         (PASSWORD, None),
     ],
 )
 def test_weak_passwords_are_refused(password: str, weakness: str | None) -> None:
     assert find_weakness(password, ("Aminah", EMAIL)) == weakness
+
+
+async def test_a_long_password_is_wrong_although_it_begins_with_the_right_one() -> None:
+    passwords, right = Passwords(), "four plain words " * 7 + "together!"
+    digest = await passwords.hash(right)
+    assert len(right) == 128
+    assert await passwords.matches(right, digest)
+    assert not await passwords.matches(f"{right}!", digest)
+
+
+@pytest.mark.parametrize("letters", ["\u0301\u0316", "\ufdfa", "\u0345\u0301"])
+async def test_passwords_of_any_length_take_little_processor_time(letters: str) -> None:
+    passwords, text = Passwords(), letters * 500_000
+    digest = await passwords.hash(PASSWORD)
+    began = time.process_time()
+    assert find_weakness(text, ("Aminah", EMAIL)) == "too_long"
+    assert not await passwords.matches(text, digest)
+    assert time.process_time() - began < 1
 
 
 async def test_a_new_key_needs_a_recent_password(

@@ -1296,6 +1296,24 @@ LIMITED = (
         "len(name) > NAME_CHARACTERS",
         (f"{FORMS}::test_a_form_of_a_session_over_a_limit_is_a_413",),
     ),
+    Mutant(
+        "long-password-normalised",
+        "service/dashboard/passwords.py",
+        "password[:MOST_CHARACTERS]",
+        "password",
+        (
+            "tests/dashboard/test_sessions.py::test_passwords_of_any_length_take_little_processor_time",
+        ),
+    ),
+    Mutant(
+        "long-password-cut",
+        "service/dashboard/passwords.py",
+        " and not _is_long(password)",
+        "",
+        (
+            "tests/dashboard/test_sessions.py::test_a_long_password_is_wrong_although_it_begins_with_the_right_one",
+        ),
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (
