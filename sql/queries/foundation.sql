@@ -87,14 +87,20 @@ values (:file, :sha256)
    set sha256 = excluded.sha256, applied_at = clock_timestamp();
 
 -- name: migration_objects_present :many
--- Return the names of all views and functions of the schema.
-select relname as name
-  from pg_class
- where relnamespace = 'public'::regnamespace and relkind = 'v'
+-- Return the names of all views and functions of the schema, without those of extensions.
+select c.relname as name
+  from pg_class c
+ where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
+   and not exists (select
+                     from pg_depend d
+                    where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
 union
-select proname
-  from pg_proc
- where pronamespace = 'public'::regnamespace;
+select p.proname
+  from pg_proc p
+ where p.pronamespace = 'public'::regnamespace
+   and not exists (select
+                     from pg_depend d
+                    where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e');
 
 -- name: migration_object_dependents :many
 -- Return commands that drop a view or function with all views and functions that depend on it,
@@ -134,13 +140,19 @@ select set_config('lock_timeout', '1s', true);
 
 -- name: tenant_isolation_gaps :many
 -- Return one row for each gap in the isolation of companies or accounts: a way to read or change
--- their rows, or to learn about them.
+-- their rows, or to learn about them. Members of extensions are left out: an administrator has
+-- installed them, and views of extensions run with their owner's rights.
 with me as (
   select oid, rolname, rolsuper, rolbypassrls, rolreplication, rolcreaterole
     from pg_roles
    where rolname = current_user
+), members as (
+  select d.classid, d.objid from pg_depend d where d.deptype = 'e'
 ), relations as (
-  select c.* from pg_class c where c.relnamespace = 'public'::regnamespace
+  select c.*
+    from pg_class c
+   where c.relnamespace = 'public'::regnamespace
+     and ('pg_class'::regclass, c.oid) not in (select m.classid, m.objid from members m)
 ), fenced as (
   -- Tables whose rows belong to a company or an account: the column that names the owner, and the
   -- value that it must have. `named` is the column of a table that refers to such a row.
@@ -161,6 +173,7 @@ with me as (
   select p.oid, p.proname, p.proowner, p.proacl, p.proconfig
     from pg_proc p
    where p.prosecdef and p.pronamespace = 'public'::regnamespace
+     and ('pg_proc'::regclass, p.oid) not in (select m.classid, m.objid from members m)
 )
 select format('the role %s may bypass row-level security', rolname) as gap
   from me
@@ -202,17 +215,22 @@ select format('the policy %s opens the table %s', p.polname, p.polrelid::regclas
                  from unnest(p.polroles) r
                 where r = 0 or pg_has_role(current_user, r, 'usage'))
 union all
-select format('the view %s does not use its caller''s rights', c.relname)
+select format('the view %1$s does not use its caller''s rights (if it does not belong to the '
+              'service: alter %2$s %1$I set schema another_schema)',
+              c.relname, case c.relkind when 'm' then 'materialized view' else 'view' end)
   from relations c
  where c.relkind = 'v' and not coalesce(c.reloptions @> array['security_invoker=true'], false)
     or c.relkind = 'm' and has_table_privilege(current_user, c.oid, 'select')
 union all
-select format('the function %s runs with another''s rights and %s', d.proname,
+select format('the function %s runs with another''s rights and %s '
+              '(if it does not belong to the service: alter function %s set schema another_schema)',
+              d.proname,
               case when r.rolsuper or r.rolbypassrls then 'these bypass row-level security'
                    when d.proacl is null
                         or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
                    then 'anybody may call it'
-                   else 'uses the caller''s search path' end)
+                   else 'uses the caller''s search path' end,
+              d.oid::regprocedure)
   from definers d
   join pg_roles r on r.oid = d.proowner
  where has_function_privilege(current_user, d.oid, 'execute')

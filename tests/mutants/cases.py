@@ -644,6 +644,20 @@ APART = (
         ),
     ),
     Mutant(
+        "view-of-an-extension-is-a-gap",
+        "sql/queries/foundation.sql",
+        "('pg_class'::regclass, c.oid) not in",
+        "('pg_class'::regclass, 0::oid) not in",
+        ("tests/security/test_tenant_isolation.py::test_objects_of_an_extension_are_no_gap",),
+    ),
+    Mutant(
+        "function-of-an-extension-is-a-gap",
+        "sql/queries/foundation.sql",
+        "('pg_proc'::regclass, p.oid) not in",
+        "('pg_proc'::regclass, 0::oid) not in",
+        ("tests/security/test_tenant_isolation.py::test_objects_of_an_extension_are_no_gap",),
+    ),
+    Mutant(
         "foreign-key-without-the-company",
         LAST_MIGRATION,
         "",

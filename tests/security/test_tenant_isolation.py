@@ -209,6 +209,56 @@ async def test_each_gap_in_row_level_security_is_named(owner: asyncpg.Connection
     assert unnamed == {}
 
 
+#: Objects of an extension, such as pg_stat_statements, which every server has.
+EXTENSION_OBJECTS = (
+    "create view statistics as select 1 as calls; alter extension plpgsql add view statistics",
+    "create materialized view statistics as select 1 as calls;"
+    f" grant select on statistics to {SERVICE_ROLE};"
+    " alter extension plpgsql add materialized view statistics",
+    f"create function statistics() returns int {DEFINER};"
+    " alter extension plpgsql add function statistics()",
+    "create table statistics (company_id bigint); alter extension plpgsql add table statistics",
+)
+
+
+@pytest.mark.parametrize("objects", EXTENSION_OBJECTS)
+async def test_objects_of_an_extension_are_no_gap(owner: asyncpg.Connection, objects: str) -> None:
+    assert await _check(owner, objects) == "nothing"
+
+
+async def test_the_service_starts_with_pg_stat_statements(
+    owner: asyncpg.Connection, start: StartService, company: Company
+) -> None:
+    if not await owner.fetchval(
+        "select 1 from pg_available_extensions where name = 'pg_stat_statements'"
+    ):
+        pytest.skip("PostgreSQL has no contrib modules.")
+    await owner.execute("create extension pg_stat_statements schema public")
+    api = await start(company)
+    assert (await api.get("/api/invoices")).status == 200
+
+
+@pytest.mark.parametrize(
+    "gap, cure",
+    [
+        ("create view leaks as select 1 as one", "alter view leaks set schema another_schema"),
+        (
+            "create materialized view leaks as select 1 as one;"
+            f" grant select on leaks to {SERVICE_ROLE}",
+            "alter materialized view leaks set schema another_schema",
+        ),
+        (
+            f"create function leaks(n int) returns int {DEFINER}",
+            "alter function leaks(integer) set schema another_schema",
+        ),
+    ],
+)
+async def test_the_error_about_a_foreign_object_has_its_cure(
+    owner: asyncpg.Connection, gap: str, cure: str
+) -> None:
+    assert cure in await _check(owner, gap)
+
+
 async def _check(owner: asyncpg.Connection, gap: str) -> str:
     """Return the error of the check for a gap, and undo the gap."""
     undo = owner.transaction()
