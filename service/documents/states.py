@@ -81,6 +81,9 @@ NOTE_WITHOUT_VALID_INVOICE = (
     "Only invoice with status Valid can have adjustment note submitted to the portal"
 )
 NOTE_TOO_HIGH = "The note exceeds the invoice's remaining amount of {amount}."
+DEBIT_NOTE_USED = (
+    "Credit or refund notes have used the amount of this debit note. Cancel them first."
+)
 
 _CANCEL_FIRST = (
     "A submitted {noun} cannot be {done}, please cancel first and try again. "

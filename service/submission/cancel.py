@@ -16,7 +16,14 @@ from service import failpoints
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
-from service.errors import ApiError, BadRequest, Conflict, Forbidden
+from service.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    ValidationError,
+    violation,
+)
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.portal.errors import (
@@ -32,7 +39,7 @@ from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import CompanyContext, SubmissionContext
-from service.submission.document_kinds import DocumentKind
+from service.submission.document_kinds import NOTE, DocumentKind
 from service.submission.failures import FAILURES, refuse_cancellation
 from service.submission.types import Change
 
@@ -79,10 +86,11 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     """Cancel the latest submitted document of an invoice, a note or a consolidated invoice.
 
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is
-    unknown, and BadRequest: with the authority's `code` if it refuses, with OUTCOME_UNKNOWN while
-    the outcome is unclear, with tin_not_verified while the document has the company's TIN and that
-    is not verified, with portal_unavailable or portal_credentials_refused if nothing was sent, and
-    else with cancellation_failed. All but the authority's refusal are `retryable`.
+    unknown, ValidationError for a debit note whose amount other notes have used, and BadRequest:
+    with the authority's `code` if it refuses, with OUTCOME_UNKNOWN while the outcome is unclear,
+    with tin_not_verified while the document has the company's TIN and that is not verified, with
+    portal_unavailable or portal_credentials_refused if nothing was sent, and else with
+    cancellation_failed. All but the authority's refusal are `retryable`.
 
     A cancellation of another request is joined. One whose outcome is unclear is sent again, which
     does not shorten its settling time.
@@ -106,7 +114,7 @@ async def _begin(
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
     async with context.database.company(company_id) as conn:
-        or_not_found(await kind.lock(conn, company_id=company_id, id=record_id), kind.title)
+        row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
         ids = kind.ids(record_id)
         latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
         if latest and latest["status"] == "Submitting":
@@ -115,6 +123,8 @@ async def _begin(
             raise Forbidden(states.CANCEL_MESSAGES[kind.noun][code], code=code)
         if await kind.is_adjusted(conn, company_id, record_id):
             raise _by_authority("ActiveReferencingDocuments")
+        if kind is NOTE and latest["status"] == "Valid":
+            _check_remaining_amount(row)
         if _is_being_sent(latest):
             return None
         await _check_tin_verified(conn, company_id, latest["id"])
@@ -124,6 +134,12 @@ async def _begin(
         )
         cancellation = Cancellation(company_id, latest["id"], row["cancel_fence"], send_until)
         return cancellation, CancellationState(row["now"], row["sent_by"])
+
+
+def _check_remaining_amount(note: Mapping[str, Any]) -> None:
+    """Raise ValidationError if credit or refund notes have used the amount of a debit note."""
+    if note["type"] == "DEBIT_NOTE" and note["total_amount"] > note["adjustable"]:
+        raise ValidationError([violation("", "amount", states.DEBIT_NOTE_USED)])
 
 
 async def _check_tin_verified(conn: Connection, company_id: int, document_id: int) -> None:

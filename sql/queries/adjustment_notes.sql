@@ -79,8 +79,8 @@ select k.id
 
 -- name: adjustment_note_lock :one
 -- Lock a note for a change. `body` is a document with the parties and the currency of the target.
--- `adjustable` is the amount by which the target can still be reduced, less the notes that are
--- being submitted.
+-- `adjustable` is the amount by which the target can still be reduced, less other notes that would
+-- reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date,
        n.payable_amount + n.prepaid_amount as total_amount, n.invoice_id, n.consolidated_invoice_id,
        full_code(
@@ -93,10 +93,19 @@ select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date,
          - (select coalesce(sum(o.payable_amount + o.prepaid_amount), 0)
               from adjustment_notes o
              where o.company_id = :company_id
-               and o.type <> 'DEBIT_NOTE'
-               and o.status in ('Submitting', 'Submitted')
+               and o.id <> n.id
                and (o.invoice_id = n.invoice_id
-                    or o.consolidated_invoice_id = n.consolidated_invoice_id)) as adjustable,
+                    or o.consolidated_invoice_id = n.consolidated_invoice_id)
+               and case o.type
+                   when 'DEBIT_NOTE'
+                   then o.status = 'Valid'
+                        and exists (select
+                                      from submitted_documents d
+                                     where d.company_id = :company_id
+                                       and d.adjustment_note_id = o.id
+                                       and d.cancellation_requested_at is not null)
+                   else o.status in ('Submitting', 'Submitted')
+                   end) as adjustable,
        json_build_object(
          'type', n.type, 'adjustmentNoteCode', n.code,
          'adjustmentNoteIssueDate', instant(n.issue_date), 'lineItems', n.line_items,

@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
     create_invoice,
     create_valid_invoice,
@@ -35,6 +35,11 @@ SELLER = {
     "name": "Foshan Timber Export Co. Ltd.",
     "contactNumber": "+8675712345678",
     "address": {"line1": "88 Huanshi Road", "city": "Foshan", "state": "17", "country": "CHN"},
+}
+
+DEBIT_NOTE_USED = {
+    "message": "Credit or refund notes have used the amount of this debit note. Cancel them first.",
+    "code": "validation_failed",
 }
 
 
@@ -192,6 +197,57 @@ async def test_concurrent_credit_notes_cannot_exceed_the_invoice_amount(
     first, second = await create_note(api, invoice), await create_note(api, invoice)
     answers = await asyncio.gather(send(api, first), send(api, second))
     assert sorted(status for status, _ in answers) == [200, 400]
+
+
+async def test_a_debit_note_whose_amount_was_credited_is_not_cancelled(api: Client) -> None:
+    invoice = await create_valid_invoice(api, lineItems=ONE)
+    debit = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
+    credit = await create_valid_note(api, invoice, lineItems=FOUR)
+    status, answer = await cancel(api, debit)
+    (error,) = answer.pop("errors")
+    assert (status, answer, error["rule"]) == (422, DEBIT_NOTE_USED, "amount")
+    assert (await get_note(api, debit))["status"] == "Valid"
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 50
+    assert (await cancel(api, credit))[0] == (await cancel(api, debit))[0] == 200
+    assert (await get_invoice(api, invoice))["final_adjusted_amount"] == 50
+
+
+async def test_a_debit_note_is_not_cancelled_while_its_amount_is_being_credited(
+    api: Client, sandbox: Sandbox
+) -> None:
+    invoice = await create_valid_invoice(api, lineItems=ONE)
+    debit = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
+    credit = await create_note(api, invoice, lineItems=FOUR)
+    await sandbox.settings(processing_seconds=3600)
+    assert (await send(api, credit))[0] == 200
+    assert (await cancel(api, debit))[0] == 422
+
+
+async def test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited(
+    start: StartService, company: Company, sandbox: Sandbox
+) -> None:
+    """Nor can it cover the cancellation of another debit note."""
+    api = await start(company, PORTAL_SETTLE_SECONDS="600", PORTAL_RECHECK_SECONDS="3600")
+    invoice = await create_valid_invoice(api, lineItems=ONE)
+    first = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
+    second = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
+    await create_valid_note(api, invoice, lineItems=FOUR)
+    credit = await create_note(api, invoice, lineItems=FOUR)
+    await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once by itself
+    assert (await cancel(api, first))[1]["code"] == "outcome_unknown"
+    status, answer = await send(api, credit)
+    assert (status, answer["errors"][0]["code"]) == (400, "Amount")
+    assert (await cancel(api, second))[0] == 422
+    assert (await cancel(api, first))[0] == 200
+
+
+async def test_a_credit_and_the_cancellation_of_its_debit_note_are_exclusive(api: Client) -> None:
+    for _ in range(5):
+        invoice = await create_valid_invoice(api, lineItems=ONE)
+        debit = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
+        credit = await create_note(api, invoice, lineItems=FOUR)
+        (sent, _), (cancelled, _) = await asyncio.gather(send(api, credit), cancel(api, debit))
+        assert (sent, cancelled) in {(200, 422), (400, 200)}
 
 
 async def test_a_note_is_cancelled_only_once_and_within_72_hours(

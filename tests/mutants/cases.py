@@ -1102,6 +1102,33 @@ EXACT = (
     ),
 )
 
+NOTES = "tests/api/test_notes.py"
+
+#: Responses, records and events say the same about a document, and what they say is true.
+OUTCOMES = (
+    Mutant(
+        "debit-note-cancelled-though-credited",
+        "service/submission/cancel.py",
+        'if kind is NOTE and latest["status"] == "Valid":',
+        "if False:",
+        (f"{NOTES}::test_a_debit_note_whose_amount_was_credited_is_not_cancelled",),
+    ),
+    Mutant(
+        "debit-note-cancelled-without-a-lock-on-its-invoice",
+        "service/submission/cancel.py",
+        "await kind.locked(conn, company_id, record_id)",
+        "await kind.lock(conn, company_id=company_id, id=record_id)",
+        (f"{NOTES}::test_a_credit_and_the_cancellation_of_its_debit_note_are_exclusive",),
+    ),
+    Mutant(
+        "debit-note-being-cancelled-is-credited",
+        "sql/queries/adjustment_notes.sql",
+        "then o.status = 'Valid'\n",
+        "then false\n",
+        (f"{NOTES}::test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited",),
+    ),
+)
+
 CORE_RULES = "tests/sandbox/test_sandbox_rules.py::test_an_invalid_core_field_is_rejected_at_once"
 #: Preflight and the sandbox know the rules of the portal, and the sandbox reads documents safely.
 PORTAL_RULES = (
@@ -1336,6 +1363,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *KEPT,
     *APART,
     *EXACT,
+    *OUTCOMES,
     *PORTAL_RULES,
     *REPLICAS,
     *CELLS,
