@@ -10,6 +10,7 @@ from service.api.operation import ErrorResponse, Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes
+from service.documents.ubl import parties
 from service.errors import CONSTRAINTS, Conflict, ValidationError
 from service.http import app_keys, responses
 from service.http.requests import check_if_match, or_not_found, read_body
@@ -54,16 +55,16 @@ async def get_company(request: web.Request) -> web.Response:
     ),
     description="Sent members replace stored ones; `setting` and `default_tax_types_and_rates` "
     "are replaced as a whole. "
-    "A TIN belongs to one company. A changed TIN is unverified: until the operator of the "
+    "A verified TIN belongs to one company. A changed TIN is unverified: until the operator of the "
     "service verifies it, submissions, cancellations and TIN checks are a 400 with the code "
-    "tin_not_verified.",
+    "tin_not_verified. The first verification decides between companies with one unverified TIN.",
 )
 async def update_company(request: web.Request) -> web.Response:
     """Change the sent fields; the setting and the default taxes are replaced as a whole.
 
     A new TIN is unverified, unless TIN_VERIFICATION is automatic. Raises ValidationError for
     unknown codes, Conflict while documents are submitted or validated under the present TIN. A TIN
-    of another company violates companies_tin_once.
+    that is verified for another company violates companies_tin_once.
     """
     body, _ = await read_body(request, "company_update")
     company = request[app_keys.COMPANY]
@@ -72,10 +73,14 @@ async def update_company(request: web.Request) -> web.Response:
         await check_if_match(request, conn, _read_record, company_id=company)
         _reject_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
+            await sql.tin_lock(conn, tin=parties.get_own_tin({"tin": body["tin_code"]}))
             await _reject_used_tin(conn, company)
-        verifies_tin = request.app[app_keys.CONFIG].tin_verification == "automatic"
+        is_automatic = request.app[app_keys.CONFIG].tin_verification == "automatic"
         await sql.company_update(
-            conn, company_id=company, verifies_tin=verifies_tin, **{**row, **_columns(body)}
+            conn,
+            company_id=company,
+            verifies_tin=is_automatic and "tin_code" in body,
+            **{**row, **_columns(body)},
         )
         return responses.json_text_response(await _read_record(conn, company_id=company))
 

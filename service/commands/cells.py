@@ -147,7 +147,7 @@ async def move_company(config: Config, move: Move, route: Route) -> dict[str, An
     copied: dict[str, Copied] = {}
     if standing.state != MOVED:
         check_routes(route.file, route.reload)
-        claim_tin(config.cell_registry, standing.tin or "", move.source.cell)
+        claim_tin(config.cell_registry, standing.verified_tin, move.source.cell)
         copied = await _leave(move)
     await _arrive(config, move, route)
     counts = {name: table.rows for name, table in copied.items()}
@@ -178,7 +178,7 @@ async def _arrive(config: Config, move: Move, route: Route) -> None:
         write_routes(route.file, [row["key_id"] for row in keys], move.target.cell)
     if route.reload:
         await asyncio.to_thread(reload_proxy, route.reload)
-    move_tin(config.cell_registry, (await move.source.standing()).tin or "", move.target.cell)
+    move_tin(config.cell_registry, (await move.source.standing()).verified_tin, move.target.cell)
     failpoints.reach("move_routed")
     if not there.is_active:
         await asyncio.sleep(CACHE_SECONDS)

@@ -56,7 +56,8 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "verify-tin",
         _verify_tin,
-        "Confirm a company's TIN. With `--tin`, fails if the company has another TIN by now.",
+        "Confirm a company's TIN. Fails if it is verified for another company and not shared. "
+        "With `--tin`, fails if the company has another TIN by now.",
     )
     add_company_option(parser)
     parser.add_argument("--tin", help="the TIN that was confirmed")
@@ -66,7 +67,7 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "unshare-tin",
         _unshare_tin,
-        "Allow only one company to use a TIN again. Fails while several use it.",
+        "Allow only one company to use a TIN again. Fails while it is verified for several.",
     )
     parser.add_argument("--tin", required=True)
     parser = line.add("add-key", _add_key, "Create an API key and print it, once.")
@@ -155,6 +156,7 @@ async def verify_tin(
     """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
 
     Raises CommandError if there is no such company, or if it has no TIN or not the `expected` one.
+    A TIN that is verified for another company violates companies_tin_once.
     """
     async with with_database(config) as (config, database), database.company(company_id) as conn:
         row = await sql.company_tin_lock(conn, company_id=company_id)
@@ -180,7 +182,7 @@ async def verify_tin(
 async def share_tin(config: Config, tin: str, note: str) -> dict[str, Any]:
     """Allow several companies to use a TIN and return {tin, note, shared_at, companies}.
 
-    The audit log of each company that uses it gets a row. Raises CommandError.
+    The audit log of each company for which it is verified gets a row. Raises CommandError.
     """
     wanted = _read_tin(tin)
     if not note.strip():
@@ -199,7 +201,8 @@ async def share_tin(config: Config, tin: str, note: str) -> dict[str, Any]:
 async def unshare_tin(config: Config, tin: str) -> dict[str, Any]:
     """Allow only one company to use a TIN again, and return {tin, unshared}.
 
-    `unshared` is false if the TIN was not shared. Raises CommandError while several use it.
+    `unshared` is false if the TIN was not shared. Raises CommandError while it is verified for
+    several.
     """
     wanted = _read_tin(tin)
     async with with_database(config) as (config, database):
@@ -213,7 +216,7 @@ async def unshare_tin(config: Config, tin: str) -> dict[str, Any]:
 
 
 async def _reject_several(conn: Connection, tin: str) -> None:
-    """Raise CommandError if several companies use the TIN. The caller has locked it."""
+    """Raise CommandError if the TIN is verified for several companies. The caller has locked it."""
     holders = await sql.tin_companies(conn, tin=tin)
     if len(holders) > 1:
         raise CommandError(

@@ -192,6 +192,10 @@ def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
         yield Item(
             "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
         )
+    if row["lost_tin"]:
+        title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
+        reasons = [TEXTS["lost_tin_reason"]]
+        yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"])
     if row["has_unconsolidated"]:
         reason = TEXTS["consolidate_reason"].format(day=days)
         yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])

@@ -58,10 +58,12 @@ class MoveError(Exception):
 class Standing:
     """The company in one of the databases.
 
-    `tin` is None if the company has no row. `state` and `cell` are those of its move.
+    `tin` is None if the company has no row, `verified_tin` is empty unless the TIN is verified.
+    `state` and `cell` are those of its move.
     """
 
     tin: str | None
+    verified_tin: str
     is_shared: bool
     state: str | None
     cell: str | None
@@ -91,7 +93,7 @@ class Place:
     async def standing(self) -> Standing:
         """Return what the database knows about the company."""
         row = await sql.move_get(self.conn, company_id=self.company_id)
-        return Standing(row["tin"], row["is_shared"], row["state"], row["cell"])
+        return Standing(**row)
 
     async def set_state(self, state: str, other: str) -> None:
         """Record a state of the move to or from another cell."""

@@ -8,7 +8,7 @@ begin
   holders := array(
     select c.id
       from public.companies c
-     where c.tin = wanted and wanted <> ''
+     where c.tin = wanted and wanted <> '' and c.tin_verified_at is not null
      order by c.id);
   perform set_config('app.tin_lookup', former, true);
   return holders;
@@ -17,4 +17,4 @@ alter function companies_of_tin owner to einvoice_across;
 revoke all on function companies_of_tin from public;
 grant execute on function companies_of_tin to einvoice_service;
 comment on function companies_of_tin is
-  'Ids of the companies that have this exact normalised TIN, in ascending order.';
+  'Ids of the companies for which this exact normalised TIN is verified, in ascending order.';

@@ -15,4 +15,5 @@ alter function tin_is_shared owner to einvoice_across;
 revoke all on function tin_is_shared from public;
 grant execute on function tin_is_shared to einvoice_service;
 comment on function tin_is_shared is
-  'Whether another company has the normalised TIN, or has ever written a submission under it.';
+  'Whether the normalised TIN is verified for another company, or another company has ever written '
+  'a submission under it.';

@@ -67,7 +67,7 @@ select true
 -- name: company_update :exec
 -- Write all columns of a locked company. A blank tax number becomes null. A TIN that differs in
 -- more than its spelling is no longer verified, unless :verifies_tin. Can violate
--- companies_tin_once.
+-- companies_tin_once, also for a TIN that stays and is verified now.
 with former as (
   select to_jsonb(c) as was from companies c where c.id = :company_id
 ), changed as (
@@ -113,6 +113,7 @@ select tin_code, tin, tin_verified_at
 
 -- name: company_tin_verify :value
 -- Mark the TIN of a locked company as verified and return the time. No row: it is verified already.
+-- Can violate companies_tin_once.
 with former as (
   select to_jsonb(c) as was from companies c where c.id = :company_id
 ), verified as (
@@ -132,17 +133,17 @@ with former as (
 select tin_verified_at from verified;
 
 -- name: tin_lock :exec
--- Prevent every company from taking the TIN, and the operator from sharing it, until the
--- transaction ends.
+-- Prevent every company from claiming the TIN, and the operator from verifying or sharing it, until
+-- the transaction ends.
 select lock_tin(:tin);
 
 -- name: tin_companies :value
--- Return the ids of the companies that have a normalised TIN, as an array.
+-- Return the ids of the companies for which a normalised TIN is verified, as an array.
 select companies_of_tin(:tin);
 
 -- name: tin_share :one
--- Allow several companies to have a normalised TIN, or update the note of a shared one. Runs in the
--- transaction of a company that has the TIN; :company_id is null if none has.
+-- Allow a normalised TIN to be verified for several companies, or update the note of a shared one.
+-- Runs in the transaction of a company with the verified TIN; :company_id is null if there is none.
 with former as (
   select note from shared_tins where tin = :tin
 ), shared as (
@@ -161,7 +162,8 @@ with former as (
 select tin, note, shared_at from shared;
 
 -- name: tin_unshare :value
--- Stop sharing a TIN, in the transaction of the one company that has it. Null: it was not shared.
+-- Stop sharing a TIN, in the transaction of the one company for which it is verified. Null: it was
+-- not shared.
 with unshared as (
   delete from shared_tins
    where tin = :tin

@@ -19,12 +19,15 @@ select set_config('app.company_id', :company_id::bigint::text, false),
 select pg_try_advisory_lock(hashtextextended(format('move %s', :company_id::bigint), 0));
 
 -- name: move_get :one
--- Return what this database knows about a company: its TIN, whether other companies here have it,
--- and the state of its move with the other cell. The TIN is null if there is no such company.
+-- Return what this database knows about a company: its TIN, the same if it is verified or else an
+-- empty text, whether that is verified for other companies here too, and the state of its move with
+-- the other cell. The TIN is null if there is no such company.
 select c.tin,
-       exists (select
-                 from unnest(companies_of_tin(c.tin)) as other (id)
-                where other.id <> c.id) as is_shared,
+       case when c.tin_verified_at is null then '' else c.tin end as verified_tin,
+       c.tin_verified_at is not null
+       and exists (select
+                     from unnest(companies_of_tin(c.tin)) as other (id)
+                    where other.id <> c.id) as is_shared,
        m.state,
        m.cell
   from (select 1) always

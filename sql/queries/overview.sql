@@ -37,7 +37,8 @@ select s.state, d.number, s.last_sent_at,
 -- name: overview_facts :one
 -- Return what the other rows of the overview need: documents that can be cancelled for less than
 -- :closing more, the expiry of the certificate, keys that expire within :notice, the hold on
--- sending, and, if it :is_due, whether the month before has sales that can be consolidated.
+-- sending, the company's TIN if it was verified for another company instead, and, if it :is_due,
+-- whether the month before has sales that can be consolidated.
 -- statement_timestamp() can be a condition of an index, which clock_timestamp() cannot.
 select (select count(*)
           from submitted_documents d
@@ -58,6 +59,12 @@ select (select count(*)
        (select h.reason
           from sending_holds h
          where h.company_id = :company_id and h.released_at is null) as hold,
+       (select c.tin_code
+          from companies c
+         where c.id = :company_id
+           and c.tin_verified_at is null
+           and companies_of_tin(c.tin) <> '{}'
+           and not exists (select from shared_tins s where s.tin = c.tin)) as lost_tin,
        :is_due::boolean
        and exists (
              select

@@ -439,7 +439,8 @@ select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
 select uuid, own_submission from uuids_recorded(:company_id, :uuids::text[]);
 
 -- name: tin_is_shared :value
--- Return true if another company has the TIN, or has ever written a submission under it.
+-- Return true if the TIN is verified for another company, or another company has ever written a
+-- submission under it.
 select tin_is_shared(:company_id, :tin);
 
 -- name: submitted_document_twin :value

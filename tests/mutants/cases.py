@@ -29,6 +29,8 @@ RETURNED_CLAIM = (
     "tests/submission/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
 )
 COMPATIBILITY = "tests/operations/test_compatibility.py"
+REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
+TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
@@ -675,6 +677,59 @@ APART = (
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
         ("tests/security/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
+    ),
+    Mutant(
+        "unverified-claim-counts-as-a-company-of-the-tin",
+        "sql/functions/companies_of_tin.sql",
+        " and c.tin_verified_at is not null",
+        "",
+        (
+            "tests/submission/test_document_identity.py::test_unverified_claims_change_no_proof_and_mask_no_uuid",
+        ),
+    ),
+    Mutant(
+        "second-verification-of-a-tin",
+        REFUSE_TAKEN_TIN,
+        "     and (old.tin_verified_at is not null or new.tin_verified_at is null) then\n",
+        "  then\n",
+        (f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",),
+    ),
+    Mutant(
+        "tin-decided-without-its-lock",
+        REFUSE_TAKEN_TIN,
+        "  perform public.lock_tin(new.tin);\n",
+        "",
+        (f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",),
+    ),
+    Mutant(
+        "lost-claim-without-an-event",
+        REFUSE_TAKEN_TIN,
+        "  if new.tin_verified_at is not null then\n",
+        "  if false then\n",
+        (f"{TIN_CLAIMS}::test_the_first_verification_decides_between_claims",),
+    ),
+    Mutant(
+        "claim-on-a-shared-tin-counts-as-lost",
+        "sql/queries/overview.sql",
+        "           and not exists (select from shared_tins s where s.tin = c.tin)",
+        "",
+        (f"{TIN_CLAIMS}::test_a_lost_claim_needs_attention",),
+    ),
+    Mutant(
+        "every-update-verifies-a-tin",
+        "service/api/companies.py",
+        'verifies_tin=is_automatic and "tin_code" in body',
+        "verifies_tin=is_automatic",
+        (f"{TIN_CLAIMS}::test_an_automatic_verification_wins_over_claims",),
+    ),
+    Mutant(
+        "unverified-tin-moves-in-the-registry",
+        "service/commands/cells.py",
+        "(await move.source.standing()).verified_tin",
+        '(await move.source.standing()).tin or ""',
+        (
+            "tests/operations/test_company_moves.py::test_unverified_tin_of_a_moved_company_is_not_in_the_registry",
+        ),
     ),
     Mutant(
         "data-may-be-cached",

@@ -192,6 +192,20 @@ async def test_tin_belongs_to_the_cell_of_the_registry(cells: Cells) -> None:
     assert (cells.folder / "tins").read_text() == f"{make_tin(7)} a\n"
 
 
+async def test_unverified_tin_of_a_moved_company_is_not_in_the_registry(cells: Cells) -> None:
+    """It stays free for a company of the first cell."""
+    tin = make_tin(7)
+    registry = {"CELL_REGISTRY": str(cells.folder / "tins")}
+    company = await cells.a.company(tin_code=make_tin(8))
+    async with open_place(cells.a.url, company.id) as place:
+        await place.conn.execute("update companies set tin_code = $1, tin_verified_at = null", tin)
+    await cells.a.company(tin_code=tin)
+    done = await run_command(cells.arguments(company), {**cells.a.environment, **registry})
+    assert done.code == 0, done.err
+    assert await cells.b.is_active(company.id)
+    assert not (cells.folder / "tins").exists()
+
+
 def test_incomplete_last_line_of_the_registry_is_removed(tmp_path: Path) -> None:
     """The line names the cell ab."""
     registry = tmp_path / "tins"

@@ -113,9 +113,12 @@ async def test_a_tin_of_another_company_is_a_conflict(
     assert await company_record(api) == before
 
 
-async def test_a_released_tin_can_be_used_by_another_company(api: Client, stranger: Client) -> None:
+async def test_a_released_tin_can_be_used_by_another_company(
+    api: Client, stranger: Client, company: Company, config: Config
+) -> None:
     await update(stranger, tin_code="C20880059980")
     assert (await update(api, tin_code=OTHER))["tin_code"] == OTHER
+    await verify_tin(config, company.id)
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
@@ -130,10 +133,11 @@ async def test_a_company_can_spell_its_own_tin_differently(api: Client) -> None:
     )
 
 
-async def test_of_concurrent_updates_to_one_tin_one_succeeds(
+async def test_of_concurrent_updates_to_one_tin_one_is_verified(
     start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
-    apis = [await start(await make_company(environment)) for _ in range(AT_ONCE)]
+    companies = [await make_company(environment) for _ in range(AT_ONCE)]
+    apis = [await start(company, TIN_VERIFICATION="automatic") for company in companies]
     answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
     refusals = [body for status, body in answers if status != 200]
     assert refusals == [TAKEN] * (AT_ONCE - 1)
@@ -240,6 +244,7 @@ async def test_a_tin_reveals_only_the_ids_of_its_companies(
 async def test_several_companies_can_use_a_shared_tin(
     api: Client, stranger: Client, company: Company, owner: asyncpg.Connection, command: RunCommand
 ) -> None:
+    verify = "update companies set tin_verified_at = now() where id <> $1"
     made = await read_result(
         command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer")
     )
@@ -251,6 +256,7 @@ async def test_several_companies_can_use_a_shared_tin(
     }
     assert (await get_entries(owner, company.id))[-1] == ("command", "share", f"TIN {OWN}")
     assert (await update(stranger, tin_code=OWN))["tin_code"] == OWN
+    await owner.execute(verify, company.id)
     assert (await read_error(command("unshare-tin", "--tin", OWN))).startswith(
         f"Companies {company.id}, "
     )

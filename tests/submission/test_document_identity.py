@@ -23,6 +23,7 @@ from kit import (
     submit,
     wait_for_status,
 )
+from test_tin_claims import add_claims
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
@@ -34,7 +35,12 @@ from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, CompanyContext
-from service.submission.matching import MOST_COPIES, find_first_send, find_matches
+from service.submission.matching import (
+    MOST_COPIES,
+    find_first_send,
+    find_matches,
+    mask_foreign_uuids,
+)
 from service.submission.types import Sighting, SightingsReceived, Submission
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
@@ -259,6 +265,19 @@ async def test_listing_row_proves_nothing_if_the_tin_is_shared(
     await sandbox.fault("raw", "forget")
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+
+
+async def test_unverified_claims_change_no_proof_and_mask_no_uuid(
+    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    claim, submission, row = lost_row
+    await add_claims(owner, claim.company_id)
+    await sandbox.fault("raw", "forget")
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid] and not found.unproven
+    errors = [{"code": "DV302", "path": "", "message": f"It is a duplicate of {row.uuid}."}]
+    unused: Any = context
+    assert await mask_foreign_uuids(unused, claim.company_id, submission.tin, errors) == errors
 
 
 # Proof of identity
