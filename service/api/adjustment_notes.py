@@ -47,6 +47,7 @@ DOCUMENTS = Documents(
         sql.adjustment_note_search,
         sql.adjustment_note_get,
     ),
+    get=sql.adjustment_note_get,
     export=sql.adjustment_note_export,
     export_batch=sql.adjustment_note_export_batch,
 )

@@ -48,6 +48,7 @@ DOCUMENTS = Documents(
         sql.consolidated_invoice_search,
         sql.consolidated_invoice_listed,
     ),
+    get=sql.consolidated_invoice_get,
     export=sql.consolidated_invoice_export,
     export_batch=sql.consolidated_invoice_export_batch,
 )

@@ -41,6 +41,7 @@ DOCUMENTS = Documents(
     "Invoice",
     (*document_filters(schema.get_values("invoice_type"), "InvoiceType"), *OWN_FILTERS),
     Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
+    get=sql.invoice_get,
     export=sql.invoice_export,
     export_batch=sql.invoice_export_batch,
 )

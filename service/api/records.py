@@ -41,8 +41,8 @@ class Source:
 class Documents:
     """A kind of document as a resource.
 
-    `schema` is that of a record, and the start of the names of the other schemas. `export` and
-    `export_batch` are statements.
+    `schema` is that of a record, and the start of the names of the other schemas. `get`,
+    `export` and `export_batch` are statements.
     """
 
     kind: DocumentKind
@@ -50,6 +50,7 @@ class Documents:
     schema: str
     filters: tuple[QueryParameter, ...]
     source: Source
+    get: Statement
     export: Statement
     export_batch: Statement
 
@@ -130,7 +131,7 @@ async def _export_documents(documents: Documents, request: web.Request) -> web.S
 
 async def _get_document(documents: Documents, request: web.Request) -> web.Response:
     """Return a document."""
-    return await get_record(request, documents.source.record, documents.kind.title)
+    return await get_record(request, documents.get, documents.kind.title)
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
