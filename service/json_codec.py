@@ -14,12 +14,14 @@ import msgspec
 #: is always larger than ours.
 MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
+LONGEST_STEP = 200  # characters of a name in a path
 MAX_DIGITS = 40  # characters of a number without exponent
 
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
+_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 _EXPONENT = re.compile(rb"[0-9]E[-+]?[0-9]")
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
@@ -150,28 +152,36 @@ def has_unicode_escapes(raw: bytes) -> bool:
 
 def is_valid_text(text: str) -> bool:
     """Return whether PostgreSQL can store a text: no NUL and no unpaired surrogate."""
-    return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
+    return _NOT_STORABLE.search(text) is None
 
 
-def find_invalid_text(value: object, path: str = "") -> Iterator[str]:
-    """Yield the JSON Pointers of strings and member names that PostgreSQL cannot store."""
+def find_invalid_text(value: object, *steps: str | int) -> Iterator[str]:
+    """Yield the JSON Pointers of strings and member names that PostgreSQL cannot store.
+
+    `steps` lead to the value.
+    """
     if isinstance(value, str):
         if not is_valid_text(value):
-            yield path
+            yield make_pointer(steps)
     elif isinstance(value, dict):
         for name, member in value.items():
             if not is_valid_text(name):
-                yield path or "/"
+                yield make_pointer(steps) or "/"
             else:
-                yield from find_invalid_text(member, f"{path}/{escape_pointer(name)}")
+                yield from find_invalid_text(member, *steps, name)
     elif isinstance(value, list):
         for index, member in enumerate(value):
-            yield from find_invalid_text(member, f"{path}/{index}")
+            yield from find_invalid_text(member, *steps, index)
+
+
+def make_pointer(steps: Iterable[str | int]) -> str:
+    """Return a JSON Pointer (RFC 6901)."""
+    return "".join(f"/{escape_pointer(step)}" for step in steps)
 
 
 def escape_pointer(name: str | int) -> str:
-    """Return a member name or index as a reference token of a JSON Pointer (RFC 6901)."""
-    return str(name).replace("~", "~0").replace("/", "~1")
+    """Return a member name or index as a reference token of a JSON Pointer, shortened if long."""
+    return str(name)[:LONGEST_STEP].replace("~", "~0").replace("/", "~1")
 
 
 def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:

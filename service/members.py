@@ -5,9 +5,9 @@ unchanged, but has no effect and is not sent to the portal.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from service import json_codec
@@ -15,23 +15,31 @@ from service import json_codec
 LONGEST_NAME = 60  # characters of a name that are compared
 MOST_LETTERS = 2  # by which a misspelt name differs
 LETTERS_PER_MISTAKE = 3  # a name of fewer letters resembles only itself
+MOST_UNKNOWN = 100  # unknown members of one object
+MOST_COMPARED = 50  # of them with the known names
+MOST_NAMES = 1000  # different unknown names of one body
 
 Schema = Mapping[str, Any]
 
 
 class Unknown(NamedTuple):
-    """An unknown member: its JSON Pointer, its name, and the known name that it resembles."""
+    """The unknown members of an object: its JSON Pointer, their names, and the known names."""
 
     path: str
-    name: str
-    similar: str | None
+    names: list[str]
+    known: frozenset[str]
+
+    def point_to(self, name: str) -> str:
+        """Return the JSON Pointer of a member."""
+        return f"{self.path}/{json_codec.escape_pointer(name)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of an array."""
+    """The entries of an array, of which there may be `most`."""
 
     shape: "Shape"
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +58,20 @@ def make_shape(schemas: Mapping[str, Schema], stem: str) -> Shape:
     return _make_shape(schemas, stem, schemas[stem])
 
 
-def find_unknown(value: Any, shape: Shape) -> list[Unknown]:
-    """Return the unknown members of a body's open objects."""
-    return list(_walk(value, shape, ""))
+def find_unknown(value: Any, shape: Shape, path: str = "") -> Iterator[Unknown]:
+    """Yield the unknown members of each open object of a body that has some.
+
+    Leaves out arrays with too many entries.
+    """
+    if isinstance(shape, Entries) and isinstance(value, list) and len(value) <= shape.most:
+        for index, entry in enumerate(value):
+            yield from find_unknown(entry, shape.shape, f"{path}/{index}")
+    if isinstance(shape, Members) and isinstance(value, dict):
+        if shape.known and (names := [name for name in value if name not in shape.known]):
+            yield Unknown(path, names, shape.known)
+        for name, below in shape.shapes:
+            if name in value:
+                yield from find_unknown(value[name], below, f"{path}/{name}")
 
 
 def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
@@ -61,7 +80,7 @@ def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Sha
     for part_stem, part in _expand(schemas, stem, schema):
         if "items" in part:
             entry = _make_shape(schemas, part_stem, part["items"])
-            return Entries(entry) if entry else None
+            return Entries(entry, part["maxItems"]) if entry else None
         is_closed |= part.get("additionalProperties") is not None
         for name, member in part.get("properties", {}).items():
             properties[name] = _make_shape(schemas, part_stem, member)
@@ -87,37 +106,32 @@ def _expand(
         yield from _expand(schemas, target_stem, target)
 
 
-def _walk(value: Any, shape: Shape, path: str) -> Iterator[Unknown]:
-    if isinstance(shape, Entries) and isinstance(value, list):
-        for index, entry in enumerate(value):
-            yield from _walk(entry, shape.shape, f"{path}/{index}")
-    if isinstance(shape, Members) and isinstance(value, dict):
-        known = value.keys() if shape.known is None else shape.known
-        for name in value:
-            if name not in known:
-                similar = find_similar(name, known)
-                yield Unknown(f"{path}/{json_codec.escape_pointer(name)}", name, similar)
-        for name, below in shape.shapes:
-            if name in value:
-                yield from _walk(value[name], below, f"{path}/{name}")
-
-
-def find_similar(name: str, known: Collection[str]) -> str | None:
+def find_similar(name: str, known: frozenset[str]) -> str | None:
     """Return the known name that a name resembles, or None.
 
     They differ in case, underscores or a plural only, or by at most two letters; short names by
     fewer.
     """
-    return _find_similar(name, frozenset(known)) if len(name) <= LONGEST_NAME else None
+    return _find_similar(name, known) if len(name) <= LONGEST_NAME else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=MOST_NAMES)
 def _find_similar(name: str, known: frozenset[str]) -> str | None:
     folded = _fold(name)
     most = min(MOST_LETTERS, len(folded) // LETTERS_PER_MISTAKE)
-    distances = [(_count_edits(folded, _fold(each)), each) for each in sorted(known)]
+    distances = [
+        (_count_edits(folded, other), each)
+        for other, each in _fold_all(known)
+        if abs(len(other) - len(folded)) <= most
+    ]
     distance, similar = min(distances, default=(most + 1, None))
     return similar if distance <= most else None
+
+
+@cache
+def _fold_all(known: frozenset[str]) -> list[tuple[str, str]]:
+    """Return the names of a schema with their folded forms."""
+    return [(_fold(name), name) for name in sorted(known)]
 
 
 def _fold(name: str) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,9 +25,13 @@ from service.errors import Violation, violation
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 MAX_VIOLATIONS = 50
+MANY_UNKNOWN = "An object must not have more than {} unknown members."
+MANY_NAMES = "The request body must not have more than {} different unknown members."
 LONGEST_NAME = 60  # characters of an unknown member's name that are compared and quoted
 
 Schema = dict[str, Any]
+#: Yields the violations of a keyword.
+Check = Callable[[Validator, Any, Any, Schema], Iterable[ValidationError] | None]
 
 
 def _load_schemas() -> dict[str, Schema]:
@@ -71,22 +76,24 @@ def _check_pattern(
         yield ValidationError(f"does not match {pattern}")
 
 
-def _check_items(
-    checker: Validator, items: Schema, value: Any, schema: Schema
-) -> Iterator[ValidationError]:
-    """Check at most maxItems entries of an array: checking millions would block the event loop."""
-    if checker.is_type(value, "array"):
-        yield from Draft202012Validator.VALIDATORS["items"](
-            checker, items, value[: schema.get("maxItems")], schema
-        )
-
-
 def _check_unique_items(
     checker: Validator, is_unique: bool, value: Any, schema: Schema
 ) -> Iterator[ValidationError]:
     """Check uniqueItems with jsonschema-rs: jsonschema compares all pairs of entries."""
     if checker.is_type(value, "array") and not _unique_items_validator().is_valid(value):
         yield ValidationError("has entries twice")
+
+
+def _check_unless_long(limit: str, check: Check) -> Check:
+    """Return a check that leaves out a value which is too long: judging millions takes seconds."""
+
+    def run(
+        checker: Validator, part: Any, value: Any, schema: Schema
+    ) -> Iterable[ValidationError] | None:
+        is_long = isinstance(value, list | dict) and len(value) > schema.get(limit, len(value))
+        return None if is_long else check(checker, part, value, schema)
+
+    return run
 
 
 @cache
@@ -99,9 +106,16 @@ def _unique_items_validator() -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator({"uniqueItems": True})
 
 
+_RULES: dict[str, Check] = Draft202012Validator.VALIDATORS
 _Careful = extend(
     Draft202012Validator,
-    {"pattern": _check_pattern, "items": _check_items, "uniqueItems": _check_unique_items},
+    {
+        "pattern": _check_pattern,
+        "items": _check_unless_long("maxItems", _RULES["items"]),
+        "uniqueItems": _check_unless_long("maxItems", _check_unique_items),
+        "propertyNames": _check_unless_long("maxProperties", _RULES["propertyNames"]),
+        "additionalProperties": _check_unless_long("maxProperties", _RULES["additionalProperties"]),
+    },
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
@@ -176,10 +190,24 @@ def _find_all(name: str, body: Any) -> Iterator[tuple[str, str, str]]:
     if not fast_validator(name).is_valid(body):
         for error in careful_validator(name).iter_errors(body):
             yield from _describe(error)
-    for unknown in members.find_unknown(body, body_shape(name)):
-        if unknown.similar:
-            message = f"{unknown.name} is not a known member. Did you mean {unknown.similar}?"
-            yield unknown.path, "unknown", message
+    yield from _find_misspelt(members.find_unknown(body, body_shape(name)))
+
+
+def _find_misspelt(found: Iterable[members.Unknown]) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, rule, message) of unknown members that resemble a known one or are too many."""
+    names: set[str] = set()
+    for unknown in found:
+        if len(unknown.names) > members.MOST_UNKNOWN:
+            yield unknown.path, "maxProperties", MANY_UNKNOWN.format(members.MOST_UNKNOWN)
+        compared = unknown.names[: members.MOST_COMPARED]
+        names.update(compared)
+        if len(names) > members.MOST_NAMES:
+            yield "", "maxProperties", MANY_NAMES.format(members.MOST_NAMES)
+            return
+        for name in compared:
+            if similar := members.find_similar(name, unknown.known):
+                message = f"{name} is not a known member. Did you mean {similar}?"
+                yield unknown.point_to(name), "unknown", message
 
 
 def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
@@ -187,15 +215,16 @@ def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
 
     `body` is valid. At most MAX_VIOLATIONS.
     """
-    unknown = members.find_unknown(body, body_shape(name))
-    return [
+    stored = (
         {
-            "path": each.path,
-            "message": f"{each.name[:LONGEST_NAME]} is not a known member: "
+            "path": unknown.point_to(member),
+            "message": f"{member[:LONGEST_NAME]} is not a known member: "
             "it is stored, and not sent to the portal.",
         }
-        for each in unknown[:MAX_VIOLATIONS]
-    ]
+        for unknown in members.find_unknown(body, body_shape(name))
+        for member in unknown.names
+    )
+    return list(islice(stored, MAX_VIOLATIONS))
 
 
 def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
@@ -204,7 +233,7 @@ def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
     The messages are ours, since those of jsonschema quote Python values. Unknown members are
     described lazily: each is compared with the known names, and only MAX_VIOLATIONS are needed.
     """
-    path = "".join(f"/{json_codec.escape_pointer(part)}" for part in error.absolute_path)
+    path = json_codec.make_pointer(error.absolute_path)
     rule, limit = str(error.validator), cast(Any, error.validator_value)
     body = cast(dict[str, Any], error.instance)
     if rule == "required":

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -93,9 +94,12 @@ def _add_unknown_codes(
 ) -> list[Violation]:
     """Return violations of a schema with those of the code tables, so that all are found at once.
 
-    A member with a violation gets no second one.
+    A member with a violation gets no second one. The entries of arrays that are too long are not
+    judged.
     """
     places = CODE_PLACES.get(name.rpartition("_")[0])
+    if any(each["rule"] == "maxItems" for each in violations):
+        return violations
     known = {each["path"] for each in violations}
     further = codes.search_violations(value, places) if places else []
     return [*violations, *(each for each in further if each["path"] not in known)][
@@ -292,7 +296,7 @@ async def _receive(request: web.Request, seconds: float) -> bytes:
 
 
 def _reject_invalid_text(value: object) -> None:
-    paths = list(json_codec.find_invalid_text(value))[: schema.MAX_VIOLATIONS]
+    paths = list(islice(json_codec.find_invalid_text(value), schema.MAX_VIOLATIONS))
     if paths:
         message = "Strings must not contain NUL characters or unpaired surrogates."
         raise ValidationError([violation(path, "text", message) for path in paths])

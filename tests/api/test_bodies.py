@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from copy import deepcopy
 from decimal import Decimal
 from typing import Any
@@ -30,6 +30,8 @@ from kit import (
 
 from service import json_codec, schema
 from service.api.table import OPERATIONS
+from service.errors import ValidationError
+from service.http import requests
 
 FILES = {
     f"{path.parent.parent.name}/{path.parent.name}/{path.stem}": path
@@ -438,8 +440,18 @@ LARGE = {
     "a long unknown member": ("cancel", {"x" * 2_000_000: 0}, "unknown"),
     "entries of all types": (
         "webhook_update",
-        {"types": [[n] if n % 2 else {"a": n} for n in range(150_000)]},
+        {"types": [[n] if n % 2 else {"a": n} for n in range(100)]},
         "enum",
+    ),
+    "unknown members of an open object": (
+        "invoice_update",
+        {"buyer": {f"mber{number}": 0 for number in range(150_000)}},
+        "maxProperties",
+    ),
+    "unknown members of many objects": (
+        "invoice_update",
+        {"lineItems": [{f"descripti{line}o{n}": 0 for n in range(90)} for line in range(1000)]},
+        "required",
     ),
     "ids of all types": (
         "consolidated_invoice_plan",
@@ -458,6 +470,67 @@ def test_violations_of_a_large_body_are_found_quickly(name: str) -> None:
     violations = schema.find_violations(kind, body)
     assert rule in {violation["rule"] for violation in violations}
     assert len(violations) <= schema.MAX_VIOLATIONS
+
+
+#: Arrays of request bodies, nested ones too: (schema, a body with the array, its path).
+ARRAYS: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("invoice_update", lambda array: {"lineItems": array}, "/lineItems"),
+    ("invoice_update", lambda array: {"references": array}, "/references"),
+    (
+        "invoice_update",
+        lambda array: {"lineItems": [{"classifications": array}]},
+        "/lineItems/0/classifications",
+    ),
+    (
+        "invoice_update",
+        lambda array: {"lineItems": [{"taxDetails": array}]},
+        "/lineItems/0/taxDetails",
+    ),
+    (
+        "invoice_update",
+        lambda array: {"invoiceLevelAllowanceCharge": {"allowances": array}},
+        "/invoiceLevelAllowanceCharge/allowances",
+    ),
+    (
+        "invoice_update",
+        lambda array: {"invoiceLevelAllowanceCharge": {"charges": array}},
+        "/invoiceLevelAllowanceCharge/charges",
+    ),
+    (
+        "company_update",
+        lambda array: {"default_tax_types_and_rates": array},
+        "/default_tax_types_and_rates",
+    ),
+    ("consolidated_invoice_plan", lambda array: {"invoiceIds": array}, "/invoiceIds"),
+    ("integration_organization_update", lambda array: {"members": array}, "/members"),
+    ("webhook_update", lambda array: {"types": array}, "/types"),
+]
+
+
+@pytest.mark.parametrize("kind, make, path", ARRAYS)
+@pytest.mark.parametrize("entry", [0, "x", {}, {"descriptino": 1}, []])
+def test_entries_of_an_array_that_is_too_long_are_not_judged(
+    kind: str, make: Callable[[Any], Any], path: str, entry: Any
+) -> None:
+    body = json_codec.encode(make([entry] * 20_000))
+    with pytest.raises(ValidationError) as raised:
+        requests._parse_body(body, kind)
+    found = raised.value.more["errors"]
+    assert [each["rule"] for each in found if each["path"].startswith(path)] == ["maxItems"]
+
+
+def test_every_array_of_a_request_has_a_limit() -> None:
+    for kind in set(SCHEMAS) | {"common"}:
+        for part in _parts(schema.ALL[kind]):
+            assert "items" not in part or "maxItems" in part, part
+
+
+def _parts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, dict | list):
+            yield from _parts(child)
 
 
 def test_duplicate_member_is_found_among_many() -> None:

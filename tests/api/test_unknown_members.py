@@ -1,14 +1,15 @@
 """Unknown members of a body: rejected if they are misspelt, else named in warnings."""
 
+from itertools import islice
 from typing import Any
 
 import pytest
 from conftest import Client
 from kit import buyer, create_invoice, get_invoice, invoice, line, request_json
 
-from service import members
+from service import json_codec, members, schema
 
-KNOWN = {"taxDetails", "zipCode", "contactNumber", "id", "tin", "name", "state", "type"}
+KNOWN = frozenset({"taxDetails", "zipCode", "contactNumber", "id", "tin", "name", "state", "type"})
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,39 @@ async def test_a_replayed_response_has_the_warnings(api: Client) -> None:
     first = await request_json(api, "POST", "/api/invoices", json=body, headers=key)
     assert "warnings" in first[1]
     assert await request_json(api, "POST", "/api/invoices", json=body, headers=key) == first
+
+
+def test_an_object_has_at_most_100_unknown_members() -> None:
+    for count, rules in ((100, []), (101, [("/buyer", "maxProperties")])):
+        body = {"buyer": {f"own{number}": 0 for number in range(count)}}
+        found = schema.find_violations("invoice_update", body)
+        assert [(each["path"], each["rule"]) for each in found] == rules
+
+
+def test_the_first_50_unknown_members_of_an_object_are_compared() -> None:
+    for place, count in ((49, 1), (50, 0)):
+        names = [f"own{number}" for number in range(60)]
+        names[place] = "contactNubmer"
+        found = schema.find_violations("invoice_update", {"buyer": dict.fromkeys(names, 0)})
+        assert len(found) == count
+
+
+def test_a_body_has_at_most_1000_different_unknown_members() -> None:
+    for count, paths in ((20, []), (21, [""])):
+        lines = [
+            line(**{f"own{number}of{each}": 0 for number in range(50)}) for each in range(count)
+        ]
+        found = schema.find_violations("invoice_update", {"lineItems": lines})
+        assert [each["path"] for each in found] == paths
+    lines = [line(**{f"own{number}": 0 for number in range(50)})] * 1000
+    assert schema.find_violations("invoice_update", {"lineItems": lines}) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 200, "\0"])
+def test_paths_of_violations_in_a_body_with_long_names_stay_short(name: str) -> None:
+    body = {"x" * 100_000: {f"{name}{number}": "\0" for number in range(20_000)}}
+    found = list(islice(json_codec.find_invalid_text(body), 50))
+    assert len(found) == 50 and max(map(len, found)) < 500
 
 
 async def test_an_einvoice_request_names_unknown_members(api: Client) -> None:

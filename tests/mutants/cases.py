@@ -1361,6 +1361,7 @@ CELLS = (
 )
 
 FORMS = "tests/dashboard/test_forms.py"
+UNKNOWN = "tests/api/test_unknown_members.py"
 
 #: What strangers send is limited before any work.
 LIMITED = (
@@ -1409,6 +1410,55 @@ LIMITED = (
         (
             "tests/dashboard/test_sessions.py::test_a_long_password_is_wrong_although_it_begins_with_the_right_one",
         ),
+    ),
+    Mutant(
+        "entries-of-a-long-array-judged",
+        "service/schema.py",
+        "return None if is_long else check(checker, part, value, schema)",
+        "return check(checker, part, value, schema)",
+        ("tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",),
+    ),
+    Mutant(
+        "codes-of-a-long-array-judged",
+        "service/http/requests.py",
+        'if any(each["rule"] == "maxItems" for each in violations):',
+        "if False:",
+        ("tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",),
+    ),
+    Mutant(
+        "members-of-a-long-array-compared",
+        "service/members.py",
+        " and len(value) <= shape.most",
+        "",
+        ("tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",),
+    ),
+    Mutant(
+        "any-number-of-unknown-members",
+        "service/schema.py",
+        "if len(unknown.names) > members.MOST_UNKNOWN:",
+        "if False:",
+        (f"{UNKNOWN}::test_an_object_has_at_most_100_unknown_members",),
+    ),
+    Mutant(
+        "all-unknown-members-compared",
+        "service/schema.py",
+        "unknown.names[: members.MOST_COMPARED]",
+        "unknown.names",
+        (f"{UNKNOWN}::test_the_first_50_unknown_members_of_an_object_are_compared",),
+    ),
+    Mutant(
+        "any-number-of-different-names",
+        "service/schema.py",
+        "if len(names) > members.MOST_NAMES:",
+        "if False:",
+        (f"{UNKNOWN}::test_a_body_has_at_most_1000_different_unknown_members",),
+    ),
+    Mutant(
+        "long-names-in-paths",
+        "service/json_codec.py",
+        "str(name)[:LONGEST_STEP]",
+        "str(name)",
+        (f"{UNKNOWN}::test_paths_of_violations_in_a_body_with_long_names_stay_short",),
     ),
 )
 
