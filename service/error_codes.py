@@ -154,6 +154,11 @@ CODES: dict[str, ErrorCode] = {
     "ambiguous_code": ErrorCode(
         "409", "Several invoices have the code of the request.", "Update the invoice itself."
     ),
+    "invoice_has_buyer": ErrorCode(
+        "409",
+        "The invoice already has the buyer of another request.",
+        "Update the invoice itself.",
+    ),
     "tin_taken": ErrorCode("409", "Another company uses the TIN.", "Contact the operator."),
     "tin_in_use": ErrorCode(
         "409", "Documents are being submitted under the present TIN.", "Repeat the request later."

@@ -57,6 +57,11 @@ ambiguous_code = partial(
     "Update the intended invoice instead.",
     code="ambiguous_code",
 )
+has_buyer = partial(
+    Conflict,
+    "The invoice already has the buyer of another request. Change the invoice instead.",
+    code="invoice_has_buyer",
+)
 
 
 @operation(
@@ -122,28 +127,33 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     errors=(
         invoices.in_consolidated(),
         ambiguous_code(),
+        has_buyer(),
     ),
     description="Approving a request that names a pending-finalize invoice makes its buyer the "
-    "buyer of that invoice, and finalizes the invoice.",
+    "buyer of that invoice, finalizes the invoice, and rejects the other pending requests that "
+    "name it.",
 )
 async def update_einvoice_request(request: web.Request) -> web.Response:
     """Change the sent fields. Any status may follow any other.
 
     An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
-    consolidated invoice, or if the code matches several.
+    consolidated invoice or has the buyer of another request, or if the code matches several.
     """
     body, text = await read_body(request, "einvoice_request_update")
     _reject_unknown_codes(body)
     company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     key = {"company_id": company, "id": request_id}
-    finalized = None
+    is_approval, finalized = body.get("status") == "Approve", None
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
+        if is_approval:
+            await sql.einvoice_request_lock_approvals(conn, company_id=company)
+        stored = or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
-        row = await sql.einvoice_request_update(conn, **key, body=text)
-        await offload(len(row["buyer"]), _reject_too_large_merged, row)
-        if body.get("status") == "Approve":
-            finalized = await _finalize(request, conn, row)
+        if not _repeats_approval(stored, body):
+            row = await sql.einvoice_request_update(conn, **key, body=text)
+            await offload(len(row["buyer"]), _reject_too_large_merged, row)
+            if is_approval:
+                finalized = await _finalize(request, conn, row)
     if finalized is None:
         return responses.success_response(
             UPDATED, data={"id": request_id}, warnings=request.get(app_keys.WARNINGS)
@@ -178,20 +188,28 @@ async def delete_einvoice_request(request: web.Request) -> web.Response:
     return responses.success_response(DELETED)
 
 
+def _repeats_approval(stored: asyncpg.Record, body: dict[str, Any]) -> bool:
+    """Return whether a body only approves a request whose approval has finalized an invoice."""
+    was_approved = stored["status"] == "Approve" and stored["invoice_id"] is not None
+    return was_approved and body == {"status": "Approve"}
+
+
 async def _finalize(
     request: web.Request, conn: Connection, row: asyncpg.Record
 ) -> tuple[int, submit.Started | None] | None:
     """Finalize the invoice that a locked, approved request names.
 
-    The requester becomes its buyer, or the supplier of a self-billed invoice. Returns the invoice's
-    id and its submission, if one was prepared, or None if the request names no pending invoice.
+    The requester becomes its buyer, or the supplier of a self-billed invoice, and other pending
+    requests that name it are rejected. Returns the invoice's id and its submission, if one was
+    prepared, or None if the request names no pending invoice. Raises Conflict.
     """
     company = request[app_keys.COMPANY]
-    named = await sql.pending_invoice_lock_named(
-        conn, company_id=company, invoice_code=row["invoice_code"]
-    )
+    code = {"company_id": company, "invoice_code": row["invoice_code"]}
+    named = await sql.pending_invoice_lock_named(conn, **code)
     if len(named) > 1:
         raise ambiguous_code()
+    if not named and row["invoice_id"] is None and await sql.invoice_with_requester(conn, **code):
+        raise has_buyer()
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
         return None
     invoice = await sql.invoice_lock(conn, company_id=company, id=named[0]["id"])
@@ -199,9 +217,9 @@ async def _finalize(
     party = json_codec.loads(row["buyer"].encode())
     changes = {"type": final_type, member: party}
     started = await invoices.update_draft(request, conn, invoice, changes)
-    await sql.einvoice_request_finalised(
-        conn, company_id=company, id=row["id"], invoice_id=invoice["id"]
-    )
+    approved = {"company_id": company, "id": row["id"], "invoice_id": invoice["id"]}
+    await sql.einvoice_request_finalised(conn, **approved)
+    await sql.einvoice_request_reject_others(conn, **approved)
     return invoice["id"], started
 
 

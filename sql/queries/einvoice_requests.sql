@@ -46,9 +46,14 @@ select total, id, record
   from einvoice_request_search(
        :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
+-- name: einvoice_request_lock_approvals :exec
+-- Lock the approvals of a company until the transaction ends, before its request is locked. An
+-- approval locks the request, then the invoice, then other requests for that invoice.
+select pg_advisory_xact_lock(hashtextextended(format('approvals %s', :company_id::bigint), 0));
+
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names.
-select id, invoice_code, invoice_id
+select id, invoice_id, status
   from einvoice_requests
  where company_id = :company_id and id = :id and deleted_at is null
    for update;
@@ -81,6 +86,29 @@ select id, invoice_code, invoice_id, buyer::text as buyer from changed;
 -- Record the invoice that the approval of a locked request made final.
 update einvoice_requests set invoice_id = :invoice_id where company_id = :company_id and id = :id;
 
+-- name: einvoice_request_reject_others :exec
+-- Reject the pending requests that name the invoice that the approval of a request has just made
+-- final, and no invoice that is still pending.
+with rejected as (
+  update einvoice_requests r
+     set status = 'Reject', updated_at = clock_timestamp()
+    from invoices i
+    join companies c on c.id = i.company_id
+   where i.company_id = :company_id and c.id = :company_id and i.id = :invoice_id
+     and r.company_id = :company_id
+     and r.status = 'Pending'
+     and r.deleted_at is null
+     and r.id <> :id
+     and is_invoice_named(r.invoice_code, i.type, i.code, c.setting)
+     and not exists (select from pending_invoices_named(:company_id, r.invoice_code))
+  returning r.id, r.status
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'einvoice_request.updated',
+       jsonb_build_object('einvoice_request_id', id, 'status', status)
+  from rejected
+ order by id;
+
 -- name: einvoice_request_delete :exec
 -- Hide a locked request.
 with hidden as (
@@ -100,19 +128,23 @@ select :company_id::bigint, 'einvoice_request.deleted',
 -- name: pending_invoice_lock_named :many
 -- Lock the invoices that wait for their other party and have this code or full code. There may be
 -- one for each of several years. An invoice that was made final while the statement waited for its
--- lock is left out. The digits at the end of the text select the few possible codes by index.
+-- lock is left out.
 select i.id
   from invoices i
-  join companies c on c.id = i.company_id
- where i.company_id = :company_id and c.id = :company_id and i.deleted_at is null
+ where i.company_id = :company_id
+   and i.id = any (array(select pending_invoices_named(:company_id, :invoice_code)))
+   and i.deleted_at is null
    and i.type like 'PENDING_FINALIZE_%'
-   and i.code = any (array(select case when digits ~ '^[0-9]+$' then digits::bigint end
-                             from (select right(:invoice_code, n) as digits
-                                     from generate_series(1, 12) n) tail))
-   and :invoice_code in (i.code::text,
-                         full_code(
-                           invoice_prefix(i.type, c.setting),
-                           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-                           i.code))
  order by i.id
-   for update of i;
+   for update;
+
+-- name: invoice_with_requester :value
+-- Return true if the approval of a request has made an invoice with this code or full code final.
+select true
+  from einvoice_requests r
+  join invoices i on i.company_id = r.company_id and i.id = r.invoice_id
+  join companies c on c.id = i.company_id
+ where r.company_id = :company_id and i.company_id = :company_id and c.id = :company_id
+   and i.deleted_at is null
+   and is_invoice_named(:invoice_code, i.type, i.code, c.setting)
+ limit 1;

@@ -456,6 +456,79 @@ async def test_approval_of_a_consolidated_sale_is_a_conflict(
     assert (await get_invoice(api, invoice))["buyer"] is None
 
 
+async def test_approval_of_another_request_for_a_finalised_invoice_is_a_conflict(
+    api: Client,
+) -> None:
+    """Also after the first request has been reopened or deleted."""
+    invoice = await create_pending_invoice(api)
+    first = await create_request(api)
+    await approve(api, first)
+    second = await create_request(api, invoiceCode="INV-00001", name="Tan Wei Ming")
+    expected = {
+        "message": "The invoice already has the buyer of another request. "
+        "Change the invoice instead.",
+        "code": "invoice_has_buyer",
+    }
+    assert await put(api, second, status="Approve") == (409, expected)
+    assert (await put(api, first, status="Pending"))[0] == 200
+    assert await put(api, second, status="Approve") == (409, expected)
+    await request_json(api, "DELETE", f"/api/einvoice-requests/{first}")
+    assert await put(api, second, status="Approve", name="Siti") == (409, expected)
+    found = await get_request(api, second)
+    assert found["status"] == "Pending"
+    assert found["document_details"]["buyer"]["name"] == "Tan Wei Ming"
+    assert (await get_invoice(api, invoice))["buyer"]["name"] == "Aminah binti Salleh"
+
+
+async def test_approval_rejects_other_pending_requests_for_the_invoice(
+    api: Client, start: StartService, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    stranger = await start(await make_company(environment))
+    theirs = await create_request(stranger)
+    await create_pending_invoice(api)
+    others = [await create_request(api, invoiceCode=name) for name in ("1", "INV-00001")]
+    approved = await create_request(api, invoiceCode="2")
+    await approve(api, approved)
+    kept = [await create_request(api, invoiceCode=name) for name in ("2", "INV-1", "SB-00001")]
+    await approve(api, await create_request(api))
+    assert [(await get_request(api, each))["status"] for each in others] == ["Reject"] * 2
+    assert [(await get_request(api, each))["status"] for each in kept] == ["Pending"] * 3
+    assert (await get_request(api, approved))["status"] == "Approve"
+    assert (await get_request(stranger, theirs))["status"] == "Pending"
+    rows = await owner.fetch("select data from events where data ->> 'status' = 'Reject'")
+    assert len(rows) == 2
+
+
+async def test_approval_keeps_requests_that_name_another_pending_invoice(api: Client) -> None:
+    """The text 17 is the full code of one invoice, and the code of another."""
+    setting = {**SETTING, "INVOICE_PREFIX": "1", "PREFIX_DIGIT_COUNT": 0}
+    assert (await request_json(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    seventh = await create_pending_invoice(api, code=7)
+    await create_pending_invoice(api, code=17)
+    kept = await create_request(api, invoiceCode="17")
+    await approve(api, await create_request(api, invoiceCode="7"))
+    assert (await get_invoice(api, seventh))["type"] == "INVOICE"
+    assert (await get_request(api, kept))["status"] == "Pending"
+
+
+async def test_repeated_approval_changes_nothing(api: Client, owner: asyncpg.Connection) -> None:
+    invoice = await create_pending_invoice(api)
+    request_id = await create_request(api)
+    await approve(api, request_id)
+    before = await get_request(api, request_id), await get_invoice(api, invoice)
+    events = await owner.fetchval("select max(id) from events")
+    assert await put(api, request_id, status="Approve") == (
+        200,
+        {
+            "success": True,
+            "message": "E-invoice request updated.",
+            "data": {"id": request_id},
+        },
+    )
+    assert (await get_request(api, request_id), await get_invoice(api, invoice)) == before
+    assert await owner.fetchval("select max(id) from events") == events
+
+
 # Automatic submission
 
 
@@ -520,20 +593,20 @@ async def test_concurrent_approvals_finalise_once(
 async def test_concurrent_requests_for_one_invoice_finalise_it_once(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    for code in range(1, 6):
+    for code in range(1, 4):
         invoice = await create_pending_invoice(api, code=code)
-        ids = [
-            await create_request(api, invoiceCode=str(code), name=name)
-            for name in ("Aminah", "Wei Ming")
-        ]
+        ids = {
+            await create_request(api, invoiceCode=str(code), name=name): name
+            for name in map("Buyer {}".format, range(10))
+        }
         answers = await asyncio.gather(
             *[put(api, request_id, status="Approve") for request_id in ids]
         )
-        (taken,) = [body["data"]["id"] for status, body in answers if "invoice" in body["data"]]
-        assert (await get_invoice(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[
-            ids.index(taken)
-        ]
+        assert sorted(status for status, _ in answers) == [200] + [409] * 9
+        (taken,) = [body["data"]["id"] for status, body in answers if status == 200]
+        assert (await get_invoice(api, invoice))["buyer"]["name"] == ids.pop(taken)
         assert await count_updates(owner, invoice) == 1
+        assert {(await get_request(api, other))["status"] for other in ids} == {"Reject"}
 
 
 async def test_concurrent_approval_and_invoice_update_both_apply(api: Client) -> None:

@@ -111,6 +111,19 @@ async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
     assert record["status"] == "Reject"
 
 
+async def test_the_page_says_why_a_second_request_is_not_approved(
+    site: Client, member: Visitor
+) -> None:
+    await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
+    asked = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    first = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
+    await member.get("/requests")
+    await member.post(f"/requests/{first}/approve")
+    second = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
+    await member.post(f"/requests/{second}/approve")
+    assert "The invoice already has the buyer of another request." in member.words
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [

@@ -1157,6 +1157,7 @@ EXACT = (
     ),
 )
 
+APPROVALS = "tests/api/test_einvoice_requests.py::test_approval"
 NOTES = "tests/api/test_notes.py"
 
 #: Responses, records and events say the same about a document, and what they say is true.
@@ -1181,6 +1182,44 @@ OUTCOMES = (
         "then o.status = 'Valid'\n",
         "then false\n",
         (f"{NOTES}::test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited",),
+    ),
+    Mutant(
+        "second-request-approved-without-effect",
+        "service/api/einvoice_requests.py",
+        "        raise has_buyer()\n",
+        "        pass\n",
+        (f"{APPROVALS}_of_another_request_for_a_finalised_invoice_is_a_conflict",),
+    ),
+    Mutant(
+        "other-requests-for-an-invoice-stay-pending",
+        "service/api/einvoice_requests.py",
+        "    await sql.einvoice_request_reject_others(conn, **approved)\n",
+        "",
+        (f"{APPROVALS}_rejects_other_pending_requests_for_the_invoice",),
+    ),
+    Mutant(
+        "request-for-another-invoice-rejected",
+        "sql/queries/einvoice_requests.sql",
+        "     and not exists (select from pending_invoices_named(:company_id, r.invoice_code))\n",
+        "",
+        (f"{APPROVALS}_keeps_requests_that_name_another_pending_invoice",),
+    ),
+    Mutant(
+        "repeated-approval-recorded-again",
+        "service/api/einvoice_requests.py",
+        'return was_approved and body == {"status": "Approve"}',
+        "return False",
+        ("tests/api/test_einvoice_requests.py::test_repeated_approval_changes_nothing",),
+    ),
+    Mutant(
+        "approvals-of-one-invoice-not-serialised",
+        "service/api/einvoice_requests.py",
+        "        if is_approval:\n            await sql.einvoice_request_lock_approvals",
+        "        if False:\n            await sql.einvoice_request_lock_approvals",
+        (
+            "tests/api/test_einvoice_requests.py::"
+            "test_concurrent_requests_for_one_invoice_finalise_it_once",
+        ),
     ),
 )
 
