@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -29,6 +30,11 @@ from kit import (
     submit,
     wait_for_status,
 )
+from test_tin_ownership import wait_for_lock
+
+from service.db.statements import sql
+from service.http import app_keys
+from service.http.idempotency import LEASE
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """
@@ -125,6 +131,37 @@ async def test_request_with_a_lost_claim_creates_nothing(
     assert await owner.fetchval(f"select count(*) from {table}") == 1
     assert (second[0], second[2]) == (201, False) and (late[0], late[2]) == (201, True)
     assert late[1] == second[1]
+
+
+@pytest.mark.parametrize("prefix, owner_column", [("", "company"), ("integration_", "account")])
+async def test_held_claim_is_not_taken_over_before_its_transaction_ends(
+    everywhere: Client, owner: asyncpg.Connection, prefix: str, owner_column: str
+) -> None:
+    """The lease ends while the first request commits its effect."""
+    company = owner_column == "company"
+    table = KEYS[owner_column]
+    kind, path, _, body = CREATIONS["an invoice" if company else "a user"]
+    assert kind == owner_column and (await post_with_key(everywhere, path, body))[0] == 201
+    await owner.execute(f"update {table} set status = null, answer = null")
+    await owner.execute(EXPIRE.format(table))
+    row: Any = await owner.fetchrow(f"select * from {table}")
+    key = {f"{owner_column}_id": row[0], "route": row["route"], "key": row["key"]}
+    database = everywhere.app[app_keys.DATABASE]
+    transaction = database.company if company else database.account
+
+    async def take_over() -> Any:
+        async with transaction(row[0]) as conn:
+            return await getattr(sql, f"{prefix}idempotency_claim")(
+                conn, **key, claim_token=uuid4(), body_sha256=row["body_sha256"], lease=LEASE
+            )
+
+    async with transaction(row[0]) as conn:
+        hold = getattr(sql, f"{prefix}idempotency_hold")
+        assert await hold(conn, **key, claim_token=row["claim_token"])
+        late = asyncio.create_task(take_over())
+        await wait_for_lock(owner, f"insert into {table}")
+        assert not late.done()
+    assert await late is True
 
 
 async def test_request_whose_claim_was_taken_over_is_a_409(

@@ -8,6 +8,7 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import (
     GENEROUS,
+    cancel_latest,
     create_invoice,
     create_valid_invoice,
     get_invoice,
@@ -226,6 +227,32 @@ async def test_the_idempotency_key_of_a_dead_request_is_taken_over(
     )
     status, answer, _ = await post(api, "a", **body)
     assert status == 422 and answer["errors"][0]["rule"] == "unique"
+
+
+async def test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    await post(api, "a", **invoice())
+    await owner.execute(
+        "update idempotency_keys set status = null, answer = null,"
+        " lease_until = clock_timestamp() - interval '1 second'"
+    )
+    status, answer, _ = await post(api, "a", **invoice())
+    assert status == 422 and answer["errors"][0]["rule"] == "reused"
+    assert await owner.fetchval("select count(*) from invoices") == 1
+
+
+async def test_a_conflict_is_not_replayed_for_its_key(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
+    status, answer, _ = await post(api, "a", path)
+    assert (status, answer["code"]) == (409, "already_cancelled")
+    async with api.put(f"/api/invoices/{invoice_id}", json={"isReady": False}) as response:
+        assert response.status == 200
+    assert (await post(api, "a", path))[0::2] == (200, None)
 
 
 async def test_an_idempotency_key_expires_after_72_hours(

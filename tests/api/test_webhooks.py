@@ -402,6 +402,32 @@ async def test_events_are_delivered_in_order_and_one_at_a_time(
     assert receiver.most_at_once == 1
 
 
+async def test_an_event_of_a_slow_transaction_is_delivered(
+    start: StartService, company: Company, database: str, owner: asyncpg.Connection
+) -> None:
+    """The transaction began before that of another event, and commits after its delivery."""
+    api = await start(company, background=False, **LOCAL)
+    await create_endpoint(api, "http://127.0.0.1:9/in", types=["invoice.created"])
+    insert = (
+        "insert into events (company_id, type, data)"
+        " values ($1, 'invoice.created', '{}') returning id"
+    )
+    fan_out = "select fan_out_webhooks(9, 100)"
+    slow = await asyncpg.connect(database)
+    try:
+        ids = [await owner.fetchval(insert, company.id)]
+        await slow.execute("begin")
+        ids.append(await slow.fetchval(insert, company.id))
+        ids.append(await owner.fetchval(insert, company.id))
+        await owner.execute(fan_out)
+        await slow.execute("commit")
+        await owner.execute(fan_out)
+    finally:
+        await slow.close()
+    delivered = "select array_agg(event_id order by event_id) from webhook_deliveries"
+    assert await owner.fetchval(delivered) == ids
+
+
 async def test_a_failing_event_does_not_delay_later_events(
     start: StartService, company: Company, receiver: Receiver
 ) -> None:

@@ -32,6 +32,11 @@ COMPATIBILITY = "tests/operations/test_compatibility.py"
 REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
+RECONCILIATION = "tests/submission/test_reconciliation.py"
+HELD_CLAIM = (
+    "tests/api/test_idempotency_claims.py"
+    "::test_held_claim_is_not_taken_over_before_its_transaction_ends"
+)
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 )
@@ -224,6 +229,93 @@ EXCLUSION = (
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
         ("tests/api/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
+    ),
+)
+
+#: What decides that a document is absent, that work is a suspect, or that a key is free.
+EVIDENCE = (
+    Mutant(
+        "queue-of-the-portal-not-listed",
+        "service/submission/reconcile.py",
+        "return [(self.since, self.over), (self.over, until)]",
+        "return [(self.since, self.over)]",
+        (f"{RECONCILIATION}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
+    ),
+    Mutant(
+        "row-not-compared-counts-as-absent",
+        "service/submission/reconcile.py",
+        "reaches_back and current.was_compared(submission_run) and",
+        "reaches_back and",
+        (f"{RECONCILIATION}::test_row_that_was_not_compared_confirms_no_absence",),
+    ),
+    Mutant(
+        "receipt-not-read-confirms-absence",
+        "service/submission/reconcile.py",
+        " and receipts <= current.receipts_read",
+        "",
+        (f"{RECONCILIATION}::test_receipt_that_was_not_read_confirms_no_absence",),
+    ),
+    Mutant(
+        "sighting-of-a-former-submission-forgotten",
+        SUBMISSIONS,
+        "earlier_submissions = earlier_submissions || submission_id",
+        "earlier_submissions = earlier_submissions",
+        (f"{RECONCILIATION}::test_uuid_seen_for_the_former_submission_counts_for_a_part",),
+    ),
+    Mutant(
+        "suspects-claimed-together",
+        "sql/functions/claim_submissions.sql",
+        "       where not r.is_suspect or r.rank <= suspects\n",
+        "",
+        (
+            "tests/submission/test_claims.py::test_claims_take_at_most_the_allowed_number_of_suspects",
+        ),
+    ),
+    Mutant(
+        "event-of-a-slow-transaction-skipped",
+        "sql/functions/fan_out_webhooks.sql",
+        "and n.transaction_id < pg_snapshot_xmin(pg_current_snapshot())",
+        "",
+        ("tests/api/test_webhooks.py::test_an_event_of_a_slow_transaction_is_delivered",),
+    ),
+    Mutant(
+        "held-idempotency-claim-taken-over",
+        "sql/queries/idempotency.sql",
+        "   for share;\n\n-- name: idempotency_keep ",
+        "   limit 1;\n\n-- name: idempotency_keep ",
+        (HELD_CLAIM,),
+    ),
+    Mutant(
+        "held-idempotency-claim-of-an-account-taken-over",
+        "sql/queries/idempotency.sql",
+        "   for share;\n\n-- name: integration_idempotency_keep ",
+        "   limit 1;\n\n-- name: integration_idempotency_keep ",
+        (HELD_CLAIM,),
+    ),
+    Mutant(
+        "expired-idempotency-key-taken-by-another-body",
+        "sql/queries/idempotency.sql",
+        "\n        and idempotency_keys.body_sha256 = excluded.body_sha256",
+        "",
+        (
+            "tests/api/test_repetition.py::test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body",
+        ),
+    ),
+    Mutant(
+        "conflict-replayed",
+        "service/http/idempotency.py",
+        "NOT_STORED = {401, 408, 409,",
+        "NOT_STORED = {401, 408,",
+        ("tests/api/test_repetition.py::test_a_conflict_is_not_replayed_for_its_key",),
+    ),
+    Mutant(
+        "late-cancellation-not-read",
+        "service/submission/state_machine.py",
+        "CANCEL_GRACE = timedelta(hours=2)",
+        "CANCEL_GRACE = timedelta(0)",
+        (
+            "tests/submission/test_machine.py::test_valid_documents_are_read_until_two_hours_after_the_cancel_window",
+        ),
     ),
 )
 
@@ -1503,6 +1595,7 @@ LIMITED = (
 
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
+    *EVIDENCE,
     *ONCE,
     *KEPT,
     *APART,

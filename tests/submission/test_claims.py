@@ -173,6 +173,24 @@ async def test_claim_is_not_renewed_once_another_process_reconciles(claimed: Cla
     assert await claimed.rows() == before
 
 
+@pytest.mark.parametrize("suspects", [0, 1, 2])
+async def test_claims_take_at_most_the_allowed_number_of_suspects(
+    claimed: Claimed, start: StartService, company: Company, suspects: int
+) -> None:
+    """Work on three of five submissions began before and gave no result."""
+    api = await start(company, background=False)
+    for _ in range(4):
+        await create_invoice(api, isReady=True)
+    await claimed.owner.execute(
+        "update submissions set state = 'Sending', first_sent_at = now(), last_sent_at = now(),"
+        " lease_until = null, not_before = now() - interval '1 hour',"
+        " claims = (id <> all (array(select id from submissions order by id limit 2)))::int"
+    )
+    async with claimed.context.database.across() as conn:
+        rows = await sql.submission_claim(conn, lease=LEASE, most=9, states=None, suspects=suspects)
+    assert len(rows) == 2 + suspects
+
+
 async def test_claim_lost_to_a_live_process_is_not_counted(claimed: Claimed) -> None:
     submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = claims + 1")

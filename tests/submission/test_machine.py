@@ -1,6 +1,7 @@
 """The submission state machine in a simulated world: no document is sent twice or lost."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -27,6 +28,7 @@ from service.submission.types import (
     Claimed,
     ListingEnded,
     ReceiptReceived,
+    StatesReceived,
     Submission,
     SubmittedDocument,
     Write,
@@ -180,6 +182,19 @@ def test_a_submission_found_sending_is_never_queued_again() -> None:
     then, (write,) = state_machine.step(submission, Claimed(), TIMES)
     assert then.state == "Uncertain" and isinstance(write, Write) and write.still_sent
     assert (then.last_sent_at, then.absence_confirmations) == (NOW, 0)
+
+
+@pytest.mark.parametrize("hours, state", [(72, "Accepted"), (73.9, "Accepted"), (74.1, "Finished")])
+def test_valid_documents_are_read_until_two_hours_after_the_cancel_window(
+    hours: float, state: str
+) -> None:
+    """A cancellation in the last minutes of the window may be shown later."""
+    docs = tuple(
+        replace(doc, status="Valid", validated_at=NOW - timedelta(hours=hours)) for doc in DOCS
+    )
+    submission = Submission("Accepted", "retry", NOW, docs=docs)
+    then, _ = state_machine.step(submission, StatesReceived((), {}), TIMES)
+    assert then.state == state
 
 
 SETTLED, UNSETTLED = TIMES.portal_settle, TIMES.portal_settle - timedelta(seconds=1)

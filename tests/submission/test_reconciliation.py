@@ -1,0 +1,127 @@
+"""Reconciliation: which listings, receipts and sightings decide about an unknown outcome."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Client, Company, Sandbox, StartService, until
+from harness.world import World
+from kit import create_invoice, get_invoice, submit
+from test_claims import Claimed, claimed  # noqa: F401  (a fixture)
+from test_document_identity import QUICK
+
+from service.db.statements import sql
+from service.submission import reconcile
+from service.submission import store as records
+from service.submission.batch import create_part
+from service.submission.context import Claim
+from service.submission.reconcile import Reconciliation
+from service.submission.runner import SubmissionRun
+from service.submission.types import (
+    CLOCK_TOLERANCE,
+    ListingEnded,
+    Part,
+    Sighting,
+    Submission,
+    SubmittedDocument,
+)
+
+NOW = World(None).now
+HOUR = timedelta(hours=1)
+CLAIM = Claim(1, 1, 1)
+UNCERTAIN = Submission(
+    "Uncertain",
+    "retry",
+    NOW,
+    docs=(SubmittedDocument(1, "INV-1", "01", NOW), SubmittedDocument(2, "INV-2", "01", NOW)),
+    first_sent_at=NOW - HOUR,
+    last_sent_at=NOW - HOUR,
+)
+
+
+@pytest.fixture
+async def idle(start: StartService, company: Company) -> Client:
+    """Return a client of a service without background work."""
+    return await start(company, background=False)
+
+
+async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
+    idle: Client,
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    """The portal received it long after it was sent, which the second listing shows."""
+    await sandbox.fault("submit", "accept_then_drop")
+    invoice_id = await create_invoice(idle)
+    assert (await submit(idle, invoice_id))[0] == 400
+    await owner.execute(
+        "update submissions set first_sent_at = first_sent_at - interval '1 hour',"
+        " last_sent_at = last_sent_at - interval '1 hour', not_before = now()"
+    )
+    api = await start(company, **QUICK)
+    found = await until(
+        lambda: get_invoice(api, invoice_id), lambda found: found["status"] != "Submitting"
+    )
+    assert found["status"] in ("Submitted", "Valid") and len(await sandbox.ledger()) == 1
+
+
+def start_reconciliation() -> Reconciliation:
+    """Return a reconciliation whose listing covers UNCERTAIN and shows its second document."""
+    unused: Any = None
+    since = NOW - HOUR - CLOCK_TOLERANCE
+    current = Reconciliation(unused, unused, "C1", since, NOW, NOW)
+    current.listed["INV-2"] += 1
+    return current
+
+
+def is_complete(current: Reconciliation, submission: Submission) -> bool:
+    """Return whether the end of the listing confirms the absence of a submission's documents."""
+    ending = reconcile._ending_for(current, SubmissionRun(CLAIM, submission), ListingEnded(NOW))
+    assert isinstance(ending, ListingEnded)
+    return ending.complete
+
+
+def test_row_that_was_not_compared_confirms_no_absence() -> None:
+    """Another process held the claim on the submission while the listing showed the row."""
+    current = start_reconciliation()
+    assert not is_complete(current, UNCERTAIN)
+    current.compared[CLAIM.id, "INV-2"] += 1
+    assert is_complete(current, UNCERTAIN)
+
+
+def test_receipt_that_was_not_read_confirms_no_absence() -> None:
+    """The receipt of the one document may name the other."""
+    current = start_reconciliation()
+    current.compared[CLAIM.id, "INV-2"] += 1
+    submission = replace(UNCERTAIN, sightings=(Sighting(2, "U2", "S2", "search"),))
+    assert not is_complete(current, submission)
+    current.receipts_read.add("S2")
+    assert is_complete(current, submission)
+
+
+async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
+    claimed: Claimed,  # noqa: F811
+) -> None:
+    company_id = claimed.claim.company_id
+    await claimed.owner.execute("update submissions set first_sent_at = now(), last_sent_at = now()")
+    former: Any = await records.load(claimed.context, claimed.claim)
+    async with claimed.context.database.company(company_id) as conn:
+        await sql.sighting_insert(
+            conn,
+            company_id=company_id,
+            submission_id=claimed.claim.id,
+            uuids=["U1"],
+            numbers=[former.docs[0].number],
+            submission_uid="S1",
+            via="submit",
+        )
+        part = Part(frozenset({former.docs[0].id}), "Uncertain", "S1")
+        await create_part(conn, claimed.claim, part, [former.docs[0].id], b"{}")
+    row: Any = await claimed.owner.fetchrow("select id, fence from submissions order by id desc")
+    moved: Any = await records.load(claimed.context, Claim(company_id, row["id"], row["fence"]))
+    assert row["id"] != claimed.claim.id
+    assert [one.uuid for one in moved.proven()] == ["U1"]
