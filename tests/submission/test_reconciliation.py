@@ -107,7 +107,9 @@ async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
     claimed: Claimed,  # noqa: F811
 ) -> None:
     company_id = claimed.claim.company_id
-    await claimed.owner.execute("update submissions set first_sent_at = now(), last_sent_at = now()")
+    await claimed.owner.execute(
+        "update submissions set first_sent_at = now(), last_sent_at = now()"
+    )
     former: Any = await records.load(claimed.context, claimed.claim)
     async with claimed.context.database.company(company_id) as conn:
         await sql.sighting_insert(
