@@ -26,7 +26,7 @@ SEARCH = QueryParameter(
     read_words,
 )
 #: Values of `source`.
-BUILT_IN, IMPORTED, FORM_ONLY = "built_in", "imported", "none"
+BUILT_IN, IMPORTED = "built_in", "imported"
 
 
 @operation(
@@ -77,18 +77,16 @@ def _find(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    """Return the record of a table. A table without a list has the form of its codes instead."""
-    table = codes.get_tables().get(name)
-    imported_at = table.imported_at if table else None
+    """Return the record of a table."""
+    table = codes.get_tables()[name]
+    imported_at = table.imported_at
     return {
         "name": name,
         "description": codes.DESCRIPTIONS[name],
-        "code_count": len(table.codes) if table else 0,
-        "source": FORM_ONLY if not table else IMPORTED if imported_at else BUILT_IN,
-        "version": table.day.isoformat() if table else None,
+        "code_count": len(table.codes),
+        "source": IMPORTED if imported_at else BUILT_IN,
+        "version": table.day.isoformat(),
         "imported_at": imported_at.isoformat(timespec="milliseconds") if imported_at else None,
-        "is_form_only": table is None,
-        "form": None if table else codes.FORMS[name][1],
     }
 
 

@@ -52,8 +52,8 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "import-codes",
         _import_codes,
-        "Load code lists as the authority publishes them: units, MSIC, "
-        "newer versions of the others.",
+        "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
+        "stay.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
 

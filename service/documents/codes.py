@@ -1,16 +1,14 @@
 """The portal's code tables: check codes, and suggest the nearest known code for an unknown one.
 
-The small tables ship as `tables/<name>.json` with their start date (`since`). The two long ones,
-units and MSIC, are published by third parties and change often: until `replace_tables` adds them,
-only the form of their codes is checked. Portal: 12
+The tables ship as `tables/<name>.json` with their start date (`since`). An operator imports newer
+lists of the authority with `replace_tables`. Portal: 12
 """
 
 import json
-import re
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from difflib import get_close_matches
 from functools import lru_cache, partial
@@ -48,7 +46,7 @@ class CodeTable:
         return self.validity.get(code, Validity())
 
 
-#: Name -> table. Without the tables of FORMS, unless they have been imported.
+#: Name -> table.
 Tables = Mapping[str, CodeTable]
 
 
@@ -61,12 +59,6 @@ def _read_built_in(path: Path) -> CodeTable:
 BUILT_IN: Tables = {
     path.stem: _read_built_in(path)
     for path in sorted(Path(__file__).with_name("tables").glob("*.json"))
-}
-
-#: table -> (pattern, description) of its codes, used until the table is imported.
-FORMS: dict[str, tuple[re.Pattern[str], str]] = {
-    "units": (re.compile("[A-Z0-9]{1,3}"), "1 to 3 of A-Z and 0-9"),
-    "msic": (re.compile("[0-9]{5}"), "5 digits"),
 }
 
 #: Name -> meaning of its codes, for every table.
@@ -131,8 +123,10 @@ COMPANY = (
 
 HOME = "MYS"
 
+#: The codes of each table.
+Known = Mapping[str, Mapping[str, str]]
 #: Returns whether all codes of a value are known, given the attribute `known` of a _Version.
-_Checker = Callable[[Any, Mapping[str, Container[str]]], bool]
+_Checker = Callable[[Any, Known], bool]
 
 
 def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
@@ -152,16 +146,14 @@ def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
 # Generators for all() would take longer than the checks.
 
 
-def _has_known_codes(table: str, codes: list[str], known: Mapping[str, Container[str]]) -> bool:
+def _has_known_codes(table: str, codes: list[str], known: Known) -> bool:
     for code in codes:  # noqa: SIM110
         if code not in known[table]:
             return False
     return True
 
 
-def _has_known_entries(
-    checker: _Checker, entries: list[Any], known: Mapping[str, Container[str]]
-) -> bool:
+def _has_known_entries(checker: _Checker, entries: list[Any], known: Known) -> bool:
     for entry in entries:  # noqa: SIM110
         if not checker(entry, known):
             return False
@@ -172,7 +164,7 @@ def _has_known_members(
     tables: Sequence[tuple[str, str]],
     checkers: Sequence[tuple[str, _Checker]],
     members: dict[str, Any],
-    known: Mapping[str, Container[str]],
+    known: Known,
 ) -> bool:
     for name, table in tables:
         if (
@@ -199,25 +191,12 @@ MAX_VIOLATIONS = 50
 MAX_QUOTED = 60
 
 
-class _Form:
-    """The codes of a table that has not been imported: all that match a pattern."""
-
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
-
-    def __contains__(self, code: object) -> bool:
-        return isinstance(code, str) and self._pattern.fullmatch(code) is not None
-
-
 class _Version:
-    """A version of all tables. `known` are the codes of each table, or its form."""
+    """A version of all tables. `known` are the codes of each table."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.known: Mapping[str, Container[str]] = {
-            **{name: _Form(pattern) for name, (pattern, _) in FORMS.items()},
-            **{name: table.codes for name, table in tables.items()},
-        }
+        self.known: Known = {name: table.codes for name, table in tables.items()}
 
 
 class _Current:
@@ -231,16 +210,23 @@ _pinned: ContextVar[_Version | None] = ContextVar("code_tables", default=None)
 
 
 def replace_tables(imported: Iterable[CodeTable]) -> None:
-    """Use imported tables besides the built-in ones, of which they replace those of their names.
+    """Use imported tables, and the built-in ones for other names.
 
     They replace all that were imported before, at once: work that has pinned its tables keeps them.
-    Raises KeyError for an unknown table.
     """
     tables = {table.name: table for table in imported}
-    if unknown := tables.keys() - DESCRIPTIONS.keys():
-        raise KeyError(*sorted(unknown))
     _Current.version = _Version({**BUILT_IN, **tables})
     _find_nearest.cache_clear()
+
+
+def add_built_in(imported: CodeTable) -> CodeTable:
+    """Return an imported table with the built-in codes that it omits, since documents name them.
+
+    The file of units that the authority publishes omits a code of its web page. Raises KeyError for
+    an unknown table.
+    """
+    known = {**BUILT_IN[imported.name].codes, **imported.codes}
+    return replace(imported, codes=dict(sorted(known.items())))
 
 
 def pin_tables() -> None:
@@ -268,19 +254,13 @@ def _get_version() -> _Version:
 
 
 def get_names(table: str) -> Mapping[str, str]:
-    """Return {code: description} of a table, {} if it has not been imported."""
-    found = get_tables().get(table)
-    return found.codes if found else {}
+    """Return {code: description} of a table."""
+    return get_tables()[table].codes
 
 
 def get_all_names() -> dict[str, Mapping[str, str]]:
-    """Return {table: {code: description}} of the tables whose codes are known."""
+    """Return {table: {code: description}} of all tables."""
     return {name: table.codes for name, table in get_tables().items()}
-
-
-def is_loaded(table: str) -> bool:
-    """Return whether the codes of a table are known, and not only their form."""
-    return table in get_tables()
 
 
 def is_known(table: str, code: str) -> bool:
@@ -290,8 +270,7 @@ def is_known(table: str, code: str) -> bool:
 
 def get_validity(table: str, code: str) -> Validity:
     """Return the days on which a code is valid, as far as they are known."""
-    found = get_tables().get(table)
-    return found.get_validity(code) if found else Validity()
+    return get_tables()[table].get_validity(code)
 
 
 def find_nearest(table: str, code: str) -> str | None:
@@ -302,8 +281,7 @@ def find_nearest(table: str, code: str) -> str | None:
     meant = ALIASES.get(table, {}).get(wanted)
     if meant and is_known(table, meant):
         return meant
-    found = get_tables().get(table)
-    return _find_nearest(found, wanted) if found else None
+    return _find_nearest(get_tables()[table], wanted)
 
 
 @lru_cache(maxsize=1024)
@@ -386,8 +364,7 @@ def describe_unknown_code(table: str, code: str) -> str:
     """Return the message for an unknown code, with the nearest code if there is a similar one."""
     quoted = code if len(code) <= MAX_QUOTED else code[:MAX_QUOTED] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")
-    form = "" if is_loaded(table) else f", whose codes are {FORMS[table][1]}"
-    return f'"{quoted}" is not in the table of {title}{form}{_suggest(table, code)}.'
+    return f'"{quoted}" is not in the table of {title}{_suggest(table, code)}.'
 
 
 def _suggest(table: str, code: str) -> str:

@@ -1,7 +1,7 @@
 """Names of common units of measurement, for readers of a document.
 
-The codes are those of UN/ECE Recommendations 20 and 21. The portal's full list is loaded by an
-operator. This short one is not a code table, since it does not restrict the codes of lines.
+The codes are those of UN/ECE Recommendations 20 and 21. This list has names for print, and is no
+code table: `tables/units.json` is the list of the portal.
 
 Portal: 12
 """
@@ -21,21 +21,15 @@ COMMON_UNITS = {
     "SET": ("set", "sets"),
     "PR": ("pair", "pairs"),
     "DZN": ("dozen", "dozen"),
-    "BX": ("box", "boxes"),
     "XBX": ("box", "boxes"),
-    "CT": ("carton", "cartons"),
     "XCT": ("carton", "cartons"),
-    "BG": ("bag", "bags"),
     "XBG": ("bag", "bags"),
-    "PK": ("pack", "packs"),
     "XPK": ("pack", "packs"),
     "XBO": ("bottle", "bottles"),
     "XCA": ("can", "cans"),
     "XCS": ("case", "cases"),
     "XPX": ("pallet", "pallets"),
-    "RO": ("roll", "rolls"),
     "XRO": ("roll", "rolls"),
-    "ST": ("sheet", "sheets"),
     "XST": ("sheet", "sheets"),
     # Mass and volume
     "MGM": ("mg", "mg"),

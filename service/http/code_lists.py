@@ -41,9 +41,9 @@ class CodeLists(Loop):
 
 
 def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:
-    """Return the tables of codes, which are ordered by list."""
+    """Return the tables of imported codes, which are ordered by list, with the built-in codes."""
     return [
-        _make_table(name, list(listed))
+        codes.add_built_in(_make_table(name, list(listed)))
         for name, listed in groupby(rows, key=lambda row: row["code_list"])
     ]
 

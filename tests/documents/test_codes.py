@@ -15,7 +15,7 @@ Import = Callable[[str, dict[str, str]], None]
 def imported() -> Iterator[Import]:
     """Yield a function that imports a table for one test."""
     yield lambda name, names: codes.replace_tables(
-        [codes.CodeTable(name, names, datetime(2026, 3, 2).date())]
+        [codes.add_built_in(codes.CodeTable(name, names, datetime(2026, 3, 2).date()))]
     )
     codes.replace_tables([])
 
@@ -41,6 +41,8 @@ def paths(body: dict[str, Any], *places: Any) -> list[str]:
         ("currencies", 180),
         ("party_types", 6),
         ("registration_types", 4),
+        ("units", 2163),
+        ("msic", 1174),
     ],
 )
 def test_built_in_tables_are_complete(table: str, size: int) -> None:
@@ -54,23 +56,27 @@ def test_codes_are_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)]
+    "table, code, is_known",
+    [
+        ("units", "H87", True),
+        ("units", "GT", True),  # of the authority's page, not of its file
+        ("units", "h87", False),
+        ("units", "PCS", False),
+        ("msic", "00000", True),
+        ("msic", "31001", True),
+        ("msic", "3100", False),
+        ("msic", "٣١٠٠١", False),
+    ],
 )
-def test_units_are_checked_by_pattern_until_imported(code: str, fits: bool) -> None:
-    assert codes.is_known("units", code) is fits
+def test_units_and_industries_are_known(table: str, code: str, is_known: bool) -> None:
+    assert codes.is_known(table, code) is is_known
 
 
-@pytest.mark.parametrize(
-    "code, fits", [("31001", True), ("3100", False), ("310A1", False), ("٣١٠٠١", False)]
-)
-def test_msic_codes_are_checked_by_pattern_until_imported(code: str, fits: bool) -> None:
-    assert codes.is_known("msic", code) is fits
-
-
-def test_imported_table_replaces_the_pattern(imported: Import) -> None:
-    imported("units", {"H87": "piece"})
-    assert codes.is_known("units", "H87")
-    assert not codes.is_known("units", "KGM")
+def test_imported_codes_join_the_built_in_ones(imported: Import) -> None:
+    imported("units", {"H87": "item", "ZZX": "crate"})
+    assert codes.is_known("units", "ZZX") and codes.is_known("units", "KGM")
+    assert codes.get_names("units")["H87"] == "item"
+    assert list(codes.get_names("units")) == sorted(codes.get_names("units"))
 
 
 def test_importing_an_unknown_table_fails(imported: Import) -> None:
@@ -80,21 +86,20 @@ def test_importing_an_unknown_table_fails(imported: Import) -> None:
 
 def test_pinned_tables_do_not_change_with_an_import(imported: Import) -> None:
     with codes.one_version():
-        imported("units", {"H87": "piece"})
-        assert not codes.is_loaded("units") and codes.is_known("units", "KGM")
-        assert codes.find_nearest("units", "KGX") is None
-    assert codes.is_loaded("units") and not codes.is_known("units", "KGM")
+        imported("units", {"ZZX": "crate"})
+        assert not codes.is_known("units", "ZZX")
+    assert codes.is_known("units", "ZZX")
 
 
 def test_nearest_code_is_one_of_the_latest_import(imported: Import) -> None:
-    imported("units", {"H87": "piece"})
-    assert codes.find_nearest("units", "H8") == "H87"
-    imported("units", {"H88": "piece"})
-    assert codes.find_nearest("units", "H8") == "H88"
+    imported("units", {"ZZX": "crate of tests"})
+    assert codes.find_nearest("units", "crate of tests") == "ZZX"
+    imported("units", {"ZZY": "crate of tests"})
+    assert codes.find_nearest("units", "crate of tests") == "ZZY"
 
 
 def test_every_table_has_a_description() -> None:
-    assert codes.BUILT_IN.keys() | codes.FORMS.keys() == codes.DESCRIPTIONS.keys()
+    assert codes.BUILT_IN.keys() == codes.DESCRIPTIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -153,10 +158,10 @@ def test_code_without_a_similar_one_gets_no_suggestion() -> None:
     assert violation["message"] == '"SST" is not in the table of tax types.'
 
 
-def test_code_that_violates_the_pattern_is_reported_with_the_pattern() -> None:
+def test_unknown_industry_is_reported_with_the_nearest_one() -> None:
     violation = codes.find_violations({"supplier": {"msic": "31"}})[0]
-    assert (
-        violation["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
+    assert violation["message"].startswith(
+        '"31" is not in the table of MSIC codes; the nearest code is "31001"'
     )
 
 

@@ -313,16 +313,14 @@ def test_an_exemption_reason_like_the_authoritys_example_is_a_warning(
 ) -> None:
     found = find_violations({**EXAMPLE, "lineItems": [exempt(reason)]})
     assert [each["code"] for each in preflight.list_errors(found)] == errors
-    assert [
-        each["code"] for each in preflight.list_warnings(found) if each["code"] != "ListNotLoaded"
-    ] == warnings
+    assert [each["code"] for each in preflight.list_warnings(found)] == warnings
 
 
 # The issue time
 
 
 def codes_for(**facts: Any) -> set[str]:
-    return {each.code for each in find_violations(EXAMPLE, **facts)} - {"ListNotLoaded"}
+    return {each.code for each in find_violations(EXAMPLE, **facts)}
 
 
 @pytest.mark.parametrize(
@@ -452,12 +450,8 @@ def test_a_number_has_at_most_fifty_characters() -> None:
 def test_a_member_with_invalid_length_or_format_is_an_error(
     changes: dict[str, Any], code: str, path: str
 ) -> None:
-    others = {"ListNotLoaded"}
-    assert [
-        (each.code, each.path)
-        for each in find_violations({**EXAMPLE, **changes})
-        if each.code not in others
-    ] == [(code, path)]
+    found = find_violations({**EXAMPLE, **changes})
+    assert [(each.code, each.path) for each in found] == [(code, path)]
 
 
 def test_an_invalid_company_column_is_an_error() -> None:
@@ -515,11 +509,6 @@ def test_a_code_that_ended_before_the_issue_day_is_refused(
     load_list({"H87": "piece"}, H87=Validity(last=(ISSUED_AT - timedelta(days=1)).date()))
     found = find_violations(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=age))
     assert [error["code"] for error in preflight.list_errors(found)] == refused
-
-
-def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., None]) -> None:
-    load_list({"H87": "piece"})
-    assert [each.path for each in find_violations(EXAMPLE) if each.code == "ListNotLoaded"] == [""]
 
 
 # Patches

@@ -26,7 +26,8 @@ from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
 
-UNITS = [{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}]
+#: A unit of the built-in list, and one that is not in it.
+UNITS = [{"Code": "KGM", "Name": "kilogram"}, {"Code": "KGX", "Name": "crate of tests"}]
 
 
 def write_list(path: Path, entries: object) -> Path:
@@ -61,33 +62,42 @@ async def unit_violation(client: aiohttp.ClientSession | Client, code: str) -> A
     return None if status == 201 else body["errors"][0]
 
 
-async def test_imported_units_replace_the_pattern_in_running_processes(
+async def is_known(client: aiohttp.ClientSession | Client, code: str) -> bool:
+    return await unit_violation(client, code) is None
+
+
+async def test_an_unknown_unit_is_rejected_without_an_import(api: Client) -> None:
+    violation = await unit_violation(api, "PCS")
+    assert (violation["path"], violation["rule"]) == ("/lineItems/0/unit/code", "code")
+    assert all(word in violation["message"] for word in ("units", '"H87"', "piece"))
+    assert await is_known(api, "KGM") and await is_known(api, "GT")
+
+
+async def test_imported_units_join_the_built_in_ones_in_running_processes(
     command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     """The command runs in a time zone in which it is already tomorrow."""
     path = write_list(tmp_path / "UnitTypes.json", UNITS)
     async with running(environment, company, tmp_path / "log", 2) as clients:
         for client in clients:
-            assert await unit_violation(client, "KGX") is None
+            assert not await is_known(client, "KGX")
         assert await read_result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
         for client in clients:
-            violation = await until(lambda client=client: unit_violation(client, "KGX"))
-            assert (violation["path"], violation["rule"]) == ("/lineItems/0/unit/code", "code")
-            assert all(word in violation["message"] for word in ("units", '"KGM"', "kilogram"))
-            assert await unit_violation(client, "KGM") is await unit_violation(client, "XBX")
+            assert await until(lambda client=client: is_known(client, "KGX"))
+            assert await is_known(client, "KGM") and await is_known(client, "GT")
 
 
 async def get_units(client: aiohttp.ClientSession) -> tuple[str, Any]:
-    """Return the table of units with its entity tag."""
-    async with client.get("/api/code-tables/units") as response:
+    """Return the crates and boxes of the table of units with its entity tag."""
+    async with client.get("/api/code-tables/units?query=of%20tests") as response:
         return response.headers["ETag"], await response.json()
 
 
 async def test_an_imported_table_has_its_codes_and_a_new_tag(
     command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
-    box = {"Code": "XBX", "Name": "box", "valid_from": "2026-07-01", "valid_to": "2026-12-31"}
-    path = write_list(tmp_path / "UnitTypes.json", [box, UNITS[0]])
+    box = {"Code": "BXQ", "Name": "box of tests", "valid_from": "2026-07-01"}
+    path = write_list(tmp_path / "UnitTypes.json", [{**box, "valid_to": "2026-12-31"}, UNITS[1]])
     async with running(environment, company, tmp_path / "log") as (client,):
         before, _ = await get_units(client)
         assert await read_result(command("import-codes", path)) == {"units": 2}
@@ -95,16 +105,16 @@ async def test_an_imported_table_has_its_codes_and_a_new_tag(
             lambda: get_units(client), lambda got: got[1]["table"]["source"] == "imported"
         )
     assert answer["data"] == [
-        {"code": "KGM", "description": "kilogram", "valid_from": None, "valid_to": None},
         {
-            "code": "XBX",
-            "description": "box",
+            "code": "BXQ",
+            "description": "box of tests",
             "valid_from": "2026-07-01",
             "valid_to": "2026-12-31",
         },
+        {"code": "KGX", "description": "crate of tests", "valid_from": None, "valid_to": None},
     ]
     table = answer["table"]
-    assert (table["code_count"], table["is_form_only"], table["form"]) == (2, False, None)
+    assert table["code_count"] == len(codes.BUILT_IN["units"].codes) + 2
     assert table["imported_at"].startswith(table["version"])
     assert tag != before
 
@@ -121,24 +131,24 @@ async def test_an_import_notifies_a_running_process(
     only_woken: None, command: RunCommand, start: StartService, company: Company, tmp_path: Path
 ) -> None:
     api, path = await start(company), write_list(tmp_path / "UnitTypes.json", UNITS)
-    assert await unit_violation(api, "KGX") is None
+    assert not await is_known(api, "KGX")
     assert await read_result(command("import-codes", path)) == {"units": 2}
-    assert await until(lambda: unit_violation(api, "KGX"))
+    assert await until(lambda: is_known(api, "KGX"))
 
 
 async def test_an_import_without_notification_is_noticed_after_a_lost_session(
     only_woken: None, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company)
-    assert await unit_violation(api, "KGX") is None
+    assert not await is_known(api, "KGX")
     await owner.execute("insert into code_list_imports values ('units', 1, now())")
-    await owner.execute("insert into code_lists values ('units', 'KGM', 'kilogram', now())")
+    await owner.execute("insert into code_lists values ('units', 'KGX', 'crate', now())")
     await owner.fetch(
         "select pg_terminate_backend(pid) from pg_stat_activity "
         "where datname = current_database() and pid <> pg_backend_pid() "
         "and query ~* 'listen|schema_excluding'"
     )
-    assert await until(lambda: unit_violation(api, "KGX"))
+    assert await until(lambda: is_known(api, "KGX"))
 
 
 async def test_a_request_keeps_the_tables_with_which_it_began(
@@ -152,13 +162,13 @@ async def test_a_request_keeps_the_tables_with_which_it_began(
     async def send_late() -> AsyncIterator[bytes]:
         yield body[:10]
         await wait_until(lambda: budget and budget.taken)
-        codes.replace_tables([CodeTable("units", {"KGM": "kilogram"}, date(2026, 3, 2))])
+        codes.replace_tables([CodeTable("units", {"KGX": "crate"}, date(2026, 3, 2))])
         yield body[10:]
 
     headers = {"Content-Type": "application/json"}
     async with api.post("/api/invoices", data=send_late(), headers=headers) as response:
-        assert response.status == 201, await response.text()
-    assert await unit_violation(api, "KGX")
+        assert response.status == 422, await response.text()
+    assert await is_known(api, "KGX")
 
 
 async def test_the_sandbox_uses_an_imported_list_without_a_restart(
@@ -166,11 +176,12 @@ async def test_the_sandbox_uses_an_imported_list_without_a_restart(
 ) -> None:
     portal = await Portal(sandbox.client).login()
     assert await step_codes(portal, await portal.fresh()) == {}
-    path = write_list(tmp_path / "UnitTypes.json", UNITS)
-    assert await read_result(command("import-codes", path)) == {"units": 2}
-    assert await step_codes(portal, await portal.fresh("INV-2")) == {"04": ["CV302"]}
-    units = [*UNITS, {"Code": "H87", "Name": "piece", "Valid_From": "2020-01-01"}]
-    await read_result(command("import-codes", write_list(path, units)))
+    ended = {"Code": "H87", "Name": "piece", "Valid_To": "2020-01-01"}
+    path = write_list(tmp_path / "UnitTypes.json", [*UNITS, ended])
+    assert await read_result(command("import-codes", path)) == {"units": 3}
+    assert await step_codes(portal, await portal.fresh("INV-2")) == {"04": ["CF320"]}
+    again = {**ended, "Valid_To": "2099-01-01"}
+    await read_result(command("import-codes", write_list(path, [*UNITS, again])))
     assert await step_codes(portal, await portal.fresh("INV-3")) == {}
 
 
@@ -199,9 +210,9 @@ async def test_a_new_code_of_a_list_is_valid_from_the_import_or_its_own_day(
     rows = await owner.fetch("select code, valid_from, valid_to from code_lists order by code")
     assert [tuple(row) for row in rows] == [
         ("KGM", date.min, date(2026, 12, 31)),
+        ("KGX", date.min, date.max),
         ("X4A", today, date.max),
         ("X4B", date(2026, 7, 1), date.max),
-        ("XBX", date.min, date.max),
     ]
 
 

@@ -9,7 +9,6 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from service.documents import codes
 from service.documents.checks.line import coded
 from service.documents.checks.rule import (
     DISCLOSURE,
@@ -169,11 +168,6 @@ def _fix_agreement(place: Place) -> str:
     return " ".join(re.sub("[^A-Za-z0-9 ()-]+", " ", _get_agreement(place)).split())
 
 
-def _is_not_loaded(table: str) -> bool:
-    """Return whether a table is not loaded, so that only the form of its codes is known."""
-    return not codes.is_loaded(table)
-
-
 DOCUMENT_RULES = (
     Rule(
         REQUIRED,
@@ -254,20 +248,6 @@ DOCUMENT_RULES = (
         "/references",
         _is_import_without_form,
         "An import of goods should have a reference to its customs form.",
-        severity=WARNING,
-    ),
-    Rule(
-        "ListNotLoaded",
-        "/lineItems",
-        lambda place: _is_not_loaded("units"),
-        "The portal's list of units is not loaded: only the form of unit codes is checked.",
-        severity=WARNING,
-    ),
-    Rule(
-        "ListNotLoaded",
-        "",
-        lambda place: _is_not_loaded("msic"),
-        "The portal's list of MSIC codes is not loaded: only their form is checked.",
         severity=WARNING,
     ),
 )
