@@ -57,7 +57,7 @@ LIKE_BEFORE = (
 )
 #: Names of fields: members, or members of one of the first hundred lines. Lists have few entries.
 _NAME = re.compile(
-    r"/(?!lineItems)[A-Za-z]{1,40}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]{1,2}){0,4}"
+    r"/(?!lineItems)[A-Za-z]{1,40}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]){0,4}"
     r"|/lineItems/[0-9]{1,2}(/[A-Za-z][A-Za-z0-9]{0,40}|/[0-9]){1,5}",
     re.ASCII,
 )
@@ -155,10 +155,10 @@ def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneI
     """Return the body that fields describe. Members of `stored` without a field are kept."""
     body: dict[str, Any] = copy.deepcopy(dict(stored))
     lines = body.get("lineItems") or []
-    origins = [_find_origin(fields, number) for number in range(count_lines(fields))]
+    # Each stored line is taken once: a hundred copies of a large one would be megabytes.
+    left = dict(enumerate(lines))
     body["lineItems"] = [
-        {} if origin is None or origin >= len(lines) else copy.deepcopy(lines[origin])
-        for origin in origins
+        left.pop(_find_origin(fields, number), {}) for number in range(count_lines(fields))
     ]
     for pointer, text in fields.items():
         if not pointer.endswith("/origin"):
@@ -168,9 +168,10 @@ def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneI
     return _without_empty(body)
 
 
-def _find_origin(fields: Mapping[str, str], number: int) -> int | None:
-    """Return the place of a line among the stored lines, or None for a new line."""
-    return read_number(fields.get(f"/lineItems/{number}/origin", ""), 5)
+def _find_origin(fields: Mapping[str, str], number: int) -> int:
+    """Return the place of a line among the stored lines, or -1 for a new line."""
+    origin = read_number(fields.get(f"/lineItems/{number}/origin", ""), 5)
+    return -1 if origin is None else origin
 
 
 def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:

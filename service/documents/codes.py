@@ -184,8 +184,14 @@ def _get_checker(places: tuple[tuple[str, str], ...]) -> _Checker:
     return _make_checker([(place.split("/")[1:], table) for place, table in places])
 
 
-#: Limit of the violations in one response. Most of their cost is the search for the nearest code.
+#: Limit of the violations in one response.
 MAX_VIOLATIONS = 50
+
+#: Limit of the searches for a similar code in one response. Others get no suggestion.
+MAX_SEARCHES = 5
+
+#: Limit, in characters, above which no similar code is searched for.
+MAX_SEARCHED = 30
 
 #: Limit, in characters, above which a value is quoted shortened and gets no suggestion.
 MAX_QUOTED = 60
@@ -208,6 +214,10 @@ class _Current:
 #: The version of a request, or of other work that must see one.
 _pinned: ContextVar[_Version | None] = ContextVar("code_tables", default=None)
 
+#: (table, text) -> the most similar code, of the searches that this work has made.
+_Searches = dict[tuple[str, str], str | None]
+_searches: ContextVar[_Searches | None] = ContextVar("code_searches", default=None)
+
 
 def replace_tables(imported: Iterable[CodeTable]) -> None:
     """Use imported tables, and the built-in ones for other names.
@@ -216,7 +226,7 @@ def replace_tables(imported: Iterable[CodeTable]) -> None:
     """
     tables = {table.name: table for table in imported}
     _Current.version = _Version({**BUILT_IN, **tables})
-    _find_nearest.cache_clear()
+    _fold.cache_clear()
 
 
 def add_built_in(imported: CodeTable) -> CodeTable:
@@ -230,18 +240,24 @@ def add_built_in(imported: CodeTable) -> CodeTable:
 
 
 def pin_tables() -> None:
-    """Keep the present tables for the rest of the task, and in the tasks that it starts."""
+    """Keep the present tables for the rest of the task, and in the tasks that it starts.
+
+    The task makes at most MAX_SEARCHES searches for similar codes.
+    """
     _pinned.set(_Current.version)
+    _searches.set({})
 
 
 @contextmanager
 def one_version() -> Generator[None, None, None]:
     """Keep one version of the tables during the block: the pinned one, or the present one."""
-    token = _pinned.set(_get_version())
+    made = _searches.get()
+    token, searches = _pinned.set(_get_version()), _searches.set({} if made is None else made)
     try:
         yield
     finally:
         _pinned.reset(token)
+        _searches.reset(searches)
 
 
 def get_tables() -> Tables:
@@ -281,27 +297,48 @@ def find_nearest(table: str, code: str) -> str | None:
     meant = ALIASES.get(table, {}).get(wanted)
     if meant and is_known(table, meant):
         return meant
-    return _find_nearest(get_tables()[table], wanted)
+    found = get_tables()[table]
+    return _find_named(found, wanted) or _search_similar(found, wanted)
 
 
-@lru_cache(maxsize=1024)
-def _find_nearest(table: CodeTable, wanted: str) -> str | None:
-    codes = table.codes
-    by_code = {code.casefold(): code for code in codes}
+@lru_cache
+def _fold(table: CodeTable) -> tuple[dict[str, str], dict[str, str]]:
+    """Return {folded code: code} and {folded description: code}."""
     by_text: dict[str, str] = {}
-    for code, text in codes.items():
+    for code, text in table.codes.items():
         by_text.setdefault(text.casefold(), code)
-    padded = wanted.zfill(max(map(len, codes), default=0))
+    return {code.casefold(): code for code in table.codes}, by_text
+
+
+def _find_named(table: CodeTable, wanted: str) -> str | None:
+    """Return the code that a text names: by other case, zeros, its beginning or description."""
+    by_code, by_text = _fold(table)
+    padded = wanted.zfill(max(map(len, by_code), default=0))
     return (
         by_code.get(wanted)
         or by_code.get(padded)
         or by_text.get(wanted)
         or next((code for name, code in by_code.items() if name.startswith(wanted)), None)
         or next((code for text, code in by_text.items() if f" {wanted} " in f" {text} "), None)
-        or _find_similar(wanted, by_code, 0.6)
-        or _find_similar(wanted, by_text, 0.6)
-        or _find_similar(wanted, by_code, 0.3)
     )
+
+
+def _search_similar(table: CodeTable, wanted: str) -> str | None:
+    """Return the most similar code, or None, also after MAX_SEARCHES: each takes milliseconds."""
+    searches = _searches.get()
+    if searches is None:
+        searches = {}
+    key = (table.name, wanted)
+    if key not in searches:
+        if len(searches) >= MAX_SEARCHES or len(wanted) > MAX_SEARCHED:
+            return None
+        by_code, by_text = _fold(table)
+        searches[key] = (
+            _find_similar(wanted, by_code, 0.6)
+            or _find_similar(wanted, by_text, 0.6)
+            or _find_similar(wanted, by_code, 0.3)
+        )
+    return searches[key]
 
 
 def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | None:

@@ -1,6 +1,8 @@
 """The form of an invoice without a browser: saving it keeps members that it does not have."""
 
 from html.parser import HTMLParser
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
@@ -8,6 +10,11 @@ from conftest import Client, Company, StartService
 from fixtures_dashboard import SignIn
 from harness.visitors import Visitor
 from kit import buyer, create_invoice, get_invoice, request_json
+from multidict import MultiDict
+
+from service import json_codec
+from service.dashboard.document_form import build_body, read_fields
+from service.http.forms import FORM
 
 SETTLEMENT = {
     "prepayment": {"amount": 100, "date": "2026-09-02", "time": "04:00:00Z", "reference": "DEP-7"},
@@ -132,3 +139,20 @@ async def test_a_wrong_default_tax_is_shown_at_its_field(
     fields = {"PREFIX_DIGIT_COUNT": "5", "tax_type": kind, "tax_rate": rate}
     await visitor.post("/settings/numbers", fields)
     assert visitor.status == 422 and f'id="{field}-wrong"' in visitor.text
+
+
+def test_a_stored_line_is_the_origin_of_one_line_of_the_form() -> None:
+    stored = {"lineItems": [{"id": "1", "own": "x" * 100_000}, {"id": "2", "own": "y"}]}
+    fields = {f"/lineItems/{number}/origin": "0" for number in range(100)}
+    body = build_body({**fields, "/lineItems/7/origin": "1"}, stored, ZoneInfo("UTC"))
+    assert [line.get("own", "")[:1] for line in body["lineItems"][:8]] == ["x", *[""] * 6, "y"]
+    assert stored["lineItems"][0]["id"] == "1"
+    assert len(json_codec.dumps(body)) < 110_000
+
+
+def test_lists_of_a_form_have_few_entries() -> None:
+    fields = MultiDict({f"/a{number}/9/9/9/9": "x" for number in range(90)})
+    fields.extend({f"/b{number}/99": "x" for number in range(90)})
+    request: Any = {FORM: fields}
+    body = build_body(read_fields(request)[0], {}, ZoneInfo("UTC"))
+    assert len(json_codec.dumps(body)) < 20_000 and "b1" not in body

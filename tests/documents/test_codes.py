@@ -1,6 +1,7 @@
 """Known codes, suggestions for unknown codes, and the paths of unknown codes in a body."""
 
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from datetime import datetime
 from typing import Any
 
@@ -123,6 +124,20 @@ def test_every_table_has_a_description() -> None:
 )
 def test_nearest_code_is_suggested(table: str, written: str, meant: str | None) -> None:
     assert codes.find_nearest(table, written) == meant
+
+
+def test_similar_codes_are_searched_for_five_texts_of_a_request() -> None:
+    wrong = [f"Selanggor{number}" for number in range(9)]
+
+    def search(texts: list[str]) -> list[str | None]:
+        codes.pin_tables()
+        return [codes.find_nearest("states", text) for text in texts]
+
+    run = copy_context().run
+    assert run(search, wrong) == ["10"] * 5 + [None] * 4
+    assert run(search, wrong[:1] * 50) == ["10"] * 50
+    assert run(search, [*wrong, "Johor", "1", "Penang"])[9:] == ["01", "01", "07"]
+    assert run(search, ["Selangor" + "r" * 23]) == [None]
 
 
 def test_body_with_known_codes_is_valid() -> None:

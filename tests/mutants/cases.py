@@ -1591,6 +1591,24 @@ LIMITED = (
         "str(name)",
         (f"{UNKNOWN}::test_paths_of_violations_in_a_body_with_long_names_stay_short",),
     ),
+    Mutant(
+        "similar-codes-searched-without-limit",
+        "service/documents/codes.py",
+        "if len(searches) >= MAX_SEARCHES or",
+        "if",
+        (
+            "tests/documents/test_codes.py::test_similar_codes_are_searched_for_five_texts_of_a_request",
+        ),
+    ),
+    Mutant(
+        "stored-line-copied-to-many",
+        "service/dashboard/document_form.py",
+        "left.pop(_find_origin(fields, number), {})",
+        "copy.deepcopy(left.get(_find_origin(fields, number), {}))",
+        (
+            "tests/dashboard/test_invoice_form.py::test_a_stored_line_is_the_origin_of_one_line_of_the_form",
+        ),
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (
