@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from service.documents import states
 from service.errors import BadRequest, retry_after
 
+#: Seconds of Retry-After where the operator or the company has to act first.
+PERSON_SECONDS = 300
+
 
 class Failure(NamedTuple):
     """A kind of failure. `wait` has the usual seconds of Retry-After if waiting helps."""
@@ -21,14 +24,14 @@ FAILURES: dict[str, Failure] = {
     "check_failed": Failure(is_retryable=False),
     "document_rejected": Failure(is_retryable=False),
     "portal_unavailable": Failure(is_retryable=True, wait=30),
-    "portal_credentials_refused": Failure(is_retryable=True),
+    "portal_credentials_refused": Failure(is_retryable=True, wait=PERSON_SECONDS),
     "not_received": Failure(is_retryable=True, wait=1),
     "outcome_unknown": Failure(is_retryable=True, wait=10),
-    "manual_review": Failure(is_retryable=True),
+    "manual_review": Failure(is_retryable=True, wait=PERSON_SECONDS),
     "sending_held": Failure(is_retryable=True, wait=60),
-    "number_at_portal": Failure(is_retryable=True),
-    "tin_not_verified": Failure(is_retryable=True),
-    "cancellation_failed": Failure(is_retryable=True),
+    "number_at_portal": Failure(is_retryable=True, wait=PERSON_SECONDS),
+    "tin_not_verified": Failure(is_retryable=True, wait=PERSON_SECONDS),
+    "cancellation_failed": Failure(is_retryable=True, wait=PERSON_SECONDS),
 }
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
@@ -79,4 +82,7 @@ def name_failure(state: str, errors: Sequence[Mapping[str, Any]]) -> str:
 def _headers(failure: Failure, wait: timedelta | None) -> dict[str, str] | None:
     if failure.wait is None:
         return None
-    return retry_after(math.ceil(wait.total_seconds()) if wait else failure.wait)
+    asked = math.ceil(wait.total_seconds()) if wait else 0
+    if failure.wait == PERSON_SECONDS:  # The pause of the portal's login alone does not help.
+        return retry_after(max(asked, PERSON_SECONDS))
+    return retry_after(asked or failure.wait)

@@ -25,9 +25,11 @@ from service.errors import (
 from service.http.limits import RateLimiter
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
+from service.submission.failures import PERSON_SECONDS
 from service.submission.login_check import REFUSED_CODE, describe_refusal
 from service.submission.runner import retry_delay
 
+PERSON_WAIT = timedelta(seconds=PERSON_SECONDS)
 AWAY = "The portal is unavailable at the moment, please try again."
 OPERATOR_REFUSED = (
     "The service cannot log in to the portal. {words} Ask the operator of the service to check its "
@@ -157,7 +159,7 @@ class TinChecks:
             return self._login_refused(error)
         if isinstance(error, Refused) and error.status == 403:
             message = NOT_PERMITTED.format(words=describe_refusal(error))
-            return self._unavailable(message, code=REFUSED_CODE)
+            return self._unavailable(message, PERSON_WAIT, code=REFUSED_CODE)
         return self._unavailable(AWAY, code="portal_unavailable")
 
     def _login_refused(self, error: LoginRefused) -> Unavailable:
@@ -166,7 +168,8 @@ class TinChecks:
         if not error.own_client_id and self._context.config.portal_intermediary:
             text += NOT_APPOINTED
         message = text.format(words=describe_refusal(error))
-        return self._unavailable(message, retry_delay(error), code=REFUSED_CODE)
+        wait = max(PERSON_WAIT, retry_delay(error) or PERSON_WAIT)
+        return self._unavailable(message, wait, code=REFUSED_CODE)
 
     def _unavailable(self, message: str, wait: timedelta | None = None, **more: Any) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
@@ -180,7 +183,8 @@ TIN_CHECKS = web.AppKey("tin_checks", TinChecks)
 
 def _unverified() -> BadRequest:
     """Return the retryable error for a company whose own TIN is not verified."""
-    error = BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
+    reason = states.TIN_NOT_VERIFIED
+    error = BadRequest(reason["message"], retry_after(PERSON_SECONDS), code=reason["code"])
     error.retryable = True
     return error
 

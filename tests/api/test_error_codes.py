@@ -186,12 +186,12 @@ class Failed(NamedTuple):
 REJECTED = Failed("document_rejected", False)
 BROKEN = Failed("check_failed", False)
 AWAY = Failed("portal_unavailable", True, "30")
-NO_CREDENTIALS = Failed("portal_credentials_refused", True)
+NO_CREDENTIALS = Failed("portal_credentials_refused", True, "300")
 UNKNOWN = Failed("outcome_unknown", True, "10")
 HELD = Failed("sending_held", True, "60")
-AT_PORTAL = Failed("number_at_portal", True)
-UNVERIFIED = Failed("tin_not_verified", True)
-MANUAL_REVIEW = Failed("manual_review", True)
+AT_PORTAL = Failed("number_at_portal", True, "300")
+UNVERIFIED = Failed("tin_not_verified", True, "300")
+MANUAL_REVIEW = Failed("manual_review", True, "300")
 
 
 async def fail(api: Client, path: str) -> tuple[Failed, dict[str, Any]]:
@@ -276,6 +276,19 @@ async def test_a_repeated_submission_has_the_code_of_its_state(
     assert await fail_to_submit(setting.api, invoice_id) == MANUAL_REVIEW
 
 
+async def test_a_refused_tin_check_says_to_wait_for_minutes(setting: Setting) -> None:
+    for cause, status in ((refuse_credentials, 503), (unverify_the_tin, 400)):
+        await cause(setting)
+        request = {
+            "tin": "IG40125678090",
+            "registration_type": "NRIC",
+            "registration_number": "880214145566",
+        }
+        async with setting.api.post("/api/validation/tin", json=request) as response:
+            assert response.status == status
+            assert int(response.headers["Retry-After"]) >= 300
+
+
 @pytest.mark.parametrize(
     "reason, code",
     [
@@ -326,7 +339,7 @@ async def test_a_throttled_cancellation_says_how_long_the_portal_asks_to_wait(
     "fault, code, wait",
     [
         ({"kind": "drop", "times": 2}, "outcome_unknown", "10"),
-        ({"kind": "refuse", "code": "Another"}, "cancellation_failed", None),
+        ({"kind": "refuse", "code": "Another"}, "cancellation_failed", "300"),
         ({"kind": "refuse", "code": "IncorrectState"}, "IncorrectState", None),
     ],
 )
@@ -350,7 +363,7 @@ async def test_a_cancellation_that_is_not_sent_has_its_code(
 ) -> None:
     path = await submit_to_cancel(setting)
     await cause(setting)
-    assert (await fail(setting.api, path))[0] == Failed(code, False)
+    assert (await fail(setting.api, path))[0] == Failed(code, False, "300")
 
 
 async def submit_to_cancel(setting: Setting) -> str:

@@ -1313,6 +1313,13 @@ OUTCOMES = (
             "test_concurrent_requests_for_one_invoice_finalise_it_once",
         ),
     ),
+    Mutant(
+        "refused-login-repeated-after-seconds",
+        "service/submission/failures.py",
+        "return retry_after(max(asked, PERSON_SECONDS))",
+        "return retry_after(asked)",
+        ("tests/api/test_error_codes.py::test_a_failed_submission_has_its_code",),
+    ),
 )
 
 CORE_RULES = "tests/sandbox/test_sandbox_rules.py::test_an_invalid_core_field_is_rejected_at_once"
