@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+"""Measure how long requests of a company take while another client floods the service.
+
+    .venv/bin/python bench/fairness.py [--seconds S] [--connections N] [--only NAME …]
+
+The victim sends 20 gets and 5 creates a second, at fixed times: a request that has to wait does not
+delay the next one. Each flood runs over 64 connections, each with a client address of its own, in a
+process of its own. The reference is a flood of gets of single invoices, before and after the
+others. Exits with 1 if a p99 is more than three times that of the reference.
+
+The load is generated on the same machine, so it uses a share of the processors.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmark import Service, print_table, run, sql, start_service, summary_of
+from harness.companies import Company
+from harness.visitors import Visitor, make_person
+from requests import create_requests
+from yarl import URL
+
+GOAL = 3.0
+GETS, CREATES = 20, 5  # of the victim, a second
+INVOICES = 2_000  # of each company
+LARGE, LINES = 16, 1_000  # invoices of the flooding company, and their lines
+SETTLE_SECONDS = 2.0  # for which a flood runs before it is measured
+REFERENCE = "gets"
+FLOOD = Path(__file__).with_name("flood.py")
+VARIABLES = {"TRUSTED_PROXIES": "127.0.0.1", "WRONG_KEYS_PER_MINUTE": "300"}
+COLUMNS = ("flood", "p50 ms", "p99 ms", "ratio", "goal", "gets", "creates", "refused")
+FLOOD_COLUMNS = ("its requests/s", "its 429", "its 503", "its others")
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(slots=True)
+class Times:
+    """The times of the victim's requests in ms, and how many had another status than a success."""
+
+    gets: list[float] = field(default_factory=list)
+    creates: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    def percentile(self, part: float, times: list[float] | None = None) -> float:
+        """Return a percentile of some times, or of all."""
+        ordered = sorted(self.gets + self.creates if times is None else times)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The times of the victim during a flood, and the responses to the flood by status."""
+
+    times: Times
+    counts: Counter[int]
+    seconds: float
+
+    @property
+    def p99(self) -> float:
+        """The p99 of all requests of the victim."""
+        return self.times.percentile(0.99)
+
+
+@dataclass(slots=True)
+class Victim:
+    """A company that sends requests at fixed times, over as many connections as it needs."""
+
+    port: int
+    company: Company
+    first_id: int
+    creates: Iterator[int] = field(default_factory=lambda: itertools.count(INVOICES + 1))
+    idle: list[Streams] = field(default_factory=list)
+
+    async def measure(self, seconds: float) -> Times:
+        """Send requests for some seconds, and return their times."""
+        times, began, rate = Times(), time.perf_counter(), GETS + CREATES
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(round(seconds * rate)):
+                at = began + number / rate
+                await asyncio.sleep(max(0.0, at - time.perf_counter()))
+                tasks.create_task(self._send_one(at, number % rate, times))
+        return times
+
+    async def _send_one(self, at: float, place: int, times: Times) -> None:
+        """Send the request that is due at `at`, and add its time."""
+        is_create = place % (GETS // CREATES + 1) == 0
+        text, expected = (self._create(), 201) if is_create else (self._get(), 200)
+        status = await self._send(text)
+        (times.creates if is_create else times.gets).append((time.perf_counter() - at) * 1000)
+        times.refused += status != expected
+
+    def _get(self) -> bytes:
+        path = f"/api/invoices/{self.first_id + random.randrange(INVOICES)}"
+        return make_request("GET", path, self.company.key).encode()
+
+    def _create(self) -> bytes:
+        _, path, text = next(create_requests(next(self.creates)))
+        return make_request("POST", path, self.company.key, text or "").encode()
+
+    async def _send(self, text: bytes) -> int:
+        streams = (
+            self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+        )
+        reader, writer = streams
+        writer.write(text)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
+        if b"connection: close" in head:
+            writer.close()
+        else:
+            self.idle.append(streams)
+        return int(head[9:12])
+
+
+@dataclass(frozen=True, slots=True)
+class Flooder:
+    """The client that floods the service, with what its requests need.
+
+    `large` are the ids of invoices with many lines, of a company of its own. The cookies are
+    headers: of sessions in both companies, and of a visitor, with its form token.
+    """
+
+    small: Company
+    first_id: int
+    large_company: Company
+    large: list[int]
+    small_session: str
+    large_session: str
+    visitor: str
+    form_token: str
+
+    def pick(self, number: int) -> int:
+        """Return the large invoice of a connection."""
+        return self.large[number % len(self.large)]
+
+
+def make_request(method: str, path: str, key: str = "", body: str = "", more: str = "") -> str:
+    """Return the text of a request. `more` are further headers."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    if key:
+        head += f"X-API-Key: {key}\r\n"
+    if body and "Content-Type" not in more:
+        more += "Content-Type: application/json\r\n"
+    if body:
+        # Of a body with a random number, which has 24 characters.
+        length = len(body.replace("{random}", "0" * 24).encode())
+        more += f"Content-Length: {length}\r\n"
+    return f"{head}{more}\r\n{body}"
+
+
+def _get(flooder: Flooder, _: int) -> str:
+    path = f"/api/invoices/{flooder.first_id + random.randrange(INVOICES)}"
+    return make_request("GET", path, flooder.small.key)
+
+
+def _print(flooder: Flooder, number: int) -> str:
+    path = f"/api/invoices/{flooder.pick(number)}/print"
+    return make_request("GET", path, flooder.large_company.key)
+
+
+def _page(flooder: Flooder, number: int) -> str:
+    path = f"/invoices/{flooder.pick(number)}"
+    return make_request("GET", path, more=flooder.large_session)
+
+
+def _list(flooder: Flooder, _: int) -> str:
+    return make_request("GET", "/api/invoices?per_page=100", flooder.small.key)
+
+
+def _list_large(flooder: Flooder, _: int) -> str:
+    return make_request("GET", "/api/invoices?per_page=100", flooder.large_company.key)
+
+
+def _search(flooder: Flooder, _: int) -> str:
+    return make_request("GET", "/api/invoices?query=Buyer", flooder.small.key)
+
+
+def _csv(flooder: Flooder, _: int) -> str:
+    return make_request("GET", "/invoices.csv", more=flooder.small_session)
+
+
+def _preflight(flooder: Flooder, number: int) -> str:
+    path = f"/api/invoices/{flooder.pick(number)}/preflight"
+    return make_request("POST", path, flooder.large_company.key)
+
+
+def _unknown_key(flooder: Flooder, _: int) -> str:
+    return make_request("GET", "/api/invoices/1", _make_unknown_key(flooder.small.key))
+
+
+def _unknown_session(_: Flooder, __: int) -> str:
+    return make_request("GET", "/invoices", more="Cookie: einvoice={random}\r\n")
+
+
+def _link(_: Flooder, __: int) -> str:
+    return make_request("GET", "/link/{random}")
+
+
+def _sign_in(flooder: Flooder, _: int) -> str:
+    form = f"form_token={flooder.form_token}&email={{random}}%40example.com&password=a+wrong+guess"
+    more = f"{flooder.visitor}Content-Type: application/x-www-form-urlencoded\r\n"
+    return make_request("POST", "/sign-in", body=form, more=more)
+
+
+def _make_unknown_key(key: str) -> str:
+    """Return a well-formed key of which no one knows the secret: its checksum is right."""
+    from service.http.api_keys import new_key
+
+    return new_key(live="_live_" in key).text
+
+
+#: Name -> the request of a connection with this number.
+FLOODS: dict[str, Callable[[Flooder, int], str]] = {
+    "print": _print,
+    "page": _page,
+    "list-100": _list,
+    "list-large": _list_large,
+    "search": _search,
+    "csv": _csv,
+    "preflight": _preflight,
+    "unknown-keys": _unknown_key,
+    "unknown-sessions": _unknown_session,
+    "link": _link,
+    "sign-in": _sign_in,
+}
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure the victim under each flood, and print the table."""
+    async with start_service(variables=VARIABLES) as service:
+        company, first_id = await _add_company(service)
+        victim = Victim(service.port, company, first_id)
+        print("Creating companies, invoices and sessions …", flush=True)
+        flooder = await _make_flooder(service)
+        await service.vacuum()
+        alone = await victim.measure(SETTLE_SECONDS + 1)
+        print(f"Without a flood: p99 {alone.percentile(0.99):.1f} ms", flush=True)
+        names = [REFERENCE, *(options.only or FLOODS), REFERENCE]
+        results = [(name, await _measure(victim, flooder, name, options)) for name in names]
+    _report(results, options)
+
+
+async def _make_flooder(service: Service) -> Flooder:
+    (small, first_id), large = await _add_company(service), await service.add_company()
+    ids = await _create_large(service.port, large)
+    async with Visitor(URL(service.base)) as visitor:
+        await visitor.get("/sign-in")
+        token = visitor.text.partition('name="form_token" value="')[2].partition('"')[0]
+        cookie = _make_cookie(visitor)
+    sessions = [await _sign_in_owner(service, each) for each in (small, large)]
+    return Flooder(small, first_id, large, ids, sessions[0], sessions[1], cookie, token)
+
+
+async def _add_company(service: Service) -> tuple[Company, int]:
+    """Create a company with invoices, and return it with the id of the first one."""
+    company = await service.add_company(INVOICES)
+    async with service.database.company(company.id) as conn:
+        return company, await sql.first_invoice_id(conn, company_id=company.id)
+
+
+async def _create_large(port: int, company: Company) -> list[int]:
+    """Create the large invoices, and return their ids."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    ids: list[int] = []
+    for code in range(1, LARGE + 1):
+        _, path, text = next(create_requests(code))
+        body = json.loads(text or "")
+        line = body["lineItems"][0]
+        body["lineItems"] = [{**line, "id": str(number)} for number in range(1, LINES + 1)]
+        text = json.dumps(body, separators=(",", ":"))
+        writer.write(make_request("POST", path, company.key, text).encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+        ids.append(json.loads(await reader.readexactly(length))["data"]["id"])
+    writer.close()
+    return ids
+
+
+async def _sign_in_owner(service: Service, company: Company) -> str:
+    """Return the cookie of a session of a company's owner."""
+    email = f"owner{company.id}@example.com"
+    link = await make_person(service.config, company.id, email, "owner")
+    async with Visitor(URL(service.base)) as visitor:
+        await visitor.use_link(link)
+        return _make_cookie(visitor)
+
+
+def _make_cookie(visitor: Visitor) -> str:
+    """Return the header with the cookies of a visitor."""
+    pairs = (f"{name}={value}" for name, value in visitor.cookies.items())
+    return f"Cookie: {'; '.join(pairs)}\r\n"
+
+
+async def _measure(
+    victim: Victim, flooder: Flooder, name: str, options: argparse.Namespace
+) -> Result:
+    """Measure the victim during a flood."""
+    make = FLOODS.get(name, _get)
+    place = [REFERENCE, *FLOODS].index(name)
+    requests = [
+        _add_address(make(flooder, number), f"10.{place}.{number}.1")
+        for number in range(options.connections)
+    ]
+    async with _flooding(victim.port, requests) as read_counts:
+        await asyncio.sleep(SETTLE_SECONDS)
+        before, began = await read_counts(), time.perf_counter()
+        times = await victim.measure(options.seconds)
+        counts, seconds = await read_counts() - before, time.perf_counter() - began
+    await victim.measure(0.5)  # The service ends what the flood has begun.
+    result = Result(times, counts, seconds)
+    print(f"  {name}: p99 {result.p99:.1f} ms, {sum(counts.values()) / seconds:.0f}/s", flush=True)
+    return result
+
+
+def _add_address(request: str, address: str) -> str:
+    first, rest = request.split("\r\n", 1)
+    return f"{first}\r\nX-Forwarded-For: {address}\r\n{rest}"
+
+
+@asynccontextmanager
+async def _flooding(
+    port: int, requests: list[str]
+) -> AsyncIterator[Callable[[], Awaitable[Counter[int]]]]:
+    """Run a flood. Yields a coroutine that returns {status: number of responses}."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    async def read_counts() -> Counter[int]:
+        stdin.write(b"\n")
+        found = json.loads(await stdout.readline())
+        return Counter({int(status): number for status, number in found.items()})
+
+    try:
+        stdin.write(json.dumps({"port": port, "requests": requests}).encode() + b"\n")
+        yield read_counts
+    finally:
+        stdin.close()
+        await process.wait()
+
+
+def _report(results: list[tuple[str, Result]], options: argparse.Namespace) -> None:
+    """Print the table. Exits with 1 if a flood misses the goal."""
+    references = [result.p99 for name, result in results if name == REFERENCE]
+    reference = sum(references) / len(references)
+    title = (
+        f"The victim's {GETS} gets and {CREATES} creates a second during floods of "
+        f"{options.connections} connections, {options.seconds:g} s each"
+    )
+    rows = [_make_row(name, result, reference) for name, result in results]
+    print_table(title, (*COLUMNS, *FLOOD_COLUMNS), rows)
+    if missed := [name for name, result in results if result.p99 > GOAL * reference]:
+        sys.exit(f"Above {GOAL:g} times the p99 of the reference: {', '.join(missed)}")
+
+
+def _make_row(name: str, result: Result, reference: float) -> tuple[object, ...]:
+    times, counts = result.times, result.counts
+    others = sum(number for status, number in counts.items() if status in (0, 500, 502, 504))
+    return (
+        name,
+        times.percentile(0.5),
+        result.p99,
+        result.p99 / reference,
+        GOAL,
+        times.percentile(0.99, times.gets),
+        times.percentile(0.99, times.creates),
+        times.refused,
+        sum(counts.values()) / result.seconds,
+        counts[429],
+        counts[503],
+        others,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
+    parser.add_argument("--seconds", type=float, default=12, help="of each flood")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--only", nargs="+", choices=FLOODS, metavar="NAME", help=", ".join(FLOODS))
+    run(main(parser.parse_args()))
