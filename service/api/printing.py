@@ -4,7 +4,6 @@ A page loads nothing and runs no script. The policy that forbids it is also part
 saved copies.
 """
 
-import asyncio
 import base64
 import hashlib
 import io
@@ -29,6 +28,7 @@ from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.requests import or_not_found, read_path_id
+from service.offload import offload
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
 #: File extension of a QR code -> its media type.
@@ -124,10 +124,9 @@ async def print_document(kind: DocumentKind, request: web.Request) -> web.Respon
     row, issuer, sent = await request.app[app_keys.READS].read_with(
         company, partial(_read_printed, kind, company, document_id)
     )
-    # In a thread, since thousands of lines take a while.
-    text = await asyncio.to_thread(
-        _render, kind, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
-    )
+    zone = request.app[app_keys.CONFIG].time_zone
+    size = len(sent["document"] if sent else row["body"])
+    text = await offload(size, _render, kind, row, dict(issuer), sent, zone)
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 import secrets
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -39,6 +40,8 @@ OPEN_FILES = 65_536
 #: Objects between two garbage collections. A request makes several hundred, nearly all without
 #: cycles; the default of 700 would collect at every other request.
 GC_THRESHOLD = 10_000
+#: The event loop waits for this long, several times in a request, while a thread is computing.
+SWITCH_SECONDS = 0.001
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 REPLACE_CERTIFICATE = "Install another certificate with its key, and restart."
 
@@ -54,6 +57,7 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
     _raise_file_limit()
     gc.freeze()  # Loaded modules stay, so the collector need not scan them.
     gc.set_threshold(GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
-from service.dashboard.operations import Failed, call, pass_through, read
+from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import READ, WRITE
 from service.db.statements import sql
@@ -22,6 +22,7 @@ from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
 from service.http import app_keys
 from service.http.forms import FORM
+from service.offload import offload
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -249,7 +250,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         sql.activity_of, company_id=company, subject=f"{kind.subject} {record['id']}"
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
-    sums = money.compute_document(read_amounts(record))
+    sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     status = more.pop("status", 200)
     return render(
         request,

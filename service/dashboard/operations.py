@@ -17,6 +17,7 @@ from service import json_codec
 from service.errors import ApiError
 from service.http.aiohttp_internals import run_inner_request
 from service.http.error_responses import error_response
+from service.offload import offload
 
 #: Headers of an operation's response that a page with the same content has too.
 PASSED_HEADERS = (
@@ -25,6 +26,7 @@ PASSED_HEADERS = (
     "Referrer-Policy",
     "Content-Disposition",
 )
+ANSWER_BYTES = web.RequestKey("answer_bytes", int)
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,16 @@ async def call(
         chosen = {name: value for name, value in query.items() if value not in (None, "")}
         target = f"{path}?{urlencode(chosen)}" if chosen else path
     content = b"" if body is None else json_codec.encode(body)
-    response = await run_inner_request(request, method, target, content, error_response)
-    return Answer(*response)
+    answer = Answer(*await run_inner_request(request, method, target, content, error_response))
+    request[ANSWER_BYTES] = answer_bytes(request) + len(answer.body)
+    if answer.headers["Content-Type"].startswith("application/json"):
+        await offload(len(answer.body), getattr, answer, "value")
+    return answer
+
+
+def answer_bytes(request: web.Request) -> int:
+    """Return the size of all responses of operations so far, which a page is made from."""
+    return request.get(ANSWER_BYTES, 0)
 
 
 async def read(request: web.Request, path: str, query: Mapping[str, object] | None = None) -> Any:

@@ -19,6 +19,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from service.dashboard import activity, formats, sessions
+from service.dashboard.operations import answer_bytes
 from service.dashboard.sessions import READ, SESSION, Session
 from service.errors import (
     ApiError,
@@ -26,11 +27,13 @@ from service.errors import (
     TooManyRequests,
     retry_after,
 )
+from service.fair_queue import CLIENT
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.error_responses import error_response
 from service.http.forms import PUBLIC_FORM, SESSION_FORM, read_form
 from service.http.tokens import make_token
+from service.offload import offload
 
 FOLDER = Path(__file__).parent
 #: Texts of all pages; another language is another file of the same form.
@@ -112,7 +115,10 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
             await _check_form(request)
         if page.return_to is not None and not request[SESSION].is_recent:
             return redirect(confirmation_path(page.return_to.format(**request.match_info)))
-        return await page.handler(request)
+        response = await page.handler(request)
+        if isinstance(response, PageResponse):
+            await offload(answer_bytes(request), response.render)
+        return response
     except SignInNeeded:
         return _ask_to_sign_in(request)
     except web.HTTPException:
@@ -129,6 +135,7 @@ async def _enter(request: web.Request, right: str) -> None:
         raise SignInNeeded
     request[SESSION] = session
     request[app_keys.COMPANY] = session.company_id
+    CLIENT.set(session.company_id)
     actor = f"user {session.user_id}"
     request[app_keys.KEY_ID] = f"user:{session.user_id}"
     identify(request, actor)
@@ -190,27 +197,33 @@ def local_path(text: str | None) -> str:
     return "/"
 
 
-def render(request: web.Request, template: str, status: int = 200, **values: Any) -> web.Response:
-    """Return a page."""
+class PageResponse(web.Response):
+    """A page whose text is not made yet: that of a large document takes a while."""
+
+    def __init__(self, status: int, make_text: Callable[[], str]) -> None:
+        super().__init__(status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
+        self._make_text = make_text
+
+    def render(self) -> None:
+        """Make the text."""
+        self.text = self._make_text()
+
+
+def render(request: web.Request, template: str, status: int = 200, **values: Any) -> PageResponse:
+    """Return a page. Its text is made when its handler has returned."""
     session: Session | None = request.get(SESSION)
-    zone = request.app[app_keys.CONFIG].time_zone
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            **values,
-            session=session,
-            form_token=form_token(request),
-            path=request.path,
-            query=request.query,
-            zone=zone,
-            notice=TEXTS["notices"].get(request.query.get("notice", "")),
-            may=session.may if session else lambda _: False,
-        )
+    make_text = partial(
+        _environment().get_template(template).render,
+        **values,
+        session=session,
+        form_token=form_token(request),
+        path=request.path,
+        query=request.query,
+        zone=request.app[app_keys.CONFIG].time_zone,
+        notice=TEXTS["notices"].get(request.query.get("notice", "")),
+        may=session.may if session else lambda _: False,
     )
-    response = web.Response(
-        text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
-    )
+    response = PageResponse(status, make_text)
     if session is None and request.cookies.get(VISITOR) != visitor_token(request):
         secure = sessions.is_secure(request.app[app_keys.CONFIG])
         response.set_cookie(
@@ -242,6 +255,7 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
         violations=body.get("errors", []),
         request_id=request[app_keys.REQUEST_ID],
     )
+    response.render()
     response.headers.update(headers)
     return response
 

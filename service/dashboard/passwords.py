@@ -4,7 +4,6 @@ The rules are those of NIST SP 800-63B: a least length and a list of common pass
 about kinds of characters.
 """
 
-import asyncio
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,8 +11,9 @@ from pathlib import Path
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from service.offload import run_in_thread
+
 LEAST_CHARACTERS, MOST_CHARACTERS = 12, 128
-HASHES_AT_ONCE = 2  # Each takes 19 MiB of memory and some 30 ms of a core.
 #: A word of the person or the company that is at least this long must not be most of a password.
 WORD_CHARACTERS = 4
 
@@ -29,23 +29,20 @@ SEQUENCES = (
 
 
 class Passwords:
-    """Hashes and checks passwords in threads, at most HASHES_AT_ONCE at a time."""
+    """Hashes and checks passwords in a thread. Each takes 19 MiB of memory and some 30 ms."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-        self._turn = asyncio.Semaphore(HASHES_AT_ONCE)
         #: Compared with if there is no hash, so that both cases take equal time.
         self._unknown = self._hasher.hash("")
 
     async def hash(self, password: str) -> str:
         """Return the hash of a password without weakness, with its salt and parameters."""
-        async with self._turn:
-            return await asyncio.to_thread(self._hasher.hash, _normalise(password))
+        return await run_in_thread(self._hasher.hash, _normalise(password))
 
     async def matches(self, password: str, digest: str | None) -> bool:
         """Return whether a password has this hash. Without a hash it does not match."""
-        async with self._turn:
-            is_right = await asyncio.to_thread(self._verify, password, digest or self._unknown)
+        is_right = await run_in_thread(self._verify, password, digest or self._unknown)
         return is_right and digest is not None
 
     def is_outdated(self, digest: str) -> bool:

@@ -21,7 +21,6 @@ from service.db.statements import Statement, sql
 from service.errors import Busy, Unavailable, describe_error, retry_after
 
 SERVICE_ROLE = "einvoice_service"
-MAX_WAITING = 1000  # Requests that may wait for a connection; more would wait in vain.
 CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
@@ -240,7 +239,6 @@ class Database:
     def __init__(self, pool: Pool, bounds: Bounds = Bounds()) -> None:
         self.pool = pool
         self._bounds = bounds
-        self._waiting = 0
 
     async def read(self, statement: Statement, **values: Any) -> Any:
         """Run a statement that reads rows of its company or account, in one round trip.
@@ -321,15 +319,10 @@ class Database:
 
     async def _acquire(self) -> tuple[Connection, float]:
         """Return a connection, and for how long it was idle. Raises Unavailable if none is free."""
-        if self._waiting >= MAX_WAITING:
-            raise _busy()
-        self._waiting += 1
         try:
             return await self._acquire_until(time.monotonic() + self._bounds.failover)
         except TimeoutError:
             raise _busy() from None
-        finally:
-            self._waiting -= 1
 
     async def _acquire_until(self, end: float) -> tuple[Connection, float]:
         """Lend a connection, and try again until `end` while no server accepts connections."""

@@ -18,6 +18,7 @@ from service import logs
 from service.db.transactions import retry
 from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
+from service.fair_queue import CLIENT, STRANGERS
 from service.http import app_keys
 from service.http.access_log import Response
 from service.http.actor import identify
@@ -73,6 +74,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     logs.set_request(request_id, logs.read_trace_id(request.headers.get("traceparent")))
     # aiohttp runs each request in a task of its own, so tables and actor need not be reset.
     codes.pin_tables()
+    CLIENT.set(STRANGERS)
     try:
         if await _authenticate(request):
             identify(request, f"key {request[app_keys.KEY_ID]}")
@@ -163,6 +165,7 @@ async def _authenticate_company(request: web.Request) -> None:
     if not text:
         raise Unauthorized(REQUIRED)
     owner = await _find_owner(request, request.app[app_keys.KEY_RING], text)
+    CLIENT.set(owner.id)
     request[app_keys.COMPANY] = owner.id
     request[app_keys.KEY_ID] = owner.key_id
     if wait := request.app[app_keys.LIMITER].take(owner.key_id):
@@ -186,6 +189,7 @@ async def _authenticate_account(request: web.Request) -> None:
     request[app_keys.QUOTA_HEADERS] = quota.exhausted_headers()
     text = (header(request, "X-Portal-Key") or "").strip()
     owner = await _find_owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
+    CLIENT.set(("account", owner.id))
     request[app_keys.ACCOUNT] = owner.id
     request[app_keys.KEY_ID] = owner.key_id
     request[app_keys.QUOTA_HEADERS], wait = await quota.take(owner.id, owner.key_id)

@@ -68,11 +68,7 @@ async def preflight_document(
         found = await checks.findings(conn, document, issued_at)
         signing_errors, ending = await context.signers.outlook(conn, company_id, document.issuer)
     errors += [*preflight.list_errors(found), *signing_errors]
-    warnings = [
-        *preflight.list_warnings(found),
-        *map(_certificate_warning, ending),
-        *_find_stored_only(document),
-    ]
+    warnings = [*preflight.list_warnings(found), *map(_certificate_warning, ending)]
     report = partial(_report, document, issued_at, found)
     return await offload(document.size, report, errors, warnings)
 
@@ -87,7 +83,7 @@ def _report(
     built = _build(document, issued_at, found)
     if built:
         errors = [*errors, *checks.size_refusals(ubl.encode(built))]
-    errors = _distinct(errors)
+    errors, warnings = _distinct(errors), [*warnings, *_find_stored_only(document)]
     report = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
     return ubl.encode(report).decode()
 

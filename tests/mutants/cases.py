@@ -1233,12 +1233,55 @@ EXACT = (
     ),
     Mutant(
         "latest-caller-gets-the-connection",
-        "service/db/pool.py",
-        "self._waiters.popleft()",
-        "self._waiters.pop()",
+        "service/fair_queue.py",
+        "waiters.popleft()",
+        "waiters.pop()",
         (
             "tests/operations/test_pool.py::test_a_connection_goes_to_the_caller_that_has_waited_longest",
         ),
+    ),
+    Mutant(
+        "client-served-twice-before-the-others",
+        "service/fair_queue.py",
+        "self._waiters[client] = waiters  # Behind all others.",
+        "self._waiters = {client: waiters, **self._waiters}",
+        ("tests/operations/test_fair_queue.py::test_clients_are_served_in_turn",),
+    ),
+    Mutant(
+        "one-client-gets-all-places",
+        "service/fair_queue.py",
+        "(client is None or self._held[client] <= self._free)",
+        "True",
+        (
+            "tests/operations/test_fair_queue.py::test_a_client_alone_leaves_places_for_others",
+            "tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",
+        ),
+    ),
+    Mutant(
+        "place-of-a-cancelled-caller-lost",
+        "service/fair_queue.py",
+        "            else:  # It was served, and cancelled at the same time.\n"
+        "                self.leave(client)\n",
+        "",
+        (
+            "tests/operations/test_fair_queue.py::test_a_caller_that_is_cancelled_when_it_is_served_passes_the_place_on",
+        ),
+    ),
+    Mutant(
+        "cancelled-work-runs-next-to-other-work",
+        "service/offload.py",
+        'ThreadPoolExecutor(1, "offload")',
+        'ThreadPoolExecutor(2, "offload")',
+        (
+            "tests/operations/test_fair_queue.py::test_work_that_fails_or_is_cancelled_releases_the_thread",
+        ),
+    ),
+    Mutant(
+        "companies-share-the-place-of-strangers",
+        "service/http/middleware.py",
+        "    CLIENT.set(owner.id)\n",
+        "",
+        ("tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",),
     ),
     Mutant(
         "word-of-a-former-name-found",

@@ -27,7 +27,8 @@ from test_exports import insert_copies
 from service import json_codec
 from service.db.compatibility import newest_number, read_migrations
 from service.db.migrations import migrate
-from service.db.transactions import MAX_WAITING, Bounds, Database, connected_pool
+from service.db.pool import MOST_WAITING
+from service.db.transactions import Bounds, Database, connected_pool
 from service.errors import TooManyRequests, Unavailable
 from service.http import app_keys
 from service.http.limits import (
@@ -142,7 +143,7 @@ async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
                 return True
 
         async with shared.across():
-            waiting = {asyncio.create_task(use()) for _ in range(MAX_WAITING + 1)}
+            waiting = {asyncio.create_task(use()) for _ in range(MOST_WAITING + 1)}
             done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             (refused,) = done
             assert isinstance(refused.exception(), Unavailable)
