@@ -30,7 +30,7 @@ def register(line: CommandLine) -> None:
         _check_portal,
         "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
         "certificate, code lists; with `--company` also the company's profile, login, TIN and "
-        "certificate, otherwise a line for each company that has a key. Sends no document. "
+        "certificate, otherwise a line for each company that can send. Sends no document. "
         "Exit code 1 if a step failed.",
     )
     parser.add_argument("--company", type=int, metavar="ID", help="also check one company in steps")
@@ -82,7 +82,7 @@ async def _reject_unknown(context: SubmissionContext, company_id: int) -> None:
 async def _summarize_companies(
     context: SubmissionContext, check: ConnectionCheck
 ) -> AsyncGenerator[Step, None]:
-    """Yield a step for each company that has an API key."""
+    """Yield a step for each company that can send, or has sent."""
     async with context.database.across() as conn:
         ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
     if not ids:

@@ -198,7 +198,7 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
     if company_id is None:
         return ids
     if company_id not in ids:
-        raise CommandError(f"There is no company {company_id} that has a key.")
+        raise CommandError(f"There is no company {company_id} that has a verified TIN or has sent.")
     return [company_id]
 
 

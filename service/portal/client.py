@@ -16,6 +16,7 @@ import logging
 import math
 import ssl
 import time
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -72,6 +73,9 @@ FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
 
 #: Awaited when the connection is established, before the first byte of a request is written.
 BeforeBytes = Callable[[], Awaitable[None]]
+#: Called when a page of a listing could not be read, with the error and the number of failures of
+#: this kind for this page. Returns whether to request the page again, perhaps after a wait.
+RetryPage = Callable[[PortalError, int], Awaitable[bool]]
 #: Called with (operation, tin) and, for a further page of a listing, `further=True`. With the
 #: company's own client also with `own_client_id`.
 RateLimiter = Callable[..., Awaitable[None]]
@@ -251,6 +255,7 @@ class Portal:
         self._rate_limiter = rate_limiter
         self._refusals = refusals
         self._clock = clock
+        self._retry_page: RetryPage | None = None
         self._own: OwnClient | None = None  # of the company that this client is for
         self._tokens: dict[Login, _Token] = {}
         self._logins: dict[Login, asyncio.Task[_Token]] = {}  # in progress
@@ -273,6 +278,12 @@ class Portal:
         other._rate_limiter = rate_limiter
         other._refusals = refusals or self._refusals
         other._logins = {}
+        return other
+
+    def with_retries(self, retry_page: RetryPage) -> "Portal":
+        """Return a client that requests failed pages of listings again, so that others are kept."""
+        other = copy.copy(self)
+        other._retry_page = retry_page
         return other
 
     def for_company(self, own: OwnClient | None) -> "Portal":
@@ -560,7 +571,7 @@ class Portal:
         for number in range(1, MOST_PAGES + 1):
             params = {**(request.params or {}), "pageNo": str(number), "pageSize": str(PAGE_SIZE)}
             further = request.further or number > 1
-            page = read(await self._call(replace(request, params=params, further=further)))
+            page = await self._read_page(replace(request, params=params, further=further), read)
             tally.add(page)
             yield page
             if _is_last(tally, page):
@@ -568,6 +579,17 @@ class Portal:
                 return
         error = TruncatedListing if tally.has_grown else Unclear
         raise error(f"The listing has more than {MOST_PAGES} pages.")
+
+    async def _read_page(self, request: _Request, read: Callable[[PortalResponse], Page]) -> Page:
+        failures: Counter[type[PortalError]] = Counter()
+        while True:
+            try:
+                return read(await self._call(request))
+            except PortalError as error:
+                kind = type(error)
+                failures[kind] += 1
+                if not (self._retry_page and await self._retry_page(error, failures[kind])):
+                    raise
 
     async def _call(self, request: _Request) -> PortalResponse:
         """Return the response with the expected status. Portal: 8.4

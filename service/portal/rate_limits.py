@@ -180,7 +180,7 @@ class PortalRateLimiter:
         if own_client_id is not None:
             return await self._of_client(own_client_id)(operation, tin, further)
         try:
-            await self._acquire(operation, tin, PAGE_PATIENCE if further else self._patience)
+            await self._acquire(operation, tin, further)
         except TRANSIENT_DB_ERRORS as error:
             raise NotSent(
                 "The database is unavailable, so the portal's rate limit cannot be checked."
@@ -195,11 +195,17 @@ class PortalRateLimiter:
         """Return the error. Only the operator's client pauses an operation for all companies."""
         return Held(reason, retry_after=wait, operation=operation if self._is_shared else None)
 
-    async def _acquire(self, operation: str, tin: str, patience: timedelta) -> None:
-        """Take a token of each bucket, waiting at most for `patience`. Raises Held."""
+    async def _acquire(self, operation: str, tin: str, further: bool) -> None:
+        """Take a token of each bucket, waiting for a limited time. Raises Held.
+
+        The first bucket of a further page is that of the taxpayer, and of another request that of
+        the client: the one that is more likely to be empty.
+        """
         quotas = QUOTAS.get(operation, ()) if self._config.portal_rate_scale else ()
         if not quotas:
             return await self._check_pause(operation)
+        quotas = quotas if further else quotas[::-1]
+        patience = PAGE_PATIENCE if further else self._patience
         until = time.monotonic() + patience.total_seconds()
         while True:
             try:
@@ -217,7 +223,7 @@ class PortalRateLimiter:
 
         A future token is reserved only if there is one bucket, because reservations of several
         would come due at different times. Tokens of earlier buckets are lost when a later one is
-        empty, so the bucket that refills first is listed first.
+        empty.
         """
         patience = (
             timedelta(seconds=max(0.0, until - time.monotonic()))

@@ -5,9 +5,12 @@ that the portal processed long after they seemed not received. While a company's
 only a sweep without unaccounted documents ends the hold.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,9 +18,10 @@ from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
-from service.loops import Loop
-from service.portal.errors import PortalError
-from service.portal.responses import Document, Listing, OddRow
+from service.errors import describe_error
+from service.loops import Loop, running
+from service.portal.errors import NotSent, PortalError, Throttled, Unclear
+from service.portal.responses import Document, Listing
 from service.submission import sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.odd_rows import record_odd_rows
@@ -26,12 +30,21 @@ from service.submission.types import CLOCK_TOLERANCE
 
 log = logging.getLogger(__name__)
 
-MOST_DAYS = 31  # and the range of a sweep that ends a hold
-LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
+#: Also the range of a sweep that ends a hold. With CLOCK_TOLERANCE it is one listing of the portal,
+#: which lists 31 days at most. Portal: 5.5
+MOST_DAYS = 30
+#: A hold compares from so long before the time until which everything sent is known to be recorded.
+#: The clocks of two database servers may differ by as much.
+KNOWN_MARGIN = timedelta(days=1)
 BLOCK = 2000  # listed documents that are looked up at a time
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
 LONGEST_SLEEP = 15.0  # seconds between two checks for a company that is due
+RENEWALS = 3  # of a claim, per lease
+MOST_FAILURES = 3  # of one page of a listing, before the sweep fails
+#: Maximum wait for a company's own client, which other companies do not need.
+OWN_CLIENT_PATIENCE = timedelta(seconds=90)
+LONGEST_BACKOFF = 16  # leases, after failures in a row
 
 ADOPTED = {
     "code": "SweepAdopted",
@@ -62,8 +75,9 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
 
     Return {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: counts,
     whether sending is held, and the open findings. A company whose sending is held is compared over
-    31 days. A TIN that is not verified is not listed, and the hold of a company without a verified
-    TIN does not end. Raises PortalError.
+    MOST_DAYS, or since the time until which everything sent is recorded. A TIN that is not verified
+    is not listed, and the hold of a company without a verified TIN does not end. Raises
+    PortalError.
     """
     length = timedelta(days=days)
     context = await context.sign_in(company_id)
@@ -73,7 +87,8 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
         )
     is_held, now = scope["held_since"] is not None, scope["now"]
     if is_held:
-        days, length = MOST_DAYS, timedelta(days=MOST_DAYS)
+        length = _hold_length(now, scope["known_until"])
+        days = math.ceil(length / timedelta(days=1))
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
     verified = [scope["own_tin"]] if scope["own_tin"] else []
     for tin in {*verified, *scope["tins"]}:
@@ -96,10 +111,18 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
     return {"company_id": company_id, "days": days, **counts, "held": held, "findings": findings}
 
 
+def _hold_length(now: datetime, known_until: datetime | None) -> timedelta:
+    """Return how far back a comparison that ends a hold must reach."""
+    longest = timedelta(days=MOST_DAYS)
+    return longest if known_until is None else min(longest, now - known_until + KNOWN_MARGIN)
+
+
 async def _compare(context: CompanyContext, span: _Span) -> dict[str, int]:
     """Compare one TIN, store the result and return its counts."""
     company_id, tin = span.company_id, span.tin
-    listing = await _list(context, span)
+    listing = await context.portal.search(
+        tin, span.since - CLOCK_TOLERANCE, span.until + CLOCK_TOLERANCE
+    )
     await record_odd_rows(context, company_id, tin, "search", listing)
     settled_at = span.until - context.config.portal_settle
     async with context.database.reading(company_id) as conn:
@@ -170,20 +193,6 @@ async def _find_shared(
     own = list({listed.uuid for listed in listing} & {row["uuid"] for row in attempts})
     rows = await sql.sweep_shared(conn, company_id=company_id, uuids=own) if own else []
     return {row["uuid"] for row in rows}
-
-
-async def _list(context: CompanyContext, span: _Span) -> Listing:
-    """Return the documents of a time range, each once, from as many listings as needed."""
-    since, until = span.since - CLOCK_TOLERANCE, span.until + CLOCK_TOLERANCE
-    rows: dict[str, Document] = {}
-    odd: dict[str, OddRow] = {}
-    while since < until:
-        to = min(until, since + LONGEST_LISTING)
-        found = await context.portal.search(span.tin, since, to, further=bool(rows))
-        rows.update((listed.uuid, listed) for listed in found)
-        odd.update((row.key, row) for row in found.odd)
-        since = to
-    return Listing(rows.values(), odd.values())
 
 
 async def _store(
@@ -287,7 +296,8 @@ class Sweeper(Loop):
     def __init__(self, context: SubmissionContext) -> None:
         pause = min(LONGEST_SLEEP, context.config.sweep.total_seconds() / 4)
         super().__init__("sweep", pause, TRANSIENT_DB_ERRORS)
-        self._context = context
+        portal = context.shared_portal.with_retries(self._retry_page)
+        self._context = replace(context, shared_portal=portal)
 
     async def work(self) -> float | None:
         """Sweep the next due company. If it is interrupted, the next claim repeats it."""
@@ -295,22 +305,86 @@ class Sweeper(Loop):
         return 0 if await self._sweep_next() else None
 
     async def _sweep_next(self) -> bool:
-        """Sweep the next due company, and return whether there was one.
+        """Sweep the next due company, and return whether the next one should follow at once.
 
-        A company whose sweep failed is tried again when its claim expires.
+        A company whose sweep failed is tried again later, with backoff.
         """
         config = self._context.config
-        if self._context.is_held("search"):
-            return False
         async with self._context.database.across() as conn:
             row: Mapping[str, Any] | None = await sql.sweep_claim(
-                conn, lease=config.portal_lease * 5, every=config.sweep, settle=config.portal_settle
+                conn, lease=config.portal_lease, every=config.sweep, settle=config.portal_settle
             )
         if row is None:
             return False
         try:
-            await sweep(self._context, row["company_id"])
+            async with _hold_claim(self._context, row["company_id"], row["fence"]):
+                await sweep(self._context, row["company_id"])
         except PortalError as error:
             log.info("sweep company=%d: %s", row["company_id"], error)
             await self._context.apply_throttle(error, "search")
+            return not isinstance(error, NotSent)  # the portal cannot be reached for others either
         return True
+
+    async def _retry_page(self, error: PortalError, failures: int) -> bool:
+        """Wait until a page that failed can be requested again, and return whether to do it.
+
+        The claim and the pages before are kept. For a token of the operator's client, or the end of
+        its pause, a sweep waits as long as necessary, because no other company could be compared
+        meanwhile.
+        """
+        if isinstance(error, Throttled):
+            await self._context.apply_throttle(error, "search")
+            wait = error.retry_after
+            if error.own_client_id is not None and (
+                failures > MOST_FAILURES or wait > OWN_CLIENT_PATIENCE
+            ):
+                return False
+        elif failures < MOST_FAILURES and isinstance(error, NotSent | Unclear):
+            wait = self._context.config.portal_retry * failures
+        else:
+            return False
+        await asyncio.sleep(wait.total_seconds())
+        return True
+
+
+@asynccontextmanager
+async def _hold_claim(
+    context: SubmissionContext, company_id: int, fence: int
+) -> AsyncIterator[None]:
+    """Renew the claim on a company's comparison during the block, and release it at the end.
+
+    After an error the next comparison begins later, with backoff. After a cancellation, which ends
+    the process, another process can begin at once.
+    """
+    lease = context.config.portal_lease
+    pause = None
+    try:
+        async with running(_renew_claim(context, company_id, fence)):
+            yield
+    except Exception:
+        pause = lease
+        raise
+    finally:
+        with suppress(*TRANSIENT_DB_ERRORS):  # otherwise it ends with its lease
+            async with context.database.company(company_id) as conn:
+                await sql.sweep_end(
+                    conn,
+                    company_id=company_id,
+                    fence=fence,
+                    pause=pause,
+                    longest=lease * LONGEST_BACKOFF,
+                )
+
+
+async def _renew_claim(context: SubmissionContext, company_id: int, fence: int) -> None:
+    """Renew a claim RENEWALS times per lease until it is lost."""
+    lease, is_ours = context.config.portal_lease, True
+    while is_ours:
+        await asyncio.sleep(lease.total_seconds() / RENEWALS)
+        try:
+            async with context.database.company(company_id) as conn:
+                is_ours = await sql.sweep_keep(
+                    conn, company_id=company_id, fence=fence, lease=lease
+                )
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("sweep company=%d: not renewed: %s", company_id, describe_error(error))

@@ -85,7 +85,8 @@ create or replace function attention()
     union all
     select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)
       from public.sending_holds h
-     where h.released_at is null
+      join public.companies c on c.id = h.company_id
+     where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
        and not exists (select from public.company_moves m where m.company_id = h.company_id)
      order by 4;
   end;

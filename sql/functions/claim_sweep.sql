@@ -1,25 +1,56 @@
--- First companies whose sending is held, once everything that was sent before the hold has settled.
--- Then companies that sent something within a day and were not compared within `every`.
+-- One company that uses the operator's client is compared at a time: two would share the rate limit
+-- of the portal's search, so that both ended later. A company with its own client has its own.
+--
+-- First come companies whose sending is held, once everything that was sent before the hold has
+-- settled: those with their own client, then those that send, then those with few documents, so
+-- that most are released soon. A company without a verified TIN cannot send, and is compared when
+-- its TIN is verified. Then come companies that sent something within a day and were not compared
+-- within `every`.
 create or replace function claim_sweep(lease interval, every interval, settle interval)
   returns table (company_id bigint, fence bigint)
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
-    with due as (
-      select c.company_id, w.fence
-        from public.sending_companies() c
-        left join public.sweeps w on w.company_id = c.company_id
-        left join public.sending_holds h on h.company_id = c.company_id and h.released_at is null
+    with own as (
+      select p.company_id from public.portal_credentials p where p.removed_at is null
+    ), busy as (
+      select
+        from public.sweeps b
+       where b.lease_until > clock_timestamp()
+         and b.company_id not in (select o.company_id from own o)
+    ), due as (
+      select c.id as company_id, w.fence
+        from public.companies c
+        left join public.sweeps w on w.company_id = c.id
+        left join public.sending_holds h on h.company_id = c.id and h.released_at is null
        cross join lateral (select min(s.last_sent_at) as at
                              from public.submissions s
-                            where s.company_id = c.company_id
+                            where s.company_id = c.id
                               and s.last_sent_at
                                   > clock_timestamp() - greatest(interval '1 day', every)) sent
+       cross join lateral (select h.since + settle as from_at,
+                                  coalesce(w.swept_at < h.since + settle, true) as is_first) held
        where (w.lease_until is null or w.lease_until < clock_timestamp())
-         and (h.since + settle <= clock_timestamp()
-              and (w.swept_at is null or w.swept_at < h.since + settle)
-              or coalesce(w.swept_at, sent.at) + every <= clock_timestamp()
-              and (sent.at is not null or h.since is not null))
-       order by h.since nulls last, w.swept_at nulls first
+         and (w.retry_at is null or w.retry_at < clock_timestamp())
+         and not exists (select from public.company_moves m where m.company_id = c.id)
+         and case when h.since is null
+                  then sent.at is not null
+                       and coalesce(w.swept_at, sent.at) + every <= clock_timestamp()
+                  else c.tin <> '' and c.tin_verified_at is not null
+                       and held.from_at <= clock_timestamp()
+                       and (held.is_first or w.swept_at + every <= clock_timestamp()) end
+         and (c.id in (select o.company_id from own o) or not exists (select from busy))
+       order by h.since is null or not held.is_first,
+                c.id not in (select o.company_id from own o),
+                case when h.since is not null
+                     then sent.at is null
+                          and not exists (select
+                                            from public.submissions q
+                                           where q.company_id = c.id and q.state = 'Queued'
+                                             and q.on_absence = 'retry'
+                                             and q.first_sent_at is null) end,
+                case when h.since is not null then w.listed end nulls first,
+                w.swept_at nulls first,
+                c.id
        limit 1
     )
     insert into public.sweeps as w (company_id, fence, lease_until)
@@ -34,4 +65,4 @@ revoke all on function claim_sweep from public;
 grant execute on function claim_sweep to einvoice_service;
 comment on function claim_sweep is
   'Claim one company to be compared with the portal, with a new fencing token. No row when none '
-  'is due.';
+  'is due, or another one that uses the operator''s client is being compared.';

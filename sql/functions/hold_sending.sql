@@ -1,21 +1,29 @@
--- A company without a key, or that has left to another cell, cannot send.
-create or replace function hold_sending(why text) returns bigint
+-- A company that has left to another cell cannot send. A hold that has not ended begins again,
+-- because the rows may have changed; it keeps the earlier `known_until`.
+create or replace function hold_sending(why text, known_until timestamptz default null)
+  returns bigint
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
     with held as (
-      insert into public.sending_holds (company_id, reason)
-      select distinct k.company_id, why
-        from public.api_keys k
+      insert into public.sending_holds as h (company_id, reason, known_until)
+      select c.id, hold_sending.why, hold_sending.known_until
+        from public.companies c
        where not exists (select
                            from public.company_moves m
-                          where m.company_id = k.company_id and m.state = 'Moved')
-          on conflict do nothing
-      returning 1
+                          where m.company_id = c.id and m.state = 'Moved')
+       order by c.id
+          on conflict (company_id) where released_at is null do update
+         set since = clock_timestamp(),
+             reason = excluded.reason,
+             known_until = case when excluded.known_until is not null
+                                then least(h.known_until, excluded.known_until) end
+      returning xmax = 0 as is_new
     )
-    select count(*) from held;
+    select count(*) from held where is_new;
   end;
 alter function hold_sending owner to einvoice_across;
 revoke all on function hold_sending from public;
 grant execute on function hold_sending to einvoice_service;
 comment on function hold_sending is
-  'Hold sending for every company here that has an API key. Returns the number of new holds.';
+  'Hold sending for every company here. `known_until` is a time before which the database has '
+  'recorded everything that was sent. Returns the number of new holds.';

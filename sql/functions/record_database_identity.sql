@@ -1,4 +1,6 @@
--- The rows may then be older than what was sent.
+-- The rows may then be older than what was sent. They are those of one moment, which is not before
+-- the latest comparison that they record: what was sent until then is recorded too. A comparison
+-- records its time only in the noted database.
 create or replace function record_database_identity() returns boolean
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
@@ -16,7 +18,9 @@ begin
   if not found then
     return false;
   end if;
-  perform public.hold_sending('The database was restored, copied or failed over.');
+  perform public.hold_sending(
+    'The database was restored, copied or failed over.',
+    (select max(w.swept_at) from public.sweeps w where w.swept_at <= clock_timestamp()));
   return true;
 end $$;
 alter function record_database_identity owner to einvoice_across;

@@ -2,7 +2,7 @@
 --
 -- Every process calls this every half minute. Submissions are read by their partial indexes. Of the
 -- accepted ones whose documents have an outcome, which can be as many as invoices of three days,
--- only the overdue ones are read.
+-- only the overdue ones are read. A held company without a verified TIN could send nothing anyway.
 create or replace function watch(
     grace interval, settle interval, proof_gap interval, every interval)
   returns table (subject text, kind text, n bigint, oldest timestamptz)
@@ -11,8 +11,9 @@ create or replace function watch(
   language sql
   begin atomic
     with held as (
-      select h.company_id, h.since
+      select h.company_id, h.since, c.tin <> '' and c.tin_verified_at is not null as can_send
         from public.sending_holds h
+        join public.companies c on c.id = h.company_id
        where h.released_at is null
          and not exists (select from public.company_moves m where m.company_id = h.company_id)
     ), sending as (
@@ -66,6 +67,7 @@ create or replace function watch(
                      from public.submissions s
                     where s.company_id = w.company_id
                       and s.last_sent_at > statement_timestamp() - interval '1 day')
+       and not exists (select from held h where h.company_id = w.company_id)
     having count(*) > 0
     union all
     select 'attention', 'NeedsPerson', count(*), min(s.updated_at)
@@ -76,7 +78,7 @@ create or replace function watch(
       from public.sweep_findings f
      where f.resolved_at is null
     union all
-    select 'attention', 'Hold', count(*), min(h.since) from held h;
+    select 'attention', 'Hold', count(*), min(h.since) from held h where h.can_send;
   end;
 alter function watch owner to einvoice_across;
 revoke all on function watch from public;

@@ -42,6 +42,7 @@ union all
 select 'hold', h.company_id, h.id, date_trunc('second', clock_timestamp() - h.since),
        null, null, null, null, h.reason, null
   from sending_holds h
- where h.released_at is null
+  join companies c on c.id = h.company_id
+ where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
    and not exists (select from company_moves m where m.company_id = h.company_id)
  order by open_for desc;

@@ -10,7 +10,8 @@ select company_id from sending_companies();
 
 -- name: sweep_ground :one
 -- Return the company's own TIN, null while it is not verified; the TINs under which it sent within
--- :span, or within :most if its sending is held; since when it is held; and the clock.
+-- :span, or within :most if its sending is held; since when it is held; a time before which the
+-- database has recorded everything that was sent, null if it is not known; and the clock.
 select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own_tin,
        array(select distinct s.tin
                from submissions s
@@ -19,6 +20,7 @@ select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own
                                                               then :span::interval
                                                               else :most::interval end) as tins,
        h.since as held_since,
+       h.known_until,
        clock_timestamp() as now
   from companies c
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
@@ -194,16 +196,37 @@ update sweep_findings
  where company_id = :company_id and id = :id and resolved_at is null
 returning id;
 
+-- name: sweep_keep :value
+-- Renew the claim on the comparison of a company. No row: it is lost.
+update sweeps
+   set lease_until = clock_timestamp() + :lease::interval
+ where company_id = :company_id and fence = :fence
+returning true;
+
+-- name: sweep_end :exec
+-- Release the claim on the comparison of a company, unless it is lost. After a failure, the next
+-- one may begin after :pause, doubled for each former failure, at most :longest. Without a :pause
+-- it has not failed.
+update sweeps
+   set lease_until = null,
+       failures = failures + (:pause::interval is not null)::int,
+       retry_at = case when :pause is not null
+                       then clock_timestamp()
+                            + least(:longest::interval, :pause * power(2, least(failures, 10))) end
+ where company_id = :company_id and fence = :fence;
+
 -- name: sweep_done :exec
--- Record a complete comparison, whose listing was requested at :swept_at.
+-- Record a complete comparison, whose listing was requested at :swept_at. Nothing is recorded on
+-- another database than the noted one, whose rows may be older than the listing.
 insert into sweeps (company_id, swept_at, listed, found)
-values (:company_id, :swept_at, :listed, :found)
+select :company_id::bigint, :swept_at::timestamptz, :listed::int, :found::int
+ where database_identity() = (select identity from database_identities)
     on conflict (company_id) do update
    set swept_at = excluded.swept_at, listed = excluded.listed, found = excluded.found,
-       lease_until = null;
+       lease_until = null, failures = 0, retry_at = null;
 
 -- name: hold_set :value
--- Hold sending for every company that has a key. Returns how many were not held before.
+-- Hold sending for every company. Returns how many were not held before.
 select hold_sending(:reason);
 
 -- name: hold_release :value

@@ -1541,6 +1541,81 @@ CELLS = (
     ),
 )
 
+HOLD, MANY_HOLDS = "tests/submission/test_hold.py", "tests/submission/test_many_holds.py"
+
+#: A hold is put on every company, and ends after one comparison of what may be missing.
+HELD = (
+    Mutant(
+        "companies-without-keys-not-held",
+        "sql/functions/hold_sending.sql",
+        "from public.companies c\n",
+        "from public.companies c join public.api_keys k on k.company_id = c.id\n",
+        (f"{HOLD}::test_a_company_without_api_keys_is_held_after_a_restore",),
+    ),
+    Mutant(
+        "repeated-hold-keeps-its-comparison",
+        "sql/functions/hold_sending.sql",
+        "set since = clock_timestamp(),",
+        "set since = h.since,",
+        (f"{MANY_HOLDS}::test_a_hold_that_is_repeated_needs_another_comparison",),
+    ),
+    Mutant(
+        "comparison-recorded-in-another-database",
+        "sql/queries/sweep.sql",
+        " where database_identity() = (select identity from database_identities)\n",
+        " where true\n",
+        (
+            f"{MANY_HOLDS}::test_a_comparison_of_another_database_than_the_noted_one_is_not_recorded",
+        ),
+    ),
+    Mutant(
+        "hold-by-hand-compares-less",
+        "sql/functions/hold_sending.sql",
+        "case when excluded.known_until is not null",
+        "case when true",
+        (f"{MANY_HOLDS}::test_a_hold_reaches_back_to_the_latest_recorded_comparison",),
+    ),
+    Mutant(
+        "companies-compared-at-the-same-time",
+        "sql/functions/claim_sweep.sql",
+        "or not exists (select from busy))",
+        "or true)",
+        (f"{MANY_HOLDS}::test_one_company_of_the_operators_client_is_compared_at_a_time",),
+    ),
+    Mutant(
+        "unverified-company-compared",
+        "sql/functions/claim_sweep.sql",
+        "else c.tin <> '' and c.tin_verified_at is not null",
+        "else true",
+        (
+            f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
+        ),
+    ),
+    Mutant(
+        "unverified-company-counted-as-held",
+        "sql/functions/watch.sql",
+        "from held h where h.can_send;",
+        "from held h;",
+        (
+            f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
+        ),
+    ),
+    Mutant(
+        "refused-page-ends-the-comparison",
+        "service/submission/sweep.py",
+        "        await asyncio.sleep(wait.total_seconds())\n        return True",
+        "        return False",
+        (f"{MANY_HOLDS}::test_refused_page_is_requested_again_and_the_pages_before_are_kept",),
+    ),
+    Mutant(
+        "failed-comparison-keeps-its-claim",
+        "sql/queries/sweep.sql",
+        "   set lease_until = null,\n       failures",
+        "   set failures",
+        (f"{MANY_HOLDS}::test_a_company_that_fails_for_its_own_reason_does_not_block_others",),
+    ),
+)
+
 FORMS = "tests/dashboard/test_forms.py"
 UNKNOWN = "tests/api/test_unknown_members.py"
 
@@ -1673,4 +1748,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *REPLICAS,
     *CELLS,
     *LIMITED,
+    *HELD,
 )

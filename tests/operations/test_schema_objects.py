@@ -153,8 +153,8 @@ async def test_a_function_with_other_parameters_leaves_no_earlier_variant(
     change(
         sql_files,
         file,
-        "hold_sending(why text)",
-        "hold_sending(why text, loud boolean default false)",
+        "hold_sending(why text, ",
+        "hold_sending(why text, loud boolean default false, ",
     )
     applied = await upgrade(database, sql_files)
     assert applied == [file]
@@ -165,7 +165,7 @@ async def test_a_function_with_other_parameters_leaves_no_earlier_variant(
          where proname = 'hold_sending'
         """
     )
-    assert [tuple(row) for row in variants] == [(2, 0)]
+    assert [tuple(row) for row in variants] == [(3, 0)]
 
 
 async def test_an_object_that_a_migration_dropped_is_created_again(
@@ -263,7 +263,7 @@ async def test_an_owner_that_is_no_superuser_migrates_and_upgrades(
     change(
         sql_files,
         file,
-        "hold_sending(why text)",
-        "hold_sending(why text, loud boolean default false)",
+        "hold_sending(why text, ",
+        "hold_sending(why text, loud boolean default false, ",
     )
     assert await upgrade(plain, sql_files) == [file]

@@ -1,0 +1,236 @@
+"""Holds of many companies end: one comparison at a time, which waits for the portal's rate limits.
+
+`released` below is how many holds have ended.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Client, Company, Sandbox, StartService, make_company, until
+from harness.companies import make_tin
+from kit import create_invoice, create_valid_invoice, request_json, submit
+
+from service.commands.companies import verify_tin
+from service.commands.reconcile import attention, hold_sending, reconcile
+from service.config import read_config
+from service.db.statements import sql
+from service.portal import client
+from service.submission.sweep import MOST_DAYS
+
+RELEASED = "select count(*) from sending_holds where released_at is not null"
+CLAIM = "select company_id from claim_sweep(interval '1 hour', interval '1 hour', interval '0')"
+SWEPT = "insert into sweeps (company_id, swept_at, listed) values ($1, now(), $2)"
+OWN_CLIENT = """insert into portal_credentials
+                       (company_id, tin, client_id, fingerprint, sealed_secret)
+                select id, tin, 'own', 'x', 'x' from companies where id = $1"""
+NOT_SETTLED = {"PORTAL_SETTLE_SECONDS": "60"}
+#: Longer than a test takes: a claim that is not released stays.
+LONG_LEASE = {"PORTAL_LEASE_SECONDS": "600"}
+
+
+async def hold(owner: asyncpg.Connection) -> None:
+    await owner.execute("select hold_sending('A test.')")
+
+
+async def wait_for_releases(owner: asyncpg.Connection, n: int) -> None:
+    await until(lambda: owner.fetchval(RELEASED), lambda released: released == n)
+
+
+async def count_searches(sandbox: Sandbox) -> int:
+    return (await sandbox.calls())["calls"].get("search", 0)
+
+
+async def test_many_holds_end_within_the_rate_limits(
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """Two processes with the portal's rate limits, a hundred times as high."""
+    for number in range(201, 251):
+        await owner.execute(
+            "insert into companies (name, tin_code, tin_verified_at) values ('Many', $1, now())",
+            make_tin(number),
+        )
+    await sandbox.settings(rate_scale=100)
+    await hold(owner)
+    for _ in range(2):
+        await start(company, PORTAL_RATE_SCALE="100", SWEEP_SECONDS="1", **LONG_LEASE)
+    await wait_for_releases(owner, 51)
+    calls = await sandbox.calls()
+    assert calls["calls"]["search"] == 51 and "429" not in calls["answers"]["search"]
+
+
+async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three pages; the portal refuses the second one twice and fails once."""
+    monkeypatch.setattr(client, "PAGE_SIZE", 1)
+    api = await start(company, background=False)
+    for code in (1, 2, 3):
+        assert (await submit(api, await create_invoice(api, code=code)))[0] == 200
+    before = await count_searches(sandbox)
+    await hold(owner)
+    await sandbox.fault("search", "none")
+    await sandbox.fault("search", "throttle", times=2, retry_after=1)
+    await sandbox.fault("search", "error_before", status=503)
+    await start(company, SWEEP_SECONDS="1", **LONG_LEASE)
+    await wait_for_releases(owner, 1)
+    assert await owner.fetchval("select fence from sweeps") == 1  # one claim
+    assert await count_searches(sandbox) - before == 3 + 2 + 1
+
+
+async def test_a_company_that_fails_for_its_own_reason_does_not_block_others(
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    """The portal lets the client act for the second company only."""
+    second = await make_company(environment)
+    tin = await owner.fetchval("select tin from companies where id = $1", second.id)
+    await sandbox.send(
+        "POST",
+        "clients",
+        {
+            "client_id": "sandbox-client",
+            "client_secret": "sandbox-secret",
+            "tin": "C25845632020",
+            "intermediary": True,
+            "represents": [tin],
+        },
+    )
+    await hold(owner)
+    await start(company, SWEEP_SECONDS="1", **LONG_LEASE)
+    await wait_for_releases(owner, 1)
+    row: Any = await until(
+        lambda: owner.fetchrow(
+            "select * from sweeps where company_id = $1 and failures > 0", company.id
+        )
+    )
+    assert row["retry_at"] and row["lease_until"] is None
+
+
+async def test_the_pause_after_failed_comparisons_doubles_up_to_a_limit(
+    company: Company, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("insert into sweeps (company_id, fence) values ($1, 1)", company.id)
+    pauses = []
+    for _ in range(6):
+        await end_claim(owner, company.id, timedelta(minutes=1))
+        pauses.append(await owner.fetchval("select retry_at - now() from sweeps"))
+    minutes = [round(pause / timedelta(minutes=1)) for pause in pauses]
+    assert minutes == [1, 2, 4, 8, 16, 16]
+    await end_claim(owner, company.id, None)
+    assert await owner.fetchval("select retry_at is null from sweeps")
+
+
+async def end_claim(
+    owner: asyncpg.Connection, company_id: int, pause: timedelta | None, fence: int = 1
+) -> None:
+    """End a claim as a process does after a failure, or after a cancellation."""
+    await sql.sweep_end(
+        owner, company_id=company_id, fence=fence, pause=pause, longest=timedelta(minutes=16)
+    )
+
+
+async def test_one_company_of_the_operators_client_is_compared_at_a_time(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    """A company with its own client has its own rate limits."""
+    second, third = [await make_company(environment) for _ in range(2)]
+    await owner.execute(OWN_CLIENT, third.id)
+    await hold(owner)
+    assert [await owner.fetchval(CLAIM) for _ in range(3)] == [third.id, company.id, None]
+    await owner.execute("update sweeps set lease_until = null, swept_at = now()")
+    assert [await owner.fetchval(CLAIM) for _ in range(2)] == [second.id, None]
+
+
+async def test_held_companies_are_compared_before_others(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    """Those that send come first, and then those with few documents. Others come last."""
+    large, sending, routine = [await make_company(environment) for _ in range(3)]
+    await owner.execute(SWEPT, company.id, 5)
+    await owner.execute(SWEPT, large.id, 900)
+    for each, ago in ((sending, 1), (routine, 20)):
+        await owner.execute(
+            "insert into submissions (company_id, attempt_key, tin, body, on_absence, state,"
+            " last_sent_at) values ($1, gen_random_uuid(), 'C1', '', 'release', 'Finished',"
+            " now() - $2 * interval '1 hour')",
+            each.id,
+            ago,
+        )
+    await hold(owner)
+    await owner.execute("delete from sending_holds where company_id = $1", routine.id)
+    claimed = []
+    while (found := await owner.fetchval(CLAIM)) is not None:
+        claimed.append(found)
+        await owner.execute(
+            "update sweeps set lease_until = null, swept_at = now() where company_id = $1", found
+        )
+    assert claimed == [sending.id, company.id, large.id, routine.id]
+
+
+async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified(
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    await owner.execute("update companies set tin_verified_at = null")
+    config = read_config(environment)
+    assert await hold_sending(config, "A test.") == {"held": 1}
+    api = await start(company, SWEEP_SECONDS="0.2")
+    shown = await attention(config)
+    assert shown["holds"] == [] and shown["conditions"] == []
+    assert (await request_json(api, "GET", "/readyz"))[0] == 200
+    assert await owner.fetchval(CLAIM) is None and await count_searches(sandbox) == 0
+    await verify_tin(config, company.id)
+    await wait_for_releases(owner, 1)
+
+
+async def test_a_comparison_of_another_database_than_the_noted_one_is_not_recorded(
+    api: Client, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    """The process that compares has not noticed a failover yet."""
+    await create_valid_invoice(api)
+    await owner.execute("update database_identities set identity = 'another'")
+    await owner.execute("delete from sweeps")
+    await reconcile(read_config(environment))
+    assert await owner.fetchval("select count(swept_at) from sweeps") == 0
+
+
+async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    """Everything that was sent before is recorded. After a hold by hand nothing is known."""
+    config = read_config({**environment, **NOT_SETTLED})
+    await owner.execute(
+        "insert into sweeps (company_id, swept_at) values ($1, now() - interval '70 hours')",
+        company.id,
+    )
+    await owner.execute("insert into database_identities (identity) values ('another')")
+    assert await owner.fetchval("select record_database_identity()")
+    (found,) = (await reconcile(config))["companies"]
+    assert found["held"] and found["days"] == 4  # a day more than 70 hours
+    await hold_sending(config, "By hand.")
+    (found,) = (await reconcile(config))["companies"]
+    assert found["held"] and found["days"] == MOST_DAYS
+
+
+async def test_a_hold_that_is_repeated_needs_another_comparison(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    config = read_config({**environment, **NOT_SETTLED})
+    await hold(owner)
+    await owner.execute("update sending_holds set since = since - interval '1 hour'")
+    await owner.execute(SWEPT, company.id, 0)
+    assert await hold_sending(config, "Again.") == {"held": 0}
+    (found,) = (await reconcile(config))["companies"]
+    assert found["held"]
