@@ -9,7 +9,7 @@ from service.commands.companies import CommandError
 from service.commands.running import read_running_config
 from service.config import Config
 from service.dashboard import people
-from service.dashboard.links import PASSWORD, SIGN_IN, make_link
+from service.dashboard.links import NewLink, make_link, make_operator_link, read_roles
 from service.dashboard.sessions import RIGHTS
 from service.db.statements import sql
 
@@ -19,8 +19,8 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "invite-user",
         _invite_user,
-        "Give a person a role in a company, and print a one-time link to choose a password. A "
-        "person who has a password gets no link.",
+        "Give a person a role in a company, and print a one-time link to accept it. The link also "
+        "chooses a password, unless another company has given the person a role.",
     )
     add_company_option(parser)
     parser.add_argument("--email", required=True)
@@ -29,11 +29,11 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "link-user",
         _link_user,
-        "Print a one-time link for a person to choose a new password, or with `--sign-in` to sign "
-        "in without one. It replaces the earlier one.",
+        "Print a one-time link for a person to choose a new password. The present password and "
+        "other links become void, sessions end, and each role is pending until the person accepts "
+        "it again by a link of its company.",
     )
     parser.add_argument("--email", required=True)
-    parser.add_argument("--sign-in", action="store_true", help="sign in without a password")
 
 
 def _invite_user(options: argparse.Namespace) -> None:
@@ -44,8 +44,7 @@ def _invite_user(options: argparse.Namespace) -> None:
 
 
 def _link_user(options: argparse.Namespace) -> None:
-    purpose = SIGN_IN if options.sign_in else PASSWORD
-    print_json(run(link_user(read_running_config(), options.email, purpose)))
+    print_json(run(link_user(read_running_config(), options.email)))
 
 
 async def invite_user(
@@ -63,18 +62,22 @@ async def invite_user(
             if await sql.issuer_get(conn, company_id=company_id) is None:
                 raise CommandError(f"There is no company {company_id}.")
         invited = await people.invite(database, company_id, people.Person(email, name), role)
-        link = None
-        if not invited.has_password:
-            link = await make_link(database, config.public_url, invited.user_id, PASSWORD)
+        link = await make_link(database, config.public_url, NewLink(invited.user_id, company_id))
         return {"user_id": invited.user_id, "link": link}
 
 
-async def link_user(config: Config, email: str, purpose: str) -> dict[str, Any]:
-    """Return {user_id, link} for a person. Raises CommandError if there is none."""
+async def link_user(config: Config, email: str) -> dict[str, Any]:
+    """Return {user_id, link, roles} for a person. Raises CommandError if there is none.
+
+    `roles` are the companies whose role is now pending, and need a link of their own.
+    """
     async with with_database(config) as (config, database):
         async with database.across() as conn:
             user = await sql.user_by_email(conn, email=email)
         if user is None:
             raise CommandError("There is no person with this e-mail address.")
-        link = await make_link(database, config.public_url, user["id"], purpose)
-        return {"user_id": user["id"], "link": link}
+        link = await make_operator_link(database, config.public_url, user["id"])
+        async with database.across() as conn:
+            roles = await read_roles(conn, user["id"])
+        pending = [{"company_id": each.company_id, "role": each.name} for each in roles]
+        return {"user_id": user["id"], "link": link, "roles": pending}

@@ -33,7 +33,7 @@ from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config
 from service.dashboard import people
-from service.dashboard.links import SIGN_IN, make_link
+from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
@@ -363,7 +363,8 @@ async def _demo_company(config: Config) -> str:
                 if company_id is None:
                     return describe_others(known)
                 owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
-            link = await make_link(database, config.public_url, owner.user_id, SIGN_IN)
+            new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
+            link = await make_link(database, config.public_url, new)
     return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from service.dashboard import activity, formats, sessions
 from service.dashboard.operations import answer_bytes
-from service.dashboard.sessions import READ, SESSION, Session
+from service.dashboard.sessions import PERSON, READ, SESSION, Session
 from service.errors import (
     ApiError,
     Forbidden,
@@ -79,6 +79,10 @@ class SignInNeeded(Exception):
     """The request has no session."""
 
 
+class CompanyNeeded(Exception):
+    """The page is one of a company, and the person of the session has accepted no role."""
+
+
 class FormRejected(ApiError):
     """A form without the token of its session: it may have been forged by another site."""
 
@@ -121,6 +125,8 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
         return response
     except SignInNeeded:
         return _ask_to_sign_in(request)
+    except CompanyNeeded:
+        return redirect("/companies")
     except web.HTTPException:
         raise
     except Exception as error:
@@ -128,19 +134,22 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
 
 
 async def _enter(request: web.Request, right: str) -> None:
-    """Find the session. Raises SignInNeeded, Forbidden and TooManyRequests."""
+    """Find the session. Raises SignInNeeded, CompanyNeeded, Forbidden and TooManyRequests."""
     app = request.app
     session = await sessions.find_session(request, app[app_keys.DATABASE], app[app_keys.CONFIG])
     if session is None:
         raise SignInNeeded
     request[SESSION] = session
-    request[app_keys.COMPANY] = session.company_id
-    CLIENT.set(session.company_id)
+    if session.company_id is not None:
+        request[app_keys.COMPANY] = session.company_id
+        CLIENT.set(session.company_id)
     actor = f"user {session.user_id}"
     request[app_keys.KEY_ID] = f"user:{session.user_id}"
     identify(request, actor)
     if wait := app[app_keys.LIMITER].take(actor):
         raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
+    if right != PERSON and session.company_id is None:
+        raise CompanyNeeded
     if not session.may(right):
         raise Forbidden(TEXTS["errors"]["no_right"])
 

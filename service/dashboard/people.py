@@ -1,6 +1,7 @@
 """People of a company and their roles, and who may change them."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.dashboard.pages import TEXTS
@@ -22,15 +23,19 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Invited:
-    """A person who was given a role.
+class Member:
+    """The role of a person in a company, and whether the person has accepted it."""
 
-    `needs_link` is true for a person without a password who is a member of no other company.
-    """
+    role: str
+    is_accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """A person who was given a role, which is pending until the person accepts it by a link."""
 
     user_id: int
-    has_password: bool
-    needs_link: bool
+    is_accepted: bool
 
 
 def is_email(text: str) -> bool:
@@ -38,51 +43,65 @@ def is_email(text: str) -> bool:
     return _EMAIL.fullmatch(text) is not None and len(text) <= 254
 
 
-def may_change(by: str, role: str) -> bool:
+def may_change(by: str | None, role: str) -> bool:
     """Return whether people with the role `by` may give or take a role.
 
     Only owners may give or take the roles that administer.
     """
-    rights = RIGHTS[by]
+    rights = RIGHTS.get(by or "", frozenset())
     return ADMINISTER in rights and (OWN in rights or ADMINISTER not in RIGHTS[role])
 
 
 async def invite(
     database: Database, company_id: int, person: Person, role: str, by: int | None = None
 ) -> Invited:
-    """Give a person a role in a company. The sessions of a person with another role end.
+    """Give a person a role in a company, or another one. A new role is pending.
 
     `by` is the user who gives it, None for an operator, who may do everything. Raises Forbidden,
     and Conflict for the last owner.
     """
     async with database.company(company_id) as conn:
         user_id = await sql.user_insert(conn, email=person.email, name=person.name.strip())
+        await sql.user_lock(conn, user_id=user_id)
         if by is not None:
             await _check_change(conn, company_id, by, user_id, role)
-        await sql.member_put(conn, company_id=company_id, user_id=user_id, role=role)
-        user = await sql.user_get(conn, user_id=user_id)
-    has_password = user["password_hash"] is not None
-    is_only_here = await _belongs_only_to(database, user_id, company_id)
-    return Invited(user_id, has_password, is_only_here and not has_password)
+        accepted = await sql.member_put(conn, company_id=company_id, user_id=user_id, role=role)
+    return Invited(user_id, accepted)
 
 
 async def remove(database: Database, company_id: int, user_id: int, by: int) -> None:
     """Remove a person from a company. Raises Forbidden, NotFound, and Conflict: see `invite`."""
     async with database.company(company_id) as conn:
+        await sql.user_lock(conn, user_id=user_id)
         await _check_change(conn, company_id, by, user_id, None)
-        await sql.member_delete(conn, company_id=company_id, user_id=user_id)
+        await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="remove")
+
+
+async def leave(database: Database, company_id: int, user_id: int) -> None:
+    """Remove a person from a company who refuses or leaves it. Raises NotFound, and Conflict."""
+    async with database.company(company_id) as conn:
+        await sql.user_lock(conn, user_id=user_id)
+        members = await _lock_members(conn, company_id)
+        if user_id not in members:
+            raise NotFound(TEXTS["sign_in"]["no_such_company"])
+        _check_owner_stays(members, user_id)
+        await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="leave")
 
 
 async def check_link(database: Database, company_id: int, user_id: int, by: int) -> None:
     """Raise an error if the user `by` may not make a one-time link for a person.
 
-    A link gives access to all companies of the person, who may therefore be a member of no other.
+    A person who has accepted the role needs a link for a forgotten password only. It is that of
+    all companies, so that the person must have accepted the role of no other.
     Raises Forbidden, NotFound and Conflict.
     """
     async with database.company(company_id) as conn:
-        roles = await _lock_roles(conn, company_id)
-        await _check_change(conn, company_id, by, user_id, roles.get(user_id))
-    if not await _belongs_only_to(database, user_id, company_id):
+        members = await _lock_members(conn, company_id)
+        member = members.get(user_id)
+        await _check_change(conn, company_id, by, user_id, member and member.role)
+        accepted = await sql.user_memberships(conn, user_id=user_id)
+    ids = {row["company_id"] for row in accepted}
+    if company_id in ids and len(ids) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])
 
 
@@ -94,26 +113,30 @@ async def _check_change(
     `role` is the new one, None to remove the person. All roles are locked, so that two owners
     cannot remove each other at the same time.
     """
-    roles = await _lock_roles(conn, company_id)
-    former = roles.get(user_id)
+    members = await _lock_members(conn, company_id)
+    former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
-    changed = [each for each in (former, role) if each is not None]
-    if by not in roles or not all(may_change(roles[by], each) for each in changed):
+    changed = [each for each in (former and former.role, role) if each is not None]
+    changer = members.get(by)
+    if (
+        changer is None
+        or not changer.is_accepted
+        or not all(may_change(changer.role, each) for each in changed)
+    ):
         raise Forbidden(TEXTS["errors"]["no_right"])
-    owners = [each for each, held in roles.items() if held == "owner"]
-    if owners == [user_id] and role != "owner":
+    if role != "owner":
+        _check_owner_stays(members, user_id)
+
+
+def _check_owner_stays(members: Mapping[int, Member], user_id: int) -> None:
+    """Raise Conflict if a person is the last owner. Those who have not accepted do not count."""
+    owners = [each for each, held in members.items() if held.role == "owner" and held.is_accepted]
+    if owners == [user_id]:
         raise Conflict(TEXTS["settings"]["people"]["last_owner"])
 
 
-async def _lock_roles(conn: Connection, company_id: int) -> dict[int, str]:
-    """Lock the people of a company until the transaction ends, and return {user id: role}."""
+async def _lock_members(conn: Connection, company_id: int) -> dict[int, Member]:
+    """Lock the people of a company until the transaction ends, and return {user id: member}."""
     rows = await sql.members_lock(conn, company_id=company_id)
-    return {row["user_id"]: row["role"] for row in rows}
-
-
-async def _belongs_only_to(database: Database, user_id: int, company_id: int) -> bool:
-    """Return whether a person is a member of one company and of no other."""
-    async with database.across() as conn:
-        memberships = await sql.user_memberships(conn, user_id=user_id)
-    return [each["company_id"] for each in memberships] == [company_id]
+    return {row["user_id"]: Member(row["role"], row["accepted_at"] is not None) for row in rows}

@@ -26,6 +26,8 @@ RECENT = timedelta(minutes=10)
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
 
 READ, WRITE, ADMINISTER, OWN = "read", "write", "administer", "own"
+#: Right of everyone who has signed in, also without a company.
+PERSON = "person"
 #: Role -> what it may do. Members write documents; admins change settings, keys and people; owners
 #: also change owners and admins.
 RIGHTS: Mapping[str, frozenset[str]] = {
@@ -38,22 +40,22 @@ RIGHTS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session of a request. `digest` identifies it, `token` is the text in the cookie."""
+    """The session of a request. `digest` identifies it, `token` is the text in the cookie.
+
+    Company and role are None for a person who has accepted no role. `is_recent` is true if the
+    password was entered a short time ago.
+    """
 
     token: str
     digest: bytes
+    session_id: int
     user_id: int
     name: str
     email: str
-    company_id: int
-    company_name: str
-    role: str
-    authenticated: timedelta
-
-    @property
-    def is_recent(self) -> bool:
-        """True if the password was entered a short time ago."""
-        return self.authenticated < RECENT
+    company_id: int | None
+    company_name: str | None
+    role: str | None
+    is_recent: bool
 
     @property
     def form_token(self) -> str:
@@ -62,7 +64,7 @@ class Session:
 
     def may(self, right: str) -> bool:
         """Return whether the role has a right."""
-        return right in RIGHTS[self.role]
+        return right == PERSON or (self.role is not None and right in RIGHTS[self.role])
 
 
 SESSION = web.RequestKey("dashboard_session", Session)
@@ -91,7 +93,9 @@ async def find_session(request: web.Request, database: Database, config: Config)
         return None
     digest = digest_of(token)
     async with database.across() as conn:
-        row = await sql.session_get(conn, token_sha256=digest, idle=IDLE, longest=LONGEST)
+        row = await sql.session_get(
+            conn, token_sha256=digest, idle=IDLE, longest=LONGEST, recent=RECENT
+        )
         if row is None:
             return None
         if row["is_stale"]:
@@ -103,23 +107,38 @@ def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
     return Session(
         token,
         digest,
+        row["id"],
         row["user_id"],
         row["name"],
         row["email"],
         row["company_id"],
         row["company_name"],
         row["role"],
-        row["authenticated"],
+        row["is_recent"],
     )
 
 
-async def begin_session(database: Database, user_id: int, company_id: int) -> str:
-    """Begin a session, and return its token."""
+async def begin_session(
+    database: Database,
+    user_id: int,
+    company_id: int | None,
+    client: str | None,
+    is_authenticated: bool = True,
+) -> str:
+    """Begin a session, and return its token.
+
+    `client` is the address of the client. `is_authenticated` is false if no password was entered.
+    """
     token = make_token()
     async with database.across() as conn:
         await sql.session_forget(conn)
         await sql.session_insert(
-            conn, token_sha256=digest_of(token), user_id=user_id, company=company_id
+            conn,
+            token_sha256=digest_of(token),
+            user_id=user_id,
+            company=company_id,
+            is_authenticated=is_authenticated,
+            client_address=client or "",
         )
     return token
 

@@ -6,7 +6,7 @@ from functools import partial
 from aiohttp import web
 
 from service.dashboard import pages, people
-from service.dashboard.links import PASSWORD, make_link
+from service.dashboard.links import NewLink, make_link
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER, RIGHTS, SESSION
 from service.db.statements import sql
@@ -50,7 +50,7 @@ async def show_people(
 
 @page("POST", "/settings/people")
 async def invite(request: web.Request) -> web.Response:
-    """Invite a person, or change a role, and show the one-time link of a person without one."""
+    """Invite a person and show the one-time link, or change an accepted role."""
     form, company = request[FORM], request[app_keys.COMPANY]
     email, name = (form.get(field, "").strip() for field in ("email", "name"))
     role = form.get("role", "")
@@ -60,7 +60,7 @@ async def invite(request: web.Request) -> web.Response:
     person = people.Person(email, name[:NAME_CHARACTERS])
     database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
     invited = await people.invite(database, company, person, role, by)
-    if not invited.needs_link:
+    if invited.is_accepted:
         return redirect("/settings/people?notice=role_given")
     return await _show_new_link(request, invited.user_id)
 
@@ -76,7 +76,8 @@ async def renew_link(request: web.Request) -> web.Response:
 
 async def _show_new_link(request: web.Request, user_id: int) -> web.Response:
     database, base = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG].public_url
-    return await show_people(request, link=await make_link(database, base, user_id, PASSWORD))
+    new = NewLink(user_id, request[app_keys.COMPANY], request[SESSION].user_id)
+    return await show_people(request, link=await make_link(database, base, new))
 
 
 @page("POST", "/settings/people/{id:[0-9]{1,18}}/remove")

@@ -1,18 +1,19 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from service.dashboard import pages
-from service.dashboard.links import PASSWORD
+from service.dashboard import links, pages, people
+from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link
 from service.dashboard.numbers import read_number
 from service.dashboard.pages import Page, local_path, redirect, render
 from service.dashboard.passwords import Passwords, find_weakness
 from service.dashboard.sessions import (
-    READ,
+    PERSON,
     SESSION,
     Session,
     begin_session,
@@ -22,7 +23,8 @@ from service.dashboard.sessions import (
 from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
-from service.http.client_address import sender_of
+from service.http.actor import identify
+from service.http.client_address import SENDER, sender_of
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
@@ -71,7 +73,8 @@ async def sign_in(request: web.Request) -> web.Response:
         return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
     if state.passwords.is_outdated(user["password_hash"]):
         await _store_password(request, user["id"], password)
-    return await _begin(request, user["id"], local_path(target))
+    token = await _enter(request, user["id"], None)
+    return _go(request, token, local_path(target))
 
 
 def _limit(request: web.Request, account: str) -> None:
@@ -82,20 +85,27 @@ def _limit(request: web.Request, account: str) -> None:
         raise TooManyRequests(TEXTS["too_many"], retry_after(wait))
 
 
-async def _begin(request: web.Request, user_id: int, target: str) -> web.Response:
-    """Begin a session for the person's first company, and go to a page."""
-    database, config = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG]
-    async with database.across() as conn:
-        companies = await sql.user_memberships(conn, user_id=user_id)
-    if not companies:
-        return render(request, "sign_in.html", 403, email="", error=TEXTS["no_company"], next="")
-    token = await begin_session(database, user_id, companies[0]["company_id"])
+async def _enter(
+    request: web.Request, user_id: int, company_id: int | None, is_authenticated: bool = True
+) -> str:
+    """Begin a session and return its token. Without a company it shows the person's first one."""
+    database = request.app[app_keys.DATABASE]
+    if company_id is None:
+        async with database.across() as conn:
+            companies = await sql.user_memberships(conn, user_id=user_id)
+        company_id = companies[0]["company_id"] if companies else None
+    client = request[SENDER].text
+    return await begin_session(database, user_id, company_id, client, is_authenticated)
+
+
+def _go(request: web.Request, token: str, target: str) -> web.Response:
+    """Return a redirect that stores the token of a session in the browser."""
     response = redirect(target)
-    set_cookie(response, config, token)
+    set_cookie(response, request.app[app_keys.CONFIG], token)
     return response
 
 
-@page("POST", "/sign-out")
+@page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     """End the session."""
     async with request.app[app_keys.DATABASE].across() as conn:
@@ -108,37 +118,56 @@ async def sign_out(request: web.Request) -> web.Response:
 @page("GET", "/link/{token}", right=None)
 async def show_link(request: web.Request) -> web.Response:
     """Return the form of a one-time link. Opening it does not use it: mail programs do that."""
-    link = await _find_link(request)
-    return render(request, "link.html", link=link, error=None)
+    return _render_link(request, await _find_link(request))
 
 
 @page("POST", "/link/{token}", right=None)
 async def use_link(request: web.Request) -> web.Response:
-    """Use a one-time link: store the chosen password if it is for one, and begin a session."""
+    """Use a one-time link: accept or refuse its role, store a chosen password, begin a session."""
     link = await _find_link(request)
-    form = request[FORM]
-    password = form.get("password", "")
-    if link["purpose"] == PASSWORD:
-        weakness = find_weakness(password, (link["name"], link["email"]))
-        if weakness:
-            return render(request, "link.html", 422, link=link, error=TEXTS["weak"][weakness])
-    async with request.app[app_keys.DATABASE].across() as conn:
-        user_id = await sql.link_use(conn, token_sha256=digest_of(request.match_info["token"]))
-    if user_id is None:
-        raise NotFound(TEXTS["link_gone"])
-    if link["purpose"] == PASSWORD:
-        await _store_password(request, user_id, password)
-    return await _begin(request, user_id, "/")
+    database = request.app[app_keys.DATABASE]
+    if request[FORM].get("do") == "refuse" and link.is_refusable:
+        identify(request, "visitor")
+        await links.refuse_role(database, link)
+        return redirect("/sign-in?notice=role_refused")
+    password = request[FORM].get("password", "")
+    if error := await _find_link_error(request, link, password):
+        return _render_link(request, link, error)
+    digest = None
+    if link.step == CHOOSE:
+        digest = await request.app[SIGN_IN].passwords.hash(password)
+    identify(request, f"user {link.user_id}")
+    await links.use_link(database, link, digest)
+    token = await _enter(request, link.user_id, link.company_id, link.step != ENTER)
+    return _go(request, token, "/" if len(link.roles) == 1 and link.role else "/companies")
 
 
-async def _find_link(request: web.Request) -> dict[str, Any]:
+async def _find_link(request: web.Request) -> Link:
     """Return the link of the path. Raises NotFound if it cannot be used."""
-    digest = digest_of(request.match_info["token"])
     async with request.app[app_keys.DATABASE].across() as conn:
-        row = await sql.link_get(conn, token_sha256=digest)
-    if row is None:
+        link = await links.find_link(conn, digest_of(request.match_info["token"]))
+    if link is None:
         raise NotFound(TEXTS["link_gone"])
-    return dict(row)
+    return link
+
+
+async def _find_link_error(request: web.Request, link: Link, password: str) -> str | None:
+    """Return why a link cannot be used with a password, or None. Raises TooManyRequests."""
+    if link.step == BLOCKED:
+        return TEXTS["link_blocked"]
+    if link.step == CHOOSE:
+        company = link.role.company_name if link.role else ""
+        weakness = find_weakness(password, (link.name, link.email, company))
+        return TEXTS["weak"][weakness] if weakness else None
+    if link.step == CONFIRM:
+        _limit(request, link.email.casefold())
+        is_right = await request.app[SIGN_IN].passwords.matches(password, link.password_hash)
+        return None if is_right else TEXTS["wrong_current"]
+    return None
+
+
+def _render_link(request: web.Request, link: Link, error: str | None = None) -> web.Response:
+    return render(request, "link.html", 422 if error else 200, link=link, error=error)
 
 
 async def _store_password(request: web.Request, user_id: int, password: str) -> None:
@@ -149,33 +178,58 @@ async def _store_password(request: web.Request, user_id: int, password: str) -> 
         await sql.sessions_end(conn, user_id=user_id)
 
 
-@page("GET", "/password")
+@page("GET", "/password", right=PERSON)
 async def show_password(request: web.Request) -> web.Response:
     """Return the form for a new password."""
-    return render(request, "password.html", error=None)
+    return _render_password(request, (await _read_user(request))["password_hash"] is not None)
 
 
-@page("POST", "/password")
+@page("POST", "/password", right=PERSON)
 async def change_password(request: web.Request) -> web.Response:
-    """Change the password, which ends all sessions, and begin a new session."""
+    """Change the password, which ends all sessions, and begin a new session.
+
+    A person who signed in by a link without a password chooses the first one.
+    """
     form, session = request[FORM], request[SESSION]
-    if not await _is_password(request, session, form.get("current", "")):
-        return render(request, "password.html", 422, error=TEXTS["wrong_current"])
+    has_password = (await _read_user(request))["password_hash"] is not None
+    if has_password and not await _is_password(request, session, form.get("current", "")):
+        return _render_password(request, has_password, TEXTS["wrong_current"])
     password = form.get("password", "")
-    weakness = find_weakness(password, (session.name, session.email, session.company_name))
+    weakness = find_weakness(password, (session.name, session.email, session.company_name or ""))
     if weakness:
-        return render(request, "password.html", 422, error=TEXTS["weak"][weakness])
-    await _store_password(request, session.user_id, password)
+        return _render_password(request, has_password, TEXTS["weak"][weakness])
+    if has_password:
+        await _store_password(request, session.user_id, password)
+    else:
+        digest = await request.app[SIGN_IN].passwords.hash(password)
+        await links.choose_first_password(
+            request.app[app_keys.DATABASE], session.user_id, session.company_id or 0, digest
+        )
     return await _renew(request, session, "/?notice=password_changed")
 
 
-@page("GET", "/confirm")
+def _render_password(
+    request: web.Request, has_password: bool, error: str | None = None
+) -> web.Response:
+    status = 422 if error else 200
+    return render(request, "password.html", status, has_password=has_password, error=error)
+
+
+async def _read_user(request: web.Request) -> Mapping[str, Any]:
+    """Return the person of the session."""
+    async with request.app[app_keys.DATABASE].across() as conn:
+        return await sql.user_get(conn, user_id=request[SESSION].user_id)
+
+
+@page("GET", "/confirm", right=PERSON)
 async def show_confirmation(request: web.Request) -> web.Response:
-    """Return the form that asks for the password again."""
+    """Return the form that asks for the password again, or chooses the first one."""
+    if (await _read_user(request))["password_hash"] is None:
+        return redirect("/password")
     return render(request, "confirm.html", error=None, next=request.query.get("next", "/"))
 
 
-@page("POST", "/confirm")
+@page("POST", "/confirm", right=PERSON)
 async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
     form, session = request[FORM], request[SESSION]
@@ -190,33 +244,28 @@ async def confirm(request: web.Request) -> web.Response:
 async def _is_password(request: web.Request, session: Session, password: str) -> bool:
     """Return whether a text is the person's password. Raises TooManyRequests."""
     _limit(request, session.email.casefold())
-    async with request.app[app_keys.DATABASE].across() as conn:
-        user = await sql.user_get(conn, user_id=session.user_id)
+    user = await _read_user(request)
     return await request.app[SIGN_IN].passwords.matches(password, user["password_hash"])
 
 
 async def _renew(request: web.Request, session: Session, target: str) -> web.Response:
     """Begin another session for the same company, and go to a page."""
-    database = request.app[app_keys.DATABASE]
-    token = await begin_session(database, session.user_id, session.company_id)
-    response = redirect(target)
-    set_cookie(response, request.app[app_keys.CONFIG], token)
-    return response
+    return _go(request, await _enter(request, session.user_id, session.company_id), target)
 
 
-@page("GET", "/companies")
+@page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
-    """Return the choice of a company."""
+    """Return the roles of the person, and the choice of a company."""
     async with request.app[app_keys.DATABASE].across() as conn:
-        companies = await sql.user_memberships(conn, user_id=request[SESSION].user_id)
-    return render(request, "companies.html", companies=companies)
+        roles = await links.read_roles(conn, request[SESSION].user_id)
+    return render(request, "companies.html", roles=roles)
 
 
-@page("POST", "/companies", right=READ)
+@page("POST", "/companies", right=PERSON)
 async def choose_company(request: web.Request) -> web.Response:
     """Show another company of the person from now on."""
-    form, session = request[FORM], request[SESSION]
-    company = read_number(form.get("company", ""), 18)
+    session = request[SESSION]
+    company = read_number(request[FORM].get("company", ""), 18)
     if company is None:
         raise NotFound(TEXTS["no_such_company"])
     async with request.app[app_keys.DATABASE].across() as conn:
@@ -227,3 +276,15 @@ async def choose_company(request: web.Request) -> web.Response:
             company=company,
         )
     return redirect("/")
+
+
+@page("POST", "/companies/{id:[0-9]{1,18}}/leave", right=PERSON)
+async def leave_company(request: web.Request) -> web.Response:
+    """Refuse a role or leave a company."""
+    session, company = request[SESSION], int(request.match_info["id"])
+    database = request.app[app_keys.DATABASE]
+    await people.leave(database, company, session.user_id)
+    if company == session.company_id:
+        async with database.across() as conn:
+            await sql.session_show_any(conn, token_sha256=session.digest, user_id=session.user_id)
+    return redirect("/companies?notice=left")

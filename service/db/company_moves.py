@@ -201,6 +201,7 @@ class Move:
                 break
             await self.source.set_state(DRAINING, self.target.cell)
             await self.source.hold()
+        await self._check_members()
         failpoints.reach("move_held")
 
     async def _check_target(self) -> None:
@@ -226,6 +227,18 @@ class Move:
         if set(holders) - {self.company_id}:
             raise MoveError(f"Another company of the other cell has the TIN {standing.tin}.")
         await self._check_secret_keys()
+        await self._check_members()
+
+    async def _check_members(self) -> None:
+        """Raise MoveError if people have roles in the company.
+
+        A person of the other cell with the same address may have a password of someone else.
+        """
+        if members := await sql.move_members(self.source.conn, company_id=self.company_id):
+            raise MoveError(
+                f"The company has {members} people, who cannot be moved: remove them, and invite "
+                "them again in the other cell."
+            )
 
     @property
     def _places(self) -> Sequence[Place]:
@@ -296,8 +309,6 @@ class Move:
         target = self.target.conn
         for table in reversed(tables):
             await _execute(target, table["clear"])
-        for person in await sql.move_people(self.source.conn, company_id=self.company_id):
-            await sql.move_person(target, **person)
         for table in tables:
             await self._copy_table(table)
         failpoints.reach("move_filled")

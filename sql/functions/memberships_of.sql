@@ -1,21 +1,13 @@
 create or replace function memberships_of(wanted bigint)
   returns table (company_id bigint, name text, role text)
-  volatile security definer set search_path = pg_catalog, public language plpgsql as $$
-#variable_conflict use_column
-declare
-  former text := coalesce(current_setting('app.user_lookup', true), '');
-begin
-  perform set_config('app.user_lookup', wanted::text, true);
-  return query
-  select m.company_id, c.name, m.role
-    from public.company_members m
-    join public.companies c on c.id = m.company_id
-   where m.user_id = wanted
-   order by c.name, c.id;
-  perform set_config('app.user_lookup', former, true);
-end $$;
+  volatile language sql as $$
+  select r.company_id, r.name, r.role
+    from roles_of(wanted) r
+   where r.accepted_at is not null
+   order by r.name, r.company_id;
+$$;
 alter function memberships_of owner to einvoice_across;
 revoke all on function memberships_of from public;
 grant execute on function memberships_of to einvoice_service;
 comment on function memberships_of is
-  'Companies of one person, with their names and the role in each.';
+  'Companies whose role a person has accepted, with their names and the role in each.';

@@ -160,17 +160,9 @@ with recursive tables as (
            when 'events.transaction_id' then 'p.place'
            when 'webhook_endpoints.cursor_transaction' then 'coalesce(p.place, ''0'')'
            when 'webhook_endpoints.cursor_event' then 'coalesce(p.id, 0)'
-           when 'company_members.user_id'
-             then '(select lower(u.email) from users u where u.id = t.user_id)'
            else format('t.%I', a.attname) end as read_out,
-         case t.name || '.' || a.attname
-           when 'company_members.user_id'
-             then '(select lower(u.email) from users u where u.id = t.user_id)'
-           else format('t.%I', a.attname) end as read_here,
-         case t.name || '.' || a.attname
-           when 'company_members.user_id'
-             then '(select u.id from users u where lower(u.email) = s.user_id)'
-           else format('s.%I', a.attname) end as write,
+         format('t.%I', a.attname) as read_here,
+         format('s.%I', a.attname) as write,
          case when a.attidentity <> '' and t.name <> 'companies'
               then pg_get_serial_sequence(quote_ident(t.name), a.attname) end as sequence
     from tables t
@@ -230,23 +222,9 @@ select name,
   from texts
  order by place, name;
 
--- name: move_people :many
--- Return the people who have a role in a company.
-select u.id, u.email, u.name, u.password_hash, u.created_at, u.updated_at
-  from users u
-  join company_members m on m.user_id = u.id
- where m.company_id = :company_id
- order by u.id;
-
--- name: move_person :exec
--- Store a person of another cell, unless there is one with the e-mail address. The id is kept if it
--- is free.
-insert into users (id, email, name, password_hash, created_at, updated_at)
-select case when exists (select from users u where u.id = :id)
-            then id_base() + nextval(pg_get_serial_sequence('users', 'id'))
-            else :id::bigint end,
-       :email, :name, :password_hash, :created_at, :updated_at
-    on conflict (lower(email)) do nothing;
+-- name: move_members :value
+-- Return the number of people with a role in a company, also a pending one.
+select count(*) from company_members where company_id = :company_id;
 
 -- name: move_last_place :value
 -- Return the number that replaces the transaction of a company's latest event.

@@ -30,47 +30,88 @@ update users
    set password_hash = :password_hash, updated_at = clock_timestamp()
  where id = :user_id;
 
+-- name: user_lock :one
+-- Lock a person until the transaction ends, before roles, links and the password change: a link is
+-- used by the roles and the password that the person has then.
+select id, name, email, password_hash
+  from users
+ where id = :user_id
+   for no key update;
+
 -- name: user_memberships :many
--- Return the companies of a person, with their names and the role in each.
+-- Return the companies whose role a person has accepted, with their names and the role in each.
 select company_id, name, role from memberships_of(:user_id);
 
--- name: member_put :exec
--- Give a person a role in a company. If it is another one, all sessions of the person end.
+-- name: user_roles :many
+-- Return all roles of a person, with the names of the companies. Pending ones have no accepted_at.
+select company_id, name, role, accepted_at from roles_of(:user_id);
+
+-- name: roles_reset :exec
+-- Make all roles of a locked person pending.
+select reset_roles(:user_id);
+
+-- name: invitations_void :exec
+-- Remove the roles that a locked person has not accepted, except that of a company.
+select void_invitations(:user_id, :company_id);
+
+-- name: member_put :value
+-- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
+-- becomes another one, the sessions that show the company end.
 with former as (
-  select role from company_members where company_id = :company_id and user_id = :user_id
+  select company_id, role, accepted_at
+    from company_members
+   where company_id = :company_id and user_id = :user_id
 ), stored as (
   insert into company_members (company_id, user_id, role)
   values (:company_id, :user_id, :role)
       on conflict (company_id, user_id) do update
      set role = excluded.role, updated_at = clock_timestamp()
-  returning user_id, role
+  returning user_id, role, accepted_at
 ), ended as (
   update user_sessions s
      set ended_at = clock_timestamp()
     from former f
-   where s.user_id = :user_id and s.ended_at is null and f.role <> :role
+   where s.user_id = :user_id
+     and s.company = f.company_id
+     and s.ended_at is null
+     and f.accepted_at is not null
+     and f.role <> :role
+), audited as (
+  insert into audit_log (company_id, action, subject, changes)
+  select :company_id::bigint, 'invite', format('user %s as %s', user_id, role),
+         value_changes(jsonb_build_object('role', (select role from former)),
+                       jsonb_build_object('role', role))
+    from stored
 )
-insert into audit_log (company_id, action, subject, changes)
-select :company_id::bigint, 'invite', format('user %s as %s', user_id, role),
-       value_changes(jsonb_build_object('role', (select role from former)),
-                     jsonb_build_object('role', role))
-  from stored;
+select accepted_at is not null from stored;
+
+-- name: member_accept :exec
+-- Accept the role of a locked person in a company, if it is pending.
+with accepted as (
+  update company_members
+     set accepted_at = clock_timestamp()
+   where company_id = :company_id and user_id = :user_id and accepted_at is null
+  returning user_id, role
+)
+insert into audit_log (company_id, action, subject)
+select :company_id::bigint, 'accept', format('user %s as %s', user_id, role) from accepted;
 
 -- name: member_delete :exec
--- Remove a person from a company. The sessions that show it end, since they find no membership.
+-- Remove a locked person from a company. The sessions that show it end, since they find no
+-- membership, and its links for the person are void. The action is 'remove' or 'leave'.
 with removed as (
   delete from company_members
    where company_id = :company_id and user_id = :user_id
   returning user_id, role
 )
 insert into audit_log (company_id, action, subject, changes)
-select :company_id::bigint, 'remove', format('user %s', user_id),
+select :company_id::bigint, :action::text, format('user %s', user_id),
        value_changes(jsonb_build_object('role', role), null)
   from removed;
 
 -- name: members_lock :many
 -- Lock and return all people of a company.
-select m.user_id, m.role
+select m.user_id, m.role, m.accepted_at
   from company_members m
  where m.company_id = :company_id
  order by m.user_id
@@ -78,31 +119,33 @@ select m.user_id, m.role
 
 -- name: member_list :many
 -- Return the people of a company.
-select m.user_id, u.name, u.email, m.role, m.created_at, u.password_hash is not null as has_password
+select m.user_id, u.name, u.email, m.role, m.created_at, m.accepted_at
   from company_members m
   join users u on u.id = m.user_id
  where m.company_id = :company_id
  order by m.created_at, m.user_id;
 
 -- name: session_insert :exec
--- Begin a session of a person for one of their companies.
-insert into user_sessions (token_sha256, user_id, company)
-values (:token_sha256, :user_id, :company);
+-- Begin a session of a person, for one of their companies if there is one.
+insert into user_sessions (token_sha256, user_id, company, authenticated_at, client_address)
+values (:token_sha256, :user_id, :company,
+        case when :is_authenticated::boolean then clock_timestamp() end,
+        nullif(:client_address::text, '')::inet);
 
 -- name: session_get :one
--- Return a session that has not ended, with the person and the company. A person who is no longer
--- a member of the company has none.
-select s.user_id, u.name, u.email, m.company_id, m.name as company_name, m.role,
-       clock_timestamp() - s.authenticated_at as authenticated,
+-- Return a session that has not ended, with the person and the company. A session that shows a
+-- company in which the person has no accepted role is none.
+select s.id, s.user_id, u.name, u.email, m.company_id, m.name as company_name, m.role,
+       coalesce(s.authenticated_at > clock_timestamp() - :recent::interval, false) as is_recent,
        s.seen_at < clock_timestamp() - interval '1 minute' as is_stale
   from user_sessions s
   join users u on u.id = s.user_id
- cross join lateral memberships_of(s.user_id) m
+  left join lateral memberships_of(s.user_id) m on m.company_id = s.company
  where s.token_sha256 = :token_sha256
    and s.ended_at is null
    and s.seen_at > clock_timestamp() - :idle::interval
    and s.created_at > clock_timestamp() - :longest::interval
-   and m.company_id = s.company;
+   and (m.company_id is not null or s.company is null);
 
 -- name: session_touch :exec
 -- Note that a session is used.
@@ -114,6 +157,12 @@ update user_sessions
    set company = :company
  where token_sha256 = :token_sha256
    and exists (select from memberships_of(:user_id) m where m.company_id = :company);
+
+-- name: session_show_any :exec
+-- Show the first of the person's companies, or none if the person has no accepted role.
+update user_sessions
+   set company = (select m.company_id from memberships_of(:user_id) m limit 1)
+ where token_sha256 = :token_sha256 and user_id = :user_id;
 
 -- name: session_end :exec
 update user_sessions
@@ -134,27 +183,35 @@ with gone as (
 delete from user_sessions where created_at < clock_timestamp() - interval '30 days';
 
 -- name: link_insert :exec
--- Store a link, which replaces the earlier ones of its purpose.
+-- Store a link, which replaces the earlier ones of its company. An operator's has no company.
 with replaced as (
   update user_links
      set used_at = clock_timestamp()
-   where user_id = :user_id and purpose = :purpose and used_at is null
+   where user_id = :user_id and company is not distinct from :company and used_at is null
 )
-insert into user_links (token_sha256, user_id, purpose, expires_at)
-values (:token_sha256, :user_id, :purpose, clock_timestamp() + :lifetime::interval);
+insert into user_links (token_sha256, user_id, purpose, company, made_by, expires_at)
+values (:token_sha256, :user_id, :purpose, :company, :made_by,
+        clock_timestamp() + :lifetime::interval);
 
 -- name: link_get :one
--- Return a link that can be used.
-select l.user_id, l.purpose, u.name, u.email
+-- Return a link that was not used, replaced or made void, and has not expired.
+select l.user_id, l.purpose, l.company, l.created_at, u.name, u.email, u.password_hash
   from user_links l
   join users u on u.id = l.user_id
  where l.token_sha256 = :token_sha256
    and l.used_at is null
    and l.expires_at > clock_timestamp();
 
--- name: link_use :value
--- Use a link. Return the person, or nothing if it was used or has expired.
+-- name: link_use :exec
+-- Use a link of a locked person. It and the older ones, of all companies, become void.
 update user_links
    set used_at = clock_timestamp()
- where token_sha256 = :token_sha256 and used_at is null and expires_at > clock_timestamp()
-returning user_id;
+ where user_id = :user_id
+   and used_at is null
+   and (token_sha256 = :token_sha256 or created_at < :created_at);
+
+-- name: links_void :exec
+-- Make all links of a person void.
+update user_links
+   set used_at = clock_timestamp()
+ where user_id = :user_id and used_at is null;

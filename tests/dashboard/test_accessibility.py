@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import Client, Company, some_long
+from conftest import Client, Company, make_company, some_long
 from harness.browsers import needs_browser, open_browser
-from harness.visitors import make_person
+from harness.visitors import PASSWORD, make_person
 from kit import (
     buyer,
     create_delivery,
@@ -27,9 +27,11 @@ from kit import (
 from yarl import URL
 
 from service.config import read_config
-from service.dashboard.links import PASSWORD, make_link
+from service.dashboard.links import PASSWORD as PASSWORD_LINK
+from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.dashboard.people import Person, invite
 from service.dashboard.table import make_page_routes
+from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 
 axe = pytest.importorskip(
@@ -66,18 +68,27 @@ async def browser() -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def links(environment: dict[str, str], company: Company) -> dict[str, str]:
-    """Return the paths of a link that signs an owner in, and of one to choose a password."""
+    """Return the paths of links, by what they ask for. The last one is the owner's."""
     config = read_config(environment)
-    sign_in = await make_person(config, company.id, EMAIL, "owner")
+    other = await make_company(environment)
+    made = {}
     async with connected_pool(config.database_url, 1) as pool:
         database = Database(pool)
-        person = Person("siti@example.com", "Siti")
-        invited = await invite(database, company.id, person, "member")
-        choose = await make_link(database, "http://127.0.0.1", invited.user_id, PASSWORD)
-    return {
-        name: "/link/" + link.rpartition("/")[2]
-        for name, link in {"sign in": sign_in, "choose a password": choose}.items()
-    }
+        for name, purpose, companies in (
+            ("nothing", SIGN_IN, (company,)),
+            ("the operator", PASSWORD_LINK, (other, company)),
+            ("the present password", PASSWORD_LINK, (other, company)),
+        ):
+            person = Person(f"{name.replace(' ', '-')}@example.com", "Siti")
+            invited = [await invite(database, each.id, person, "member") for each in companies]
+            user_id = invited[0].user_id
+            if name == "the present password":
+                async with database.across() as conn:
+                    await sql.user_set_password(conn, user_id=user_id, password_hash="x")
+            new = NewLink(user_id, company.id, purpose=purpose)
+            made[name] = await make_link(database, "http://127.0.0.1", new)
+    made["a new password"] = await make_person(config, company.id, EMAIL, "owner")
+    return {name: "/link/" + link.rpartition("/")[2] for name, link in made.items()}
 
 
 @pytest.mark.parametrize(
@@ -85,11 +96,17 @@ async def links(environment: dict[str, str], company: Company) -> dict[str, str]
     some_long([(390, "light"), (1280, "dark"), (390, "dark"), (1280, "light")]),
 )
 async def test_no_page_has_serious_accessibility_violations(
-    site: Client, browser: Any, links: dict[str, str], width: int, scheme: str
+    site: Client,
+    browser: Any,
+    links: dict[str, str],
+    environment: dict[str, str],
+    width: int,
+    scheme: str,
 ) -> None:
     ids = await create_documents(site)
     others = await create_others(site, ids)
-    pages = {**list_public_pages(links), **list_pages(ids), **others}
+    invited = {"a pending role": partial(open_pending_role, environment)}
+    pages = {**list_public_pages(links), **list_pages(ids), **others, **invited}
     context = await browser.new_context(
         base_url=str(site.make_url("/")),
         viewport={"width": width, "height": 844},
@@ -165,9 +182,8 @@ def list_public_pages(links: Mapping[str, str]) -> dict[str, Open]:
         "sign-in": partial(go, "/sign-in"),
         "wrong password": open_wrong_password,
         "link that does not exist": partial(go, "/link/unknown"),
-        "link to choose a password": partial(go, links["choose a password"]),
-        "link to sign in": partial(go, links["sign in"]),
-        "overview after sign-in": partial(click, name="Sign in"),
+        **{f"link that asks for {name}": partial(go, link) for name, link in links.items()},
+        "overview after sign-in": accept_role,
     }
 
 
@@ -216,6 +232,19 @@ async def click(page: Any, name: str) -> None:
     """Click the last button of a name, and wait for the page that follows."""
     async with page.expect_navigation():
         await page.get_by_role("button", name=name).last.click()
+
+
+async def accept_role(page: Any) -> None:
+    """Choose a password and accept the role, in the form of a link."""
+    await page.get_by_label("New password").fill(PASSWORD)
+    await click(page, "Accept the role and sign in")
+
+
+async def open_pending_role(environment: dict[str, str], page: Any) -> None:
+    """Invite the owner to another company, and open the list of the owner's companies."""
+    other = await make_company(environment)
+    await make_person(read_config(environment), other.id, EMAIL, "reader")
+    await page.goto("/companies")
 
 
 async def press_in_form(path: str, name: str, page: Any) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from conftest import Client, Company, StartService, make_company
 from harness.browsers import needs_browser, open_browser
-from harness.visitors import make_person
+from harness.visitors import PASSWORD, make_person
 from kit import create_invoice, create_sale, create_valid_invoice, last_month
 from test_exports import insert_copies
 
@@ -62,7 +62,8 @@ async def sign_in(
     """Invite a person and sign in by the link."""
     link = await make_person(read_config(environment), company_id, email, role)
     await page.goto("/link/" + link.rsplit("/", 1)[1])
-    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_label("New password").fill(PASSWORD)
+    await page.get_by_role("button", name="Accept the role and sign in").click()
     await page.wait_for_url("**/")
 
 
@@ -193,7 +194,15 @@ async def test_a_person_switches_between_two_companies(
     page: Any, environment: dict[str, str]
 ) -> None:
     other = await make_company(environment, name="Second Sdn. Bhd.")
-    await make_person(read_config(environment), other.id, EMAIL, "member")
+    link = await make_person(read_config(environment), other.id, EMAIL, "member")
+    await page.goto("/companies")
+    assert await page.get_by_role("button", name="Show Second Sdn. Bhd.").count() == 0
+    await page.goto("/link/" + link.rsplit("/", 1)[1])
+    await page.get_by_label("Your password").fill(PASSWORD)
+    await page.get_by_role("button", name="Accept the role and sign in").click()
+    await page.wait_for_url("**/companies")
+    await page.get_by_role("button", name="Show Kopi").click()
+    await page.wait_for_url("**/")
     await page.goto("/companies")
     await page.get_by_role("button", name="Show Second Sdn. Bhd.").click()
     await page.locator(".brand", has_text="Second Sdn. Bhd.").wait_for()

@@ -7,17 +7,13 @@ from collections.abc import AsyncIterator
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
+from conftest import Company, StartService
 from harness.visitors import PASSWORD, Visitor, make_person
 from kit import create_invoice
 from yarl import URL
 
 from service.config import read_config
-from service.dashboard.links import PASSWORD as PASSWORD_LINK
-from service.dashboard.links import make_link
 from service.dashboard.passwords import Passwords, find_weakness
-from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
 
 EMAIL = "aminah@example.com"
 
@@ -38,19 +34,6 @@ async def owner(site: URL, environment: dict[str, str], company: Company) -> Asy
         yield visitor
 
 
-async def give_password(environment: dict[str, str], site: URL, email: str) -> None:
-    """Choose PASSWORD by a one-time link."""
-    config = read_config(environment)
-    async with connected_pool(config.database_url, 2) as pool:
-        database = Database(pool)
-        async with database.across() as conn:
-            user = await sql.user_by_email(conn, email=email)
-        link = await make_link(database, "http://127.0.0.1", user["id"], PASSWORD_LINK)
-    async with Visitor(site) as visitor:
-        await visitor.use_link(link, PASSWORD)
-        assert visitor.path == "/"
-
-
 async def test_a_link_signs_in_once(
     site: URL, environment: dict[str, str], company: Company
 ) -> None:
@@ -62,10 +45,7 @@ async def test_a_link_signs_in_once(
         assert second.status == 404
 
 
-async def test_a_password_is_chosen_by_a_link_and_signs_in(
-    owner: Visitor, site: URL, environment: dict[str, str]
-) -> None:
-    await give_password(environment, site, EMAIL)
+async def test_a_password_is_chosen_by_a_link_and_signs_in(owner: Visitor, site: URL) -> None:
     async with Visitor(site) as visitor:
         await visitor.sign_in(EMAIL.upper())
         assert visitor.path == "/" and visitor.status == 200
@@ -100,10 +80,7 @@ async def test_sign_out_ends_the_session_in_the_database(owner: Visitor, site: U
         assert thief.path == "/sign-in"
 
 
-async def test_a_changed_password_ends_the_other_sessions(
-    owner: Visitor, site: URL, environment: dict[str, str]
-) -> None:
-    await give_password(environment, site, EMAIL)
+async def test_a_changed_password_ends_the_other_sessions(owner: Visitor, site: URL) -> None:
     async with Visitor(site) as first, Visitor(site) as second:
         await first.sign_in(EMAIL)
         await second.sign_in(EMAIL)
@@ -247,43 +224,6 @@ async def test_two_owners_who_remove_each_other_leave_one(
             for visitor in (first, second):
                 await visitor.get("/settings/people")
             assert sorted((first.path, second.path)) == ["/settings/people", "/sign-in"]
-
-
-async def test_no_link_is_made_for_a_person_of_other_companies(
-    owner: Visitor, environment: dict[str, str]
-) -> None:
-    """It would give access to the other company."""
-    other = await make_company(environment)
-    await make_person(read_config(environment), other.id, "siti@example.com", "owner")
-    await owner.get("/settings/people")
-    await owner.post(
-        "/settings/people", {"email": "siti@example.com", "name": "Siti", "role": "member"}
-    )
-    assert owner.status == 200 and "/link/" not in owner.text
-    await owner.post(f"/settings/people/{_find_person(owner.text, 'siti@example.com')}/link")
-    assert owner.status == 409 and "/link/" not in owner.text
-
-
-async def test_a_person_sees_one_company_at_a_time_and_only_their_own(
-    site: URL, environment: dict[str, str], company: Company, api: Client
-) -> None:
-    second, third = [await make_company(environment) for _ in range(2)]
-    config = read_config(environment)
-    await make_person(config, company.id, EMAIL, "owner")
-    link = await make_person(config, second.id, EMAIL, "reader")
-    async with Visitor(site) as visitor:
-        await visitor.use_link(link)
-        await visitor.get("/companies")
-        await visitor.post("/companies", {"company": str(second.id)})
-        await visitor.get("/settings/keys")
-        assert visitor.status == 403
-        await visitor.get("/companies")
-        await visitor.post("/companies", {"company": str(company.id)})
-        await visitor.get("/settings/keys")
-        assert visitor.status == 200
-        await visitor.post("/companies", {"company": str(third.id)})
-        await visitor.get("/settings/keys")
-        assert visitor.status == 200 and company.key_id in visitor.text
 
 
 async def test_a_session_expires(owner: Visitor, owner_conn: asyncpg.Connection) -> None:

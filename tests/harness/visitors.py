@@ -11,7 +11,7 @@ from yarl import URL
 
 from service.config import Config
 from service.dashboard import people
-from service.dashboard.links import SIGN_IN, make_link
+from service.dashboard.links import NewLink, make_link
 from service.db.transactions import Database, connected_pool
 
 PASSWORD = "four plain words together"
@@ -86,17 +86,26 @@ class Visitor:
         await self.get("/sign-in")
         return await self.post("/sign-in", {"email": email, "password": password})
 
-    async def use_link(self, link: str, password: str | None = None) -> str:
-        """Open a one-time link and use it."""
+    async def use_link(self, link: str, password: str = PASSWORD) -> str:
+        """Open a one-time link, and accept its role with a new password or the present one."""
         path = URL(link).path
         await self.get(path)
-        return await self.post(path, {"password": password} if password else {})
+        return await self.post(path, {"password": password})
 
 
 async def make_person(config: Config, company_id: int, email: str, role: str) -> str:
-    """Invite a person to a company, and return a link that signs the person in."""
+    """Invite a person to a company, and return the link by which the role is accepted."""
     async with connected_pool(config.database_url, 2) as pool:
         database = Database(pool)
         person = people.Person(email, email.partition("@")[0])
         invited = await people.invite(database, company_id, person, role)
-        return await make_link(database, "http://127.0.0.1", invited.user_id, SIGN_IN)
+        new = NewLink(invited.user_id, company_id)
+        return await make_link(database, "http://127.0.0.1", new)
+
+
+async def join(config: Config, site: URL, company_id: int, email: str, role: str) -> None:
+    """Invite a person to a company, and accept the role with PASSWORD."""
+    link = await make_person(config, company_id, email, role)
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link)
+        assert visitor.status == 200 and visitor.path in ("/", "/companies"), visitor.words

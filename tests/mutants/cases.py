@@ -1616,6 +1616,105 @@ HELD = (
     ),
 )
 
+ROLES = "tests/dashboard/test_roles.py"
+
+#: A role holds once the person has accepted it by a link of its company.
+ACCEPTED = (
+    Mutant(
+        "pending-role-gives-rights",
+        "sql/functions/memberships_of.sql",
+        "where r.accepted_at is not null",
+        "where true",
+        (f"{ROLES}::test_a_password_that_an_attacker_chose_opens_no_other_company",),
+    ),
+    Mutant(
+        "link-sets-the-password-of-other-companies",
+        "service/dashboard/links.py",
+        "if any(role.is_accepted for role in others) or (others and self.is_refusable):",
+        "if any(role.is_accepted for role in others):",
+        (f"{ROLES}::test_a_link_that_an_attacker_kept_sets_no_password_for_another_company",),
+    ),
+    Mutant(
+        "link-ignores-accepted-roles",
+        "service/dashboard/links.py",
+        "if any(role.is_accepted for role in others) or (others and self.is_refusable):",
+        "if others and self.is_refusable:",
+        (f"{ROLES}::test_a_link_made_before_another_company_was_joined_sets_no_password",),
+    ),
+    Mutant(
+        "kept-link-outlives-an-acceptance",
+        "sql/queries/people.sql",
+        "and (token_sha256 = :token_sha256 or created_at < :created_at)",
+        "and (token_sha256 = :token_sha256 or created_at < :created_at and false)",
+        (f"{ROLES}::test_a_kept_link_is_void_after_another_company_was_joined",),
+    ),
+    Mutant(
+        "link-used-twice-by-a-race",
+        "sql/queries/people.sql",
+        " where id = :user_id\n   for no key update;",
+        " where id = :user_id;",
+        (f"{ROLES}::test_a_link_opened_twice_at_once_is_used_once",),
+    ),
+    Mutant(
+        "link-used-as-it-was-before",
+        "service/dashboard/links.py",
+        "or (present.role, present.step) != (link.role, link.step)",
+        "or False",
+        (f"{ROLES}::test_a_link_is_not_used_if_another_company_invites_meanwhile",),
+    ),
+    Mutant(
+        "invitation-outlives-the-link-of-the-own-company",
+        "service/dashboard/links.py",
+        "        if link.step == CHOOSE:\n            await sql.invitations_void",
+        "        if False:\n            await sql.invitations_void",
+        (f"{ROLES}::test_an_invitation_of_another_company_is_void_after_the_own_link_is_used",),
+    ),
+    Mutant(
+        "operator-link-keeps-roles",
+        "service/dashboard/links.py",
+        "    await sql.roles_reset(conn, user_id=user_id)",
+        "    return",
+        (f"{ROLES}::test_the_operators_link_ends_what_an_attacker_began",),
+    ),
+    Mutant(
+        "operator-link-keeps-the-password",
+        "service/dashboard/links.py",
+        "        await sql.user_set_password(conn, user_id=user_id, password_hash=None)",
+        "        pass",
+        (f"{ROLES}::test_the_operators_link_ends_what_an_attacker_began",),
+    ),
+    Mutant(
+        "removed-person-keeps-the-link",
+        "service/dashboard/links.py",
+        "return link if link.company_id is None or link.role else None",
+        "return link",
+        (f"{ROLES}::test_a_link_for_a_removed_person_is_void_also_after_another_invitation",),
+    ),
+    Mutant(
+        "acceptance-keeps-other-sessions",
+        "service/dashboard/links.py",
+        "        await sql.member_accept(conn, **key)\n        await sql.sessions_end(",
+        "        await sql.member_accept(conn, **key)\n        await sql.user_lock(",
+        (f"{ROLES}::test_accepting_a_role_ends_the_other_sessions",),
+    ),
+    Mutant(
+        "pending-owner-counts",
+        "service/dashboard/people.py",
+        'if held.role == "owner" and held.is_accepted]',
+        'if held.role == "owner"]',
+        (f"{ROLES}::test_a_pending_owner_is_not_the_owner_that_a_company_needs",),
+    ),
+    Mutant(
+        "company-with-people-is-moved",
+        "service/db/company_moves.py",
+        "        await self._check_members()\n        failpoints",
+        "        failpoints",
+        (
+            "tests/operations/test_company_moves.py::test_person_invited_while_the_company_drains_stops_the_move",
+        ),
+    ),
+)
+
 FORMS = "tests/dashboard/test_forms.py"
 UNKNOWN = "tests/api/test_unknown_members.py"
 
@@ -1749,4 +1848,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *CELLS,
     *LIMITED,
     *HELD,
+    *ACCEPTED,
 )

@@ -549,30 +549,27 @@ async def test_events_keep_their_order_and_webhooks_their_position(
     assert [row["id"] for row in order] == ids and place["id"] == ids[2]
 
 
-async def test_people_of_the_company_are_found_by_their_address(cells: Cells) -> None:
-    """The other cell has a person with the address, and another one with the id."""
-    company, other = await cells.a.company(), await cells.b.company(tin_code=make_tin(50))
-    invite = ["invite-user", "--name", "Siti", "--company"]
-    for cell, owner, email in (
-        (cells.a, company, "siti@example.com"),
-        (cells.a, company, "nur@example.com"),
-        (cells.b, other, "Siti@example.com"),
-    ):
-        done = await run_command([*invite, owner.id, "--email", email], cell.environment)
-        assert done.code == 0, done.err
-    taken = id_base("a") + 2
-    await administer(cells.b.url, f"insert into users (id, email, name) values ({taken}, 'x', 'X')")
+async def test_company_with_people_is_not_moved(cells: Cells) -> None:
+    """A person of the other cell with the same address may be someone else's account."""
+    company = await cells.a.company()
+    person = ["--company", company.id, "--email", "siti@example.com", "--name", "Siti"]
+    assert (await run_command(["invite-user", *person], cells.a.environment)).code == 0
+    done = await cells.move(company)
+    assert done.code == 1 and "The company has 1 people, who cannot be moved" in done.err
+    assert await cells.a.is_active(company.id) and not await cells.b.is_active(company.id)
+    await administer(cells.a.url, f"delete from company_members where company_id = {company.id}")
     await cells.moved(company)
-    conn = await asyncpg.connect(cells.b.url)
-    rows = await conn.fetch(
-        "select u.id, u.email from company_members m join users u on u.id = m.user_id"
-        " where m.company_id = $1 order by u.email",
-        company.id,
-    )
-    await conn.close()
-    found = {row["email"]: row["id"] for row in rows}
-    assert found.keys() == {"nur@example.com", "Siti@example.com"}
-    assert found["Siti@example.com"] == id_base("b") + 1 and found["nur@example.com"] != taken
+
+
+async def test_person_invited_while_the_company_drains_stops_the_move(cells: Cells) -> None:
+    company = await cells.a.company()
+    process = await cells.pause_move(company, "move_draining")
+    person = ["--company", company.id, "--email", "siti@example.com", "--name", "Siti"]
+    assert (await run_command(["invite-user", *person], cells.a.environment)).code == 0
+    process.send_signal(signal.SIGCONT)
+    assert await process.wait() == 1
+    assert "The company has 1 people, who cannot be moved" in process.output()
+    assert await cells.a.is_active(company.id)
 
 
 async def test_move_waits_for_claims_and_gives_up(

@@ -148,3 +148,54 @@ async def test_submitted_documents_of_an_earlier_version_are_counted(before: Old
     assert [tuple(row) for row in counted] == [(7, "Rejected", 1)]
     deleted = "select invoice_id from submitted_documents where deleted_at is not null"
     assert await before.conn.fetchval(deleted) == ids[1]["id"]
+
+
+#: Person -> the companies with a role, those that invited the person in their order, those that
+#: have removed the person, and those whose role stays accepted. All but one have a password.
+PEOPLE = {
+    "one company": ((7,), (7,), (), {7}),
+    "without a password": ((7, 8), (7, 8), (), set()),
+    "first of two": ((7, 8), (8, 7), (), {8}),
+    "removed by the first": ((7, 8), (9, 8, 7), (9,), set()),
+    "invited again by the first": ((7, 8), (8, 7, 8), (8,), set()),
+    "never recorded": ((7, 8), (), (), set()),
+}
+
+
+async def test_roles_of_a_company_that_did_not_set_the_password_become_pending(
+    before: OldDatabase,
+) -> None:
+    for company in (7, 8, 9):
+        await before.insert("companies", id=company, name="C", tin_code=f"C{company}")
+    for user, (name, (roles, invited, removed, _)) in enumerate(PEOPLE.items(), start=1):
+        digest = None if name == "without a password" else "hash"
+        await before.insert("users", id=user, email=name, name=name, password_hash=digest)
+        for company in roles:
+            await before.insert("company_members", company_id=company, user_id=user, role="owner")
+        for company in invited:
+            await before.insert(
+                "audit_log", company_id=company, action="invite", subject=f"user {user} as owner"
+            )
+        for company in removed:
+            await before.insert(
+                "audit_log", company_id=company, action="remove", subject=f"user {user}"
+            )
+    await before.insert(
+        "user_links",
+        token_sha256="\\x01",
+        user_id=1,
+        purpose="password",
+        expires_at="2100-01-01T00:00:00Z",
+    )
+    await migrate(before.url)
+    rows = await before.conn.fetch(
+        "select u.name, array_agg(m.company_id) filter (where m.accepted_at is not null)"
+        " as accepted from company_members m join users u on u.id = m.user_id group by u.name"
+    )
+    assert {row["name"]: set(row["accepted"] or ()) for row in rows} == {
+        name: accepted for name, (_, _, _, accepted) in PEOPLE.items()
+    }
+    assert await before.conn.fetchval("select count(*) from user_links where used_at is null") == 0
+    forced = "select count(*) from pg_class where relforcerowsecurity and relname = any ($1)"
+    names = ["company_members", "audit_log", "companies"]
+    assert await before.conn.fetchval(forced, names) == 3

@@ -1,0 +1,17 @@
+create or replace function reset_roles(person bigint) returns void
+  volatile security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    with pending as (
+      update public.company_members
+         set accepted_at = null
+       where user_id = person and accepted_at is not null
+      returning company_id
+    )
+    insert into public.audit_log (company_id, action, subject)
+    select company_id, 'reset', format('user %s', person) from pending;
+  end;
+alter function reset_roles owner to einvoice_across;
+revoke all on function reset_roles from public;
+grant execute on function reset_roles to einvoice_service;
+comment on function reset_roles is
+  'Make all roles of a person pending, in all companies, until they are accepted again.';

@@ -1,0 +1,19 @@
+create or replace function void_invitations(person bigint, kept bigint) returns void
+  volatile security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    with voided as (
+      delete from public.company_members
+       where user_id = person and accepted_at is null and company_id <> kept
+      returning company_id, role
+    )
+    insert into public.audit_log (company_id, action, subject, changes)
+    select company_id, 'void', format('user %s', person),
+           public.value_changes(jsonb_build_object('role', role), null)
+      from voided;
+  end;
+alter function void_invitations owner to einvoice_across;
+revoke all on function void_invitations from public;
+grant execute on function void_invitations to einvoice_service;
+comment on function void_invitations is
+  'Remove the roles that a person has not accepted, except that of one company, whose link sets '
+  'the password.';

@@ -1,0 +1,521 @@
+"""Roles that people accept: what a link of a company, or of the operator, can do for a person.
+
+Companies invite a person who may have roles in others. An administrator of one of them may be an
+attacker, who opens the links that are made for the person.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import asyncpg
+import pytest
+from conftest import Company, StartService, make_company, until
+from harness.visitors import PASSWORD, Visitor, join, make_person
+from yarl import URL
+
+from service.commands.people import invite_user, link_user
+from service.config import read_config
+from service.dashboard.links import CONFIRM, Link, Role
+
+ACCOUNTANT = "accountant@firm.example"
+OWN = "words that only the accountant knows"
+GONE = "This link was used or has expired."
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A service, with companies that invite the accountant."""
+
+    url: URL
+    environment: Mapping[str, str]
+    company: Company
+
+    async def invite(self, company: Company, role: str = "admin", email: str = ACCOUNTANT) -> str:
+        """Invite a person to a company, and return the link."""
+        return await make_person(read_config(self.environment), company.id, email, role)
+
+    async def join(self, company: Company, email: str, role: str = "owner") -> None:
+        """Make a person who has accepted a role, with PASSWORD."""
+        await join(read_config(self.environment), self.url, company.id, email, role)
+
+    async def operator_link(self, email: str = ACCOUNTANT) -> str:
+        """Return the operator's link for a person."""
+        return (await link_user(read_config(self.environment), email))["link"]
+
+    async def open(self, link: str, password: str | None = None) -> "Visitor":
+        """Return a visitor who has opened a link, and used it if there is a password."""
+        visitor = Visitor(self.url)
+        if password is None:
+            await visitor.get(URL(link).path)
+        else:
+            await visitor.use_link(link, password)
+        return visitor
+
+
+@pytest.fixture
+async def site(
+    start: StartService, environment: dict[str, str], company: Company
+) -> AsyncIterator[Site]:
+    """A service without background work."""
+    client = await start(company, background=False)
+    yield Site(client.make_url("/"), environment, company)
+
+
+@pytest.fixture
+async def attacker(environment: dict[str, str]) -> Company:
+    """A company whose administrator uses the links that are meant for others."""
+    return await make_company(environment, name="Attacker Sdn. Bhd.")
+
+
+async def may_enter(visitor: Visitor, company: Company) -> bool:
+    """Return whether a session can show a company and make an API key of it."""
+    await visitor.get("/companies")
+    await visitor.post("/companies", {"company": str(company.id)})
+    await visitor.get("/settings/keys")
+    if company.key_id not in visitor.text:
+        return False
+    await visitor.post("/settings/keys", {"name": "till"})
+    return "einv_test_" in visitor.text
+
+
+async def list_roles(owner: asyncpg.Connection) -> dict[int, bool]:
+    """Return {company: is accepted} of the accountant."""
+    rows = await owner.fetch(
+        "select m.company_id, m.accepted_at is not null as accepted from company_members m"
+        " join users u on u.id = m.user_id where u.email = $1",
+        ACCOUNTANT,
+    )
+    return {row["company_id"]: row["accepted"] for row in rows}
+
+
+# The attacks
+
+
+async def test_a_password_that_an_attacker_chose_opens_no_other_company(
+    site: Site, attacker: Company
+) -> None:
+    """The attacker invites the accountant before others do, and uses the link at once."""
+    link = await site.invite(attacker)
+    async with await site.open(link, "a password of the attacker") as thief:
+        assert await may_enter(thief, attacker)
+        await site.invite(site.company)
+        assert not await may_enter(thief, site.company)
+        await thief.get("/companies")
+        assert "Not accepted" in thief.words
+    async with Visitor(site.url) as again:
+        await again.sign_in(ACCOUNTANT, "a password of the attacker")
+        assert not await may_enter(again, site.company)
+
+
+async def test_a_link_that_an_attacker_kept_sets_no_password_for_another_company(
+    site: Site, attacker: Company
+) -> None:
+    """The attacker uses the link only after another company has invited the accountant."""
+    kept = await site.invite(attacker)
+    await site.invite(site.company)
+    async with await site.open(kept, "a password of the attacker") as thief:
+        assert thief.status == 422 and "Ask the operator" in thief.words
+        await thief.sign_in(ACCOUNTANT, "a password of the attacker")
+        assert thief.status == 401
+
+
+async def test_a_kept_link_is_void_after_another_company_was_joined(
+    site: Site, attacker: Company
+) -> None:
+    third = await make_company(site.environment)
+    await site.join(third, ACCOUNTANT)
+    kept = await site.invite(attacker)
+    async with await site.open(await site.invite(site.company), PASSWORD) as person:
+        assert await may_enter(person, site.company)
+    async with await site.open(kept) as thief:
+        assert thief.status == 404 and GONE in thief.words
+
+
+async def test_the_operators_link_ends_what_an_attacker_began(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    chosen = "a password of the attacker"
+    async with await site.open(await site.invite(attacker), chosen) as thief:
+        before = await site.invite(site.company)
+        link = await site.operator_link()
+        await thief.get("/")
+        assert thief.path == "/sign-in"
+        async with await site.open(before) as person:
+            assert person.status == 404
+        assert set((await list_roles(owner)).values()) == {False}
+        async with await site.open(await site.invite(attacker), chosen) as again:
+            assert again.status == 422 and "Ask the operator" in again.words
+    async with await site.open(link, OWN) as person:
+        assert person.path == "/companies"
+    assert set((await list_roles(owner)).values()) == {False}
+    async with await site.open(await site.invite(site.company), OWN) as person:
+        assert await may_enter(person, site.company)
+        assert not await may_enter(person, attacker)
+    async with await site.open(await site.invite(attacker), chosen) as thief:
+        assert thief.status == 422 and "The password is wrong." in thief.words
+
+
+# Several companies
+
+
+async def test_a_link_of_a_second_company_asks_for_the_present_password(
+    site: Site, attacker: Company
+) -> None:
+    await site.join(await make_company(site.environment, name="First Bhd."), ACCOUNTANT)
+    link = await site.invite(attacker, "reader")
+    async with await site.open(link) as person:
+        assert "Attacker Sdn. Bhd. invites you with the role Read only" in person.words
+        assert "First Bhd." not in person.words
+        await person.use_link(link, "a wrong password")
+        assert person.status == 422 and "The password is wrong." in person.words
+        await person.use_link(link)
+        assert person.path == "/companies" and "Not accepted" not in person.words
+        await person.get("/settings/keys")
+        assert person.status == 403
+
+
+async def test_guesses_of_the_password_in_a_link_are_limited(site: Site, attacker: Company) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    link = await site.invite(attacker)
+    async with Visitor(site.url) as visitor:
+        found = []
+        for _ in range(11):
+            await visitor.use_link(link, "a wrong password")
+            found.append(visitor.status)
+        assert found == [422] * 10 + [429]
+
+
+async def test_three_companies_are_joined_one_by_one(site: Site, attacker: Company) -> None:
+    third = await make_company(site.environment)
+    await site.join(site.company, ACCOUNTANT)
+    links = [await site.invite(each) for each in (attacker, third)]
+    for link, (joined, pending) in zip(links, ((2, 1), (3, 0)), strict=True):
+        async with await site.open(link, PASSWORD) as person:
+            assert person.path == "/companies"
+            assert person.text.count('action="/companies"') == joined - 1
+            assert person.text.count('<span class="badge">') == pending
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        for each in (site.company, attacker, third):
+            assert await may_enter(person, each)
+
+
+async def test_an_invitation_of_another_company_is_void_after_the_own_link_is_used(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    """A company whose role was accepted can make a link for a forgotten password."""
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    invitation = await site.invite(attacker)
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        link = await make_password_link(boss, ACCOUNTANT)
+    assert (await list_roles(owner)) == {site.company.id: True, attacker.id: False}
+    async with await site.open(link, OWN) as person:
+        assert person.status == 200
+    assert (await list_roles(owner)) == {site.company.id: True}
+    async with await site.open(invitation) as person:
+        assert person.status == 404
+
+
+async def make_password_link(admin: Visitor, email: str) -> str:
+    """Make a link for a person of the company, on the page of people."""
+    await admin.get("/settings/people")
+    row = admin.text[admin.text.index(f"<bdi>{email}</bdi>") :]
+    path = re.search(r'action="(/settings/people/\d+/link)"', row)
+    await admin.post(path[1] if path else "")
+    found = re.search(r'id="new-link">([^<]*)<', admin.text)
+    return found[1] if found else ""
+
+
+async def test_no_link_is_made_for_a_person_who_has_joined_another_company(
+    site: Site, attacker: Company
+) -> None:
+    """It would set the password for the other company."""
+    await site.join(site.company, "boss@example.com")
+    for company in (site.company, attacker):
+        await site.join(company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        assert await make_password_link(boss, ACCOUNTANT) == ""
+        assert boss.status == 409 and "accepted roles of other companies" in boss.words
+
+
+async def test_a_link_made_before_another_company_was_joined_sets_no_password(
+    site: Site, attacker: Company
+) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    invitation = await site.invite(attacker)
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        kept = await make_password_link(boss, ACCOUNTANT)
+    async with await site.open(invitation, PASSWORD) as person:
+        assert person.path == "/companies"
+    async with await site.open(kept, "a password of the attacker") as thief:
+        assert thief.status == 422 and "The password is wrong." in thief.words
+
+
+# Races, and what has changed since
+
+
+async def count_waiting(owner: asyncpg.Connection) -> int:
+    """Return the number of statements of the service that wait for a lock."""
+    await owner.execute("select pg_stat_clear_snapshot()")
+    waiting = await owner.fetch(
+        "select from pg_stat_activity"
+        " where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return len(waiting)
+
+
+@asynccontextmanager
+async def delayed(
+    owner: asyncpg.Connection, visitors: Sequence[Visitor], link: str
+) -> AsyncIterator[None]:
+    """Use a link by all visitors at once, and let them wait for the person until the block ends."""
+    async with owner.transaction():
+        await owner.execute("select from users for update")
+        uses = [
+            asyncio.create_task(visitor.post(URL(link).path, {"password": f"{OWN} {number}"}))
+            for number, visitor in enumerate(visitors)
+        ]
+        await until(lambda: count_waiting(owner), lambda found: found == len(visitors))
+        yield
+    await asyncio.gather(*uses)
+
+
+async def test_a_link_opened_twice_at_once_is_used_once(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    link = await site.invite(site.company)
+    visitors = [await site.open(link) for _ in range(2)]
+    async with delayed(owner, visitors, link):
+        pass
+    statuses = [visitor.status for visitor in visitors]
+    assert sorted(statuses) == [200, 404]
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT, f"{OWN} {statuses.index(200)}")
+        assert person.status == 200 and person.path == "/"
+    for visitor in visitors:
+        await visitor.__aexit__(None, None, None)
+
+
+async def test_a_link_is_not_used_if_another_company_invites_meanwhile(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    link = await site.invite(attacker)
+    async with await site.open(link) as thief:
+        async with delayed(owner, [thief], link):
+            await owner.execute(
+                "insert into company_members (company_id, user_id, role)"
+                " select $1, id, 'owner' from users",
+                site.company.id,
+            )
+        assert thief.status == 404
+    assert await owner.fetchval("select password_hash from users") is None
+
+
+async def test_a_link_for_a_removed_person_is_void_also_after_another_invitation(
+    site: Site,
+) -> None:
+    await site.join(site.company, "boss@example.com")
+    former = await site.invite(site.company)
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        row = boss.text[boss.text.index(f"<bdi>{ACCOUNTANT}</bdi>") :]
+        path = re.search(r'action="(/settings/people/\d+/remove)"', row)
+        await boss.post(path[1] if path else "")
+        assert "The person is removed." in boss.words
+    async with await site.open(former) as person:
+        assert person.status == 404
+    present = await site.invite(site.company)
+    async with await site.open(former) as person:
+        assert person.status == 404
+    async with await site.open(present, OWN) as person:
+        assert person.status == 200 and person.path == "/"
+
+
+async def test_a_person_invited_again_accepts_the_role_again(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        await person.get("/companies")
+        await person.post(f"/companies/{site.company.id}/leave")
+        assert person.path == "/companies" and "No company has given you a role." in person.words
+        await site.invite(site.company, "member")
+        await person.get("/invoices")
+        assert person.path == "/companies"
+    assert await list_roles(owner) == {site.company.id: False}
+
+
+async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(site: Site) -> None:
+    await site.join(site.company, "boss@example.com")
+    former = await site.invite(site.company, "owner")
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "reader"}
+        await boss.post("/settings/people", fields)
+        found = re.search(r'id="new-link">([^<]*)<', boss.text)
+    async with await site.open(former) as person:
+        assert person.status == 404
+    async with await site.open(found[1] if found else "", OWN) as person:
+        await person.get("/settings/people")
+        assert person.status == 403
+
+
+async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    await site.invite(attacker)
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        await person.get("/companies")
+        await owner.execute("update user_sessions set seen_at = seen_at - interval '31 minutes'")
+        for path in ("/companies", f"/companies/{attacker.id}/leave"):
+            await person.post(path, {"company": str(attacker.id)})
+            assert person.path == "/sign-in"
+    assert await list_roles(owner) == {site.company.id: True, attacker.id: False}
+
+
+async def test_accepting_a_role_ends_the_other_sessions(site: Site, attacker: Company) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    async with Visitor(site.url) as other:
+        await other.sign_in(ACCOUNTANT)
+        assert other.path == "/"
+        async with await site.open(await site.invite(attacker), PASSWORD):
+            await other.get("/")
+            assert other.path == "/sign-in"
+
+
+# Refusing
+
+
+async def test_an_invitation_is_refused_by_its_link(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    link = await site.invite(attacker)
+    async with await site.open(link) as person:
+        await person.post(URL(link).path, {"do": "refuse"})
+        assert "You have refused the role." in person.words
+        await person.get(URL(link).path)
+        assert person.status == 404
+    assert await list_roles(owner) == {site.company.id: True}
+
+
+async def test_a_link_for_a_forgotten_password_refuses_nothing(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    link = await site.invite(site.company, "owner")
+    async with await site.open(link) as person:
+        await person.post(URL(link).path, {"do": "refuse"})
+        assert person.status == 422
+    assert await list_roles(owner) == {site.company.id: True}
+
+
+async def test_a_pending_role_is_refused_in_the_list(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    link = await site.invite(attacker)
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        await person.get("/companies")
+        assert "Attacker Sdn. Bhd." in person.words
+        await person.post(f"/companies/{attacker.id}/leave")
+        assert "You no longer have a role in that company." in person.words
+    assert await list_roles(owner) == {site.company.id: True}
+    async with await site.open(link) as person:
+        assert person.status == 404
+
+
+async def test_a_forged_company_is_neither_shown_nor_left(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    await site.join(attacker, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT)
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        for company in (attacker.id, 999_999_999):
+            await person.get("/companies")
+            await person.post("/companies", {"company": str(company)})
+            await person.get("/settings/keys")
+            assert site.company.key_id in person.text
+            await person.post(f"/companies/{company}/leave")
+            assert person.status == 404
+    assert await owner.fetchval("select count(*) from company_members") == 2
+
+
+# Owners
+
+
+async def test_a_pending_owner_is_not_the_owner_that_a_company_needs(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.invite(site.company, "owner")
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        await boss.get("/companies")
+        await boss.post(f"/companies/{site.company.id}/leave")
+        assert boss.status == 409
+        await boss.get("/settings/people")
+        fields = {"email": "boss@example.com", "name": "B", "role": "reader"}
+        await boss.post("/settings/people", fields)
+        assert boss.status == 409
+    assert await owner.fetchval("select count(*) from company_members where role = 'owner'") == 2
+
+
+async def test_a_pending_owner_can_be_removed_and_refuse(site: Site, attacker: Company) -> None:
+    """The only owner of a company may be pending, after the operator's link."""
+    await site.join(site.company, ACCOUNTANT)
+    await site.join(attacker, ACCOUNTANT)
+    async with await site.open(await site.operator_link(), OWN) as person:
+        assert person.path == "/companies"
+        await person.get("/settings/people")
+        assert person.path == "/companies"
+        for company in (site.company, attacker):
+            await person.post(f"/companies/{company.id}/leave")
+            assert person.status == 200
+        assert "No company has given you a role." in person.words
+
+
+async def test_the_operators_invitation_gives_the_company_its_owner_again(site: Site) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    async with await site.open(await site.operator_link(), OWN):
+        pass
+    config = read_config(site.environment)
+    made = await invite_user(config, site.company.id, (ACCOUNTANT, "A"), "owner")
+    async with await site.open(made["link"], "new words of the accountant") as person:
+        assert person.path == "/" and await may_enter(person, site.company)
+
+
+@pytest.mark.parametrize("others", [(True,), (False,), (True, False)])
+def test_a_link_to_a_pending_role_never_chooses_a_password_of_others(
+    others: tuple[bool, ...],
+) -> None:
+    roles = [Role(8 + n, "Other", "owner", each) for n, each in enumerate(others)]
+    link = Link(
+        b"",
+        1,
+        "A",
+        ACCOUNTANT,
+        "hash",
+        "password",
+        7,
+        datetime.now(UTC),
+        [Role(7, "Own", "reader", False), *roles],
+    )
+    assert link.step == CONFIRM
