@@ -105,7 +105,7 @@ def _set_limits(app: web.Application, config: Config) -> None:
         "Other large pages of the company are being sent, please try again.",
         limits.PART_SECONDS,
     )
-    app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget(config.max_body_bytes)
+    app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget()
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

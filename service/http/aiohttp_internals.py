@@ -10,9 +10,11 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
+
+from service.http import app_keys
 
 
 class Connection(web.RequestHandler):
@@ -152,21 +154,16 @@ async def run_inner_request(
         chunked=False,
         url=URL(target, encoded=True),
     )
-    payload: StreamReader = EMPTY_PAYLOAD
-    if body:
-        payload = StreamReader(request.protocol, limit=len(body) + 1, loop=loop)
-        payload.feed_data(body)
-        payload.feed_eof()
     writer = _Collector()
     inner = web.Request(
         message,
-        payload,
+        EMPTY_PAYLOAD,
         request.protocol,
         writer,
         request.task,
         loop,
-        client_max_size=len(body) + 1,
-        state=dict(request.items()),
+        client_max_size=0,
+        state={**dict(request.items()), app_keys.BODY: body},
     )
     match = await request.app.router.resolve(inner)
     match.add_app(request.app)

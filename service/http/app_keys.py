@@ -48,6 +48,7 @@ COMPANY = web.RequestKey("company", int)
 ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
+BODY = web.RequestKey("body", bytes)  # as received
 REQUEST_ID = web.RequestKey("request_id", str)
 #: Members of the request body that are stored and have no effect, as [{path, message}].
 WARNINGS: web.RequestKey[list[dict[str, str]]] = web.RequestKey("warnings")

@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import ApiError, Busy, retry_after
+from service.fair_queue import CLIENT, STRANGERS
 
 MAX_BUCKETS = 100_000  # of one RateLimiter
 RETRY_SECONDS = 5  # for a client that a ConcurrencyLimiter has rejected
@@ -28,9 +30,8 @@ PART_SECONDS = 60  # for which a part may wait for memory
 #: Logins with portal credentials that a company may test. The portal allows 12 of a client id.
 PORTAL_TESTS_PER_MINUTE = 6
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
-
-#: Bytes that the UploadBudget has reserved for the body of a request.
-UPLOAD_BYTES = web.RequestKey("upload_bytes", int)
+MAX_PUBLIC_UPLOAD_BYTES = 8 * 1024 * 1024  # of those without a company or an account
+POOL_SHARE = 3  # A client may take this part of the memory for request bodies.
 
 
 class RateLimiter:
@@ -126,34 +127,75 @@ class ConcurrencyLimiter:
             raise self._error(self._message, retry_after(RETRY_SECONDS)) from None
 
 
+@dataclass(slots=True)
+class _Pool:
+    """Memory for request bodies: its size in bytes, and the bytes of each client."""
+
+    size: int
+    taken: int = 0
+    shares: Counter[Hashable] = field(default_factory=Counter[Hashable])
+
+    def has_room(self, owner: Hashable, size: int) -> bool:
+        """Return whether a client may take so many bytes: it has at most a third."""
+        return (
+            self.taken + size <= self.size and self.shares[owner] + size <= self.size // POOL_SHARE
+        )
+
+    def take(self, owner: Hashable, size: int) -> None:
+        """Add bytes of a client, negative ones to give them back."""
+        self.taken += size
+        self.shares[owner] += size
+        if not self.shares[owner]:
+            del self.shares[owner]
+
+
 class UploadBudget:
     """Limits the total size of request bodies in memory.
 
-    Counts the declared Content-Length, or the maximum if there is none, until the response is sent.
+    Requests of companies and accounts have one pool, all others have another: who has no account
+    cannot take the memory of those who have one.
     """
 
-    def __init__(self, max_body_bytes: int) -> None:
-        self._max_body_bytes = max_body_bytes
-        self.taken = 0
+    def __init__(self) -> None:
+        self.known = _Pool(MAX_UPLOAD_BYTES)
+        self.unknown = _Pool(MAX_PUBLIC_UPLOAD_BYTES)
 
-    def reserve(self, request: web.Request) -> None:
-        """Reserve memory for the body of a request. Raises Unavailable if there is not enough."""
-        declared = request.content_length
-        # A body over the maximum is rejected before it is read.
-        size = min(self._max_body_bytes if declared is None else declared, self._max_body_bytes)
-        if self.taken + size > MAX_UPLOAD_BYTES:
+    @property
+    def taken(self) -> int:
+        """The bytes of all request bodies in memory."""
+        return self.known.taken + self.unknown.taken
+
+
+class Upload:
+    """The bytes of a request's body that are in memory, until the response was sent.
+
+    A page counts the bodies of the operations that it calls too.
+    """
+
+    def __init__(self, budget: UploadBudget, network: Hashable) -> None:
+        """Count for the present client: the company or account, or the network of a stranger."""
+        self._budget = budget
+        self._network = network
+        self._parts: list[tuple[_Pool, Hashable, int]] = []
+
+    def add(self, size: int) -> None:
+        """Count bytes that have arrived. Raises Busy if there is no memory for them."""
+        pool, owner = self._budget.known, CLIENT.get()
+        if owner == STRANGERS:
+            pool, owner = self._budget.unknown, self._network
+        if not pool.has_room(owner, size):
             raise Busy(
                 "Too many large request bodies are in progress, please try again.", retry_after(2)
             )
-        self.taken += size
-        request[UPLOAD_BYTES] = size
+        pool.take(owner, size)
+        self._parts.append((pool, owner, size))
 
-    def release(self, request: web.Request) -> None:
-        """End the reservation of a request."""
-        self.taken -= request[UPLOAD_BYTES]
+    def release(self) -> None:
+        """Give the memory back."""
+        for pool, owner, size in self._parts:
+            pool.take(owner, -size)
+        self._parts.clear()
 
-    def settle(self, request: web.Request, size: int) -> None:
-        """Reduce the reservation of a request to the size of the received body."""
-        if UPLOAD_BYTES in request:
-            self.taken -= request[UPLOAD_BYTES] - size
-            request[UPLOAD_BYTES] = size
+
+#: What a request has in memory of its body.
+UPLOAD = web.RequestKey("upload", Upload)

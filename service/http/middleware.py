@@ -32,6 +32,7 @@ from service.http.error_responses import (
 )
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
+from service.http.limits import UPLOAD, Upload
 from service.http.requests import header
 from service.monitoring.metrics import REQUEST_TIMES
 
@@ -95,13 +96,13 @@ def _wants_page(request: web.Request) -> bool:
 
 
 async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reserve memory for the body. Raises Unavailable if there is not enough."""
-    budget = request.app[app_keys.UPLOAD_BUDGET]
-    budget.reserve(request)
+    """Count the body of a request as long as it is in memory."""
+    upload = Upload(request.app[app_keys.UPLOAD_BUDGET], sender_of(request))
+    request[UPLOAD] = upload
     try:
         return await _run(request, handler)
     finally:
-        budget.release(request)
+        upload.release()
 
 
 def _run(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -25,6 +25,7 @@ from service.errors import (
     violation,
 )
 from service.http import app_keys, responses
+from service.http.limits import UPLOAD
 from service.offload import offload
 
 Value = TypeVar("Value")
@@ -265,7 +266,7 @@ async def read_raw(request: web.Request) -> bytes:
 async def receive_body(request: web.Request, most: int) -> bytes:
     """Return the bytes of the request body, of which there may be `most`.
 
-    Raises UnsupportedMediaType for a compressed body, TooLarge and RequestTimeout.
+    Raises UnsupportedMediaType for a compressed body, TooLarge, RequestTimeout and Busy.
     """
     if (header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise UnsupportedMediaType("Compressed request bodies are not supported.")
@@ -274,25 +275,34 @@ async def receive_body(request: web.Request, most: int) -> bytes:
     # Reject a declared length before any byte is read.
     if (request.content_length or 0) > most:
         raise TooLarge(TOO_LARGE.format(most))
-    try:
-        raw = await _receive(request, config.body_timeout.total_seconds())
-    except web.HTTPRequestEntityTooLarge:
-        raise TooLarge(TOO_LARGE.format(most)) from None
-    if len(raw) > most:
-        raise TooLarge(TOO_LARGE.format(most))
-    request.app[app_keys.UPLOAD_BUDGET].settle(request, len(raw))
-    return raw
+    if app_keys.BODY not in request:
+        request[app_keys.BODY] = await _receive(request, most, config.body_timeout)
+    return request[app_keys.BODY]
 
 
-async def _receive(request: web.Request, seconds: float) -> bytes:
+async def _receive(request: web.Request, most: int, patience: timedelta) -> bytes:
     """Return the request body. Raises RequestTimeout: aiohttp has no limit for the whole body."""
     if request.content.is_eof():  # It has arrived together with the head.
-        return await request.read()
+        return await _read_parts(request, most)
+    seconds = patience.total_seconds()
     try:
         async with asyncio.timeout(seconds):
-            return await request.read()
+            return await _read_parts(request, most)
     except TimeoutError:
         raise RequestTimeout(TOO_SLOW.format(seconds)) from None
+
+
+async def _read_parts(request: web.Request, most: int) -> bytes:
+    """Return the request body, counted as it arrives. Raises TooLarge and Busy."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await request.content.readany():
+        size += len(part)
+        if size > most:
+            raise TooLarge(TOO_LARGE.format(most))
+        request[UPLOAD].add(len(part))
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _reject_invalid_text(value: object) -> None:

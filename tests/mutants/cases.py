@@ -1749,6 +1749,33 @@ LIMITED = (
         (f"{FORMS}::test_a_form_of_a_session_over_a_limit_is_a_413",),
     ),
     Mutant(
+        "memory-of-bodies-kept",
+        "service/http/middleware.py",
+        "        upload.release()",
+        "        pass",
+        (
+            "tests/operations/test_upload_budget.py::test_memory_is_given_back_after_a_broken_request",
+        ),
+    ),
+    Mutant(
+        "memory-of-bodies-taken-by-one-company",
+        "service/http/limits.py",
+        " and self.shares[owner] + size <= self.size // POOL_SHARE",
+        "",
+        (
+            "tests/operations/test_pressure.py::test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memory",
+        ),
+    ),
+    Mutant(
+        "memory-of-bodies-taken-by-strangers",
+        "service/http/limits.py",
+        "        if owner == STRANGERS:",
+        "        if False:",
+        (
+            "tests/operations/test_pressure.py::test_slow_bodies_of_strangers_take_no_memory_from_companies",
+        ),
+    ),
+    Mutant(
         "long-password-normalised",
         "service/dashboard/passwords.py",
         "password[:MOST_CHARACTERS]",

@@ -34,6 +34,7 @@ from service.http import app_keys
 from service.http.limits import (
     MAX_BUCKETS,
     MAX_EXPORTS,
+    MAX_PUBLIC_UPLOAD_BYTES,
     MAX_UPLOAD_BYTES,
     ConcurrencyLimiter,
     RateLimiter,
@@ -396,28 +397,55 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
 
 
 @pytest.mark.own_service
-async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Client) -> None:
-    """Each request announces two megabytes, and sends only its beginning meanwhile."""
-    fitting = MAX_UPLOAD_BYTES // 2**21
-    more = asyncio.Event()
-
-    async def slowly() -> AsyncIterator[bytes]:
-        yield b'{"type":'
-        await more.wait()
-        yield b" " * (2**21 - 8)
-
-    headers = {"Content-Length": str(2**21), "Content-Type": "application/json"}
-    waiting = [
-        asyncio.create_task(api.post("/api/invoices", data=slowly(), headers=headers))
-        for _ in range(fitting)
-    ]
-    await until(lambda: _taken(api), lambda taken: taken == MAX_UPLOAD_BYTES)
-    assert is_unavailable(await api.post("/api/invoices", data=slowly(), headers=headers))
+async def test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memory(
+    api: Client, environment: dict[str, str]
+) -> None:
+    """Each request sends nearly two megabytes, and the rest of its body later."""
+    fitting = MAX_UPLOAD_BYTES // 3 // (2**21 - 8)
+    waiting, more = await begin_bodies(api, "/api/invoices", fitting)
+    await until(lambda: _taken(api), lambda taken: taken == fitting * (2**21 - 8))
+    assert is_unavailable(await api.post("/api/invoices", data=b" " * (2**21 - 8)))
     assert not any(task.done() for task in waiting)
-    assert (await request_json(api, "get", "/api/invoices"))[0] == 200
+    other = {"X-API-Key": (await make_company(environment)).key}
+    status, _ = await request_json(api, "POST", "/api/invoices", json=invoice(), headers=other)
+    assert status == 201
     more.set()
     assert {(await task).status for task in waiting} == {400}
     assert await create_invoice(api)
+    assert await _taken(api) == 0
+
+
+@pytest.mark.own_service
+async def test_slow_bodies_of_strangers_take_no_memory_from_companies(api: Client) -> None:
+    fitting = MAX_PUBLIC_UPLOAD_BYTES // 3 // 60_000
+    waiting, more = await begin_bodies(api, "/sign-in", fitting, size=60_000)
+    await until(lambda: _taken(api), lambda taken: taken == fitting * 60_000)
+    assert is_unavailable(await api.post("/sign-in", data=b"a=" + b"x" * 60_000, headers=A_FORM))
+    assert await create_invoice(api)
+    more.set()
+    assert {(await task).status for task in waiting} == {413}
+    assert await _taken(api) == 0
+
+
+A_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+async def begin_bodies(
+    api: Client, path: str, count: int, size: int = 2**21 - 8
+) -> tuple[list[asyncio.Task[aiohttp.ClientResponse]], asyncio.Event]:
+    """Send so many bodies without their last bytes, which follow the event."""
+    more = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"type":' + b" " * (size - 8)
+        await more.wait()
+        yield b" " * 8
+
+    form = A_FORM if path == "/sign-in" else {"Content-Type": "application/json"}
+    headers = {**form, "Content-Length": str(size + 8)}
+    return [
+        asyncio.create_task(api.post(path, data=slowly(), headers=headers)) for _ in range(count)
+    ], more
 
 
 async def _taken(api: Client) -> int:

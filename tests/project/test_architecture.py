@@ -154,7 +154,7 @@ def test_one_module_reads_bodies_and_one_decodes_forms() -> None:
         for module, path in MODULES.items()
         if not package_apart(module) and (names := set(_body_readers(ast.parse(path.read_text()))))
     }
-    assert found == {"service.http.requests": {"content", "read"}}
+    assert found == {"service.http.requests": {"content"}}
     decoding = {
         module
         for module, path in MODULES.items()
