@@ -1,5 +1,5 @@
--- TINs that are not verified, with the company for which they are, and TINs that may be verified for
--- several companies.
+-- TINs that are not verified, with the company for which they are, and TINs that may be verified
+-- for several companies.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/tins.sql
 --
