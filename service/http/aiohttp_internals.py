@@ -38,9 +38,15 @@ class Connection(web.RequestHandler):
         return self._waiter is not None and not self._waiter.done()
 
     @property
-    def keepalive_deadline(self) -> float:
-        """The time of the event loop at which aiohttp closes the connection if it stays idle."""
-        return self._next_keepalive_close_time
+    def now(self) -> float:
+        """The time of the connection's event loop."""
+        return self._loop.time()
+
+    @property
+    def is_receiving(self) -> bool:
+        """True while the body of the running request has not arrived completely."""
+        running = self._current_request
+        return self.transport is not None and running is not None and not running.content.is_eof()
 
     def ignore_input(self) -> None:
         """Discard all data that the client sends from now on."""

@@ -96,7 +96,7 @@ def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
 class _Connection(aiohttp_internals.Connection):
     """A connection with a timeout for request heads and for clients that stop reading."""
 
-    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_transport")
+    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_transport", "waits_since")
 
     def __init__(self, manager: "_Server", **options: Any) -> None:
         super().__init__(manager, **options)
@@ -104,6 +104,13 @@ class _Connection(aiohttp_internals.Connection):
         self._transport: asyncio.Transport | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        #: When the connection was opened, or its latest request began.
+        self.waits_since = self.now
+
+    @property
+    def waits_for_client(self) -> bool:
+        """True while there is no request, or only a part of one."""
+        return self.is_idle or self.is_receiving
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or reject it with a 503 at the connection limit."""
@@ -120,6 +127,8 @@ class _Connection(aiohttp_internals.Connection):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and limit the time from the first byte of a head to its last."""
+        if self.is_idle and self._head_timer is None:
+            self.waits_since = self.now
         try:
             super().data_received(data)
         except Exception as error:  # asyncio would log its message, which quotes client data
@@ -216,15 +225,16 @@ class _Server(aiohttp_internals.Server):
     def make_room(self) -> bool:
         """Return whether a new connection is accepted.
 
-        At the limit, closes the connection that has been idle longest; without one, returns False.
+        At the limit, closes the connection whose client was waited for longest, for a request or
+        the rest of one; without one, returns False.
         """
         if self.connection_count < self.limits.max_connections:
             return True
-        idle = [
+        waiting = [
             connection
             for connection in self.connections
-            if isinstance(connection, _Connection) and connection.is_idle
+            if isinstance(connection, _Connection) and connection.waits_for_client
         ]
-        if idle:
-            min(idle, key=lambda connection: connection.keepalive_deadline).force_close()
-        return bool(idle)
+        if waiting:
+            min(waiting, key=lambda connection: connection.waits_since).force_close()
+        return bool(waiting)

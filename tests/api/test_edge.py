@@ -219,21 +219,46 @@ async def _rest(loop: asyncio.AbstractEventLoop, slow: socket.socket) -> bytes:
     return taken
 
 
-async def test_connection_limit_closes_an_idle_connection(
+async def test_connection_limit_closes_the_connection_that_waits_longest(
     environment: dict[str, str], company: Company
 ) -> None:
-    async with run_service(environment, MAX_CONNECTIONS="2") as port:
+    async with run_service(environment, MAX_CONNECTIONS="2") as port, patience():
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
-        busy = [await _in_a_body(port, company.key)]
-        async with patience():
-            busy.append(await _in_a_body(port, company.key))  # closes the idle connection
-            assert await idle.read() == b""
+        halves = [await _in_a_body(port, company.key)]
+        halves.append(await _in_a_body(port, company.key))  # closes the idle connection
+        assert await idle.read() == b""
+        head, _ = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert status_of(head) == 200  # closes the first half request
+        assert await halves[0][0].read() == b""
+        reader, writer = halves[1]
+        writer.write(b"{}")
+        assert status_of(await reader.readuntil(b"\r\n\r\n")) == 422
+
+
+async def test_connection_limit_closes_no_connection_that_waits_for_a_response(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    request = b"GET /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: %b\r\n\r\n"
+    async with run_service(environment, MAX_CONNECTIONS="2") as port, patience():
+        async with owner.transaction():
+            await owner.execute("lock table invoices")
+            busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for _, writer in busy:
+                writer.write(request % company.key.encode())
+            while await owner.fetchval(BLOCKED) != 2:
+                await asyncio.sleep(0.01)
             head, body = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert status_of(head) == 503 and code_of(body) == "busy" and b"Retry-After" in head
-            for reader, writer in busy:
-                writer.write(b"{}")
-                assert status_of(await reader.readuntil(b"\r\n\r\n")) == 422
-                writer.close()
+        for reader, _ in busy:
+            assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
+
+
+#: The number of statements that wait for a table of this database.
+BLOCKED = """
+    select count(*) from pg_locks
+     where not granted
+       and database = (select oid from pg_database where datname = current_database())
+"""
 
 
 async def _in_a_body(port: int, key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1776,6 +1776,22 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "half-requests-never-closed",
+        "service/http/server.py",
+        "return self.is_idle or self.is_receiving",
+        "return self.is_idle",
+        ("tests/api/test_edge.py::test_connection_limit_closes_the_connection_that_waits_longest",),
+    ),
+    Mutant(
+        "connections-with-a-running-request-closed",
+        "service/http/server.py",
+        "isinstance(connection, _Connection) and connection.waits_for_client",
+        "isinstance(connection, _Connection)",
+        (
+            "tests/api/test_edge.py::test_connection_limit_closes_no_connection_that_waits_for_a_response",
+        ),
+    ),
+    Mutant(
         "long-password-normalised",
         "service/dashboard/passwords.py",
         "password[:MOST_CHARACTERS]",
