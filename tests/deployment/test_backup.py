@@ -101,7 +101,7 @@ class Shop:
         await self.installation.paste(f"einvoice resolve-finding {ids} --note 'Kept.'")
 
         async def is_released() -> bool:
-            await self.installation.paste("einvoice reconcile --days 31")
+            await self.installation.paste("einvoice reconcile --days 30")
             return not (await self.attention())["holds"]
 
         await until(is_released)
@@ -196,13 +196,14 @@ async def test_restore_without_a_target_loses_nothing_that_was_archived(shop: Sh
     assert await shop.read_ledger() == {f"INV-0000{code}": 1 for code in (1, 2, 3, 4, 5)}
 
 
-async def test_dump_as_the_owner_fails_or_has_no_rows(shop: Shop, tmp_path: Path) -> None:
+async def test_dump_as_the_owner_fails_or_lacks_rows(shop: Shop, tmp_path: Path) -> None:
     """Row-level security is forced. A role with bypassrls and the right to read sees all rows."""
     installation = shop.installation
+    await create_invoice(shop.api, code=1)
     url = installation.read_secret("database-owner-url")
     with pytest.raises(AssertionError, match="would be affected by row-level security policy"):
         await installation.paste(f"pg_dump --file=/dev/null {url}")
-    dump = f"pg_dump --data-only --inserts --table=companies {{}} {{}} > {tmp_path}/dump"
+    dump = f"pg_dump --data-only --inserts --table=invoices {{}} {{}} > {tmp_path}/dump"
     await installation.paste(dump.format("--enable-row-security", url))
     assert "INSERT" not in (tmp_path / "dump").read_text()
     conn = await installation.connect()
