@@ -22,6 +22,7 @@ from .submissions import Entry, duplicate_payload, refuse_same_payload, rejectio
 from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
+BROKEN = "A rule is broken."
 OVERSIZE = 1024 * 1024  # bytes
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
 
@@ -188,10 +189,10 @@ async def oversized(request: web.Request, process: Process, order: Order) -> web
 
 
 async def reject(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Reject each document, as the immediate checks do."""
+    """Reject each document, as the immediate checks do, with the ordered `code` and `message`."""
     await refuse_same_payload(request)
     numbers = sorted(code_numbers("submit", await request.read()))
-    finding = Finding(order.get("code"), "A rule is broken.", "document")
+    finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
     rejected = [rejection(Entry(number, b"", None, [finding])) for number in numbers]
     body = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
     return answer(body, status=202)
@@ -224,7 +225,7 @@ async def refuse(request: web.Request, process: Process, order: Order) -> NoRetu
     if request.method == "POST" and CALLER in request:
         await refuse_same_payload(request)
     code = order.get("code", "BadStructure")
-    entry = detail(code, "A rule is broken.", "documents")
+    entry = detail(code, order.get("message", BROKEN), "documents")
     raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
 
 

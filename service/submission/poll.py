@@ -10,7 +10,7 @@ from service.documents import states
 from service.portal.errors import Held, PortalError, Refused, Throttled
 from service.portal.responses import Document, Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.matching import find_first_send, mask_foreign_uuids
+from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import hold_time, retry_delay, run
 from service.submission.types import (
@@ -151,7 +151,6 @@ async def _find_change(
         if earlier := await find_first_send(context, claim, submission, doc, errors):
             there, first = earlier
             errors = there.errors
-        errors = await mask_foreign_uuids(context, claim.company_id, submission.tin, errors)
     if there.status not in moves:
         return None
     return _change(context, doc, there, errors), first

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import asyncpg
@@ -23,6 +24,7 @@ from service.errors import describe_error
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
+from service.submission.matching import mask_foreign_uuids
 from service.submission.types import (
     Change,
     Part,
@@ -167,8 +169,10 @@ async def write(
 
     `submission` is the state before the command. A lost claim is not counted as one that ended a
     process. If a uuid now belongs to another document, the documents concerned need manual review,
-    and the rest is written in a new transaction with the same claim.
+    and the rest is written in a new transaction with the same claim. Errors are stored without
+    uuids of other companies.
     """
+    command = await _mask_uuids(context, claim, submission, command)
     try:
         return await _write_once(context, claim, submission, command)
     except asyncpg.UniqueViolationError as error:
@@ -178,6 +182,22 @@ async def write(
     log.error("submission %s: %d uuids belong to other documents", claim, len(taken))
     command = state_machine.exclude_taken(submission, command, taken)
     return await _write_once(context, claim, submission, command)
+
+
+async def _mask_uuids(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: Write
+) -> Write:
+    """Return the command with masked uuids in the errors of the portal."""
+    mask = partial(mask_foreign_uuids, context, claim.company_id, submission.tin)
+    changes = [
+        replace(change, errors=await mask(change.errors)) if change.errors else change
+        for change in command.changes
+    ]
+    error = command.error
+    if error:
+        error, *inner = await mask([error, *error.get("errors", [])])
+        error = {**error, "errors": inner} if inner else error
+    return replace(command, changes=tuple(changes), error=error)
 
 
 async def _write_once(

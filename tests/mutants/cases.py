@@ -475,11 +475,12 @@ ONCE = (
     ),
     Mutant(
         "uuid-of-another-company-shown",
-        "service/submission/poll.py",
-        "errors = await mask_foreign_uuids(context, claim.company_id, submission.tin, errors)\n",
-        "pass\n",
+        "service/submission/store.py",
+        "    command = await _mask_uuids(context, claim, submission, command)\n",
+        "",
         (
             "tests/submission/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",
+            "tests/submission/test_document_identity.py::test_refusal_of_a_submission_hides_the_uuid_of_another_company",
         ),
     ),
     Mutant(

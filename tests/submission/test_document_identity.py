@@ -146,6 +146,27 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
     ) == [(company.id,)]
 
 
+@pytest.mark.parametrize("kind", ["reject", "refuse"])
+async def test_refusal_of_a_submission_hides_the_uuid_of_another_company(
+    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox, kind: str
+) -> None:
+    """The portal refuses a duplicate at once, as a document or with the whole submission."""
+    victim, other = await start(company), await start(neighbour)
+    theirs = await create_valid_invoice(victim)
+    uuid = (await get_documents(victim, theirs))[0]["uuid"]
+    await sandbox.fault("submit", kind, code="DS302", message=f"It is a duplicate of {uuid}.")
+    invoice_id = await create_invoice(other)
+    status, answer = await submit(other, invoice_id)
+    assert (status, answer["errors"][0]["message"]) == (
+        400,
+        "It is a duplicate of another document.",
+    )
+    answers = [answer, await get_documents(other, invoice_id), await get_invoice(other, invoice_id)]
+    async with other.get("/api/events") as response:
+        answers.append(await response.json())
+    assert uuid not in json.dumps(answers, default=str)
+
+
 async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     start: StartService,
     company: Company,
