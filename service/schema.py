@@ -6,7 +6,7 @@ violations, which get messages of our own.
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
 from itertools import islice
@@ -225,6 +225,36 @@ def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
         for member in unknown.names
     )
     return list(islice(stored, MAX_VIOLATIONS))
+
+
+def find_removed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a warning, {path, message}, for each member that a change removes by omission.
+
+    An object in `changes` replaces the stored object of its name as a whole. Arrays are not
+    compared. At most MAX_VIOLATIONS.
+    """
+    removed = (
+        {
+            "path": path,
+            "message": f"{name[:LONGEST_NAME]} was removed, "
+            f"because the update replaces {replaced} as a whole.",
+        }
+        for replaced, new in changes.items()
+        for path, name in _find_missing(f"/{replaced}", stored.get(replaced), new)
+    )
+    return list(islice(removed, MAX_VIOLATIONS))
+
+
+def _find_missing(path: str, old: Any, new: Any) -> Iterator[tuple[str, str]]:
+    """Yield (JSON Pointer, name) of the members of `old` at any depth that `new` does not have."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return
+    for name, value in cast(dict[str, Any], old).items():
+        place = f"{path}/{json_codec.escape_pointer(name)}"
+        if name in new:
+            yield from _find_missing(place, value, new[name])
+        elif value is not None:
+            yield place, name
 
 
 def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import links, printing, submissions
-from service.api.operation import Operation
+from service.api.operation import REPLACES, Operation
 from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
@@ -29,6 +29,7 @@ from service.http.requests import (
     parse_document_instant,
     read_body,
     read_path_id,
+    warn_of_removed,
 )
 from service.offload import offload
 from service.submission.document_kinds import COLUMNS, CONSOLIDATED, INVOICE, NOTE, DocumentKind
@@ -156,11 +157,11 @@ declare_reading(
     "PUT",
     "/api/adjustment-notes/{id}",
     "Update an adjustment note",
-    "Success",
+    "Updated",
     message=UPDATED,
     body="adjustment_note_update",
     errors=(Forbidden(NOT_UPDATED, code="already_submitted"), CODE_USED, REFERENCE_USED),
-    description="Sent members replace stored ones.",
+    description=REPLACES,
 )
 async def update_adjustment_note(request: web.Request) -> web.Response:
     """Merge the sent members into a draft. Raises Forbidden for a submitted note."""
@@ -172,6 +173,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
             raise Forbidden(NOT_UPDATED, code="already_submitted")
         draft, text = await offload(len(row["body"]), _merge, row, body)
         _reject_excess(row["adjustable"], draft)
+        await warn_of_removed(request, row["body"], body)
         await sql.adjustment_note_update(
             conn,
             company_id=company,

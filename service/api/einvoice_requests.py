@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import invoices, pagination
-from service.api.operation import Operation
+from service.api.operation import REPLACES, Operation
 from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -25,6 +25,7 @@ from service.http.requests import (
     or_not_found,
     read_body,
     read_path_id,
+    warn_of_removed,
 )
 from service.offload import offload
 from service.submission import submit
@@ -129,9 +130,9 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
         ambiguous_code(),
         has_buyer(),
     ),
-    description="Approving a request that names a pending-finalize invoice makes its buyer the "
-    "buyer of that invoice, finalizes the invoice, and rejects the other pending requests that "
-    "name it.",
+    description=f"{REPLACES} Approving a request that names a pending-finalize invoice makes its "
+    "buyer the buyer of that invoice, finalizes the invoice, and rejects the other pending "
+    "requests that name it.",
 )
 async def update_einvoice_request(request: web.Request) -> web.Response:
     """Change the sent fields. Any status may follow any other.
@@ -150,6 +151,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
         stored = or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
         if not _repeats_approval(stored, body):
+            await warn_of_removed(request, stored["body"], body)
             row = await sql.einvoice_request_update(conn, **key, body=text)
             await offload(len(row["buyer"]), _reject_too_large_merged, row)
             if is_approval:

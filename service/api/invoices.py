@@ -9,7 +9,7 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
-from service.api.operation import Operation
+from service.api.operation import REPLACES, Operation
 from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
@@ -25,6 +25,7 @@ from service.http.requests import (
     parse_document_instant,
     read_body,
     read_path_id,
+    warn_of_removed,
 )
 from service.offload import offload
 from service.submission import submit
@@ -170,7 +171,7 @@ declare_reading(
         in_consolidated(),
         CODE_USED,
     ),
-    description=f"Sent members replace stored ones. {SUBMITS}",
+    description=f"{REPLACES} {SUBMITS}",
 )
 async def update_invoice(request: web.Request) -> web.Response:
     """Merge the sent members into a draft, and submit it if the body or the company asks for it.
@@ -183,6 +184,7 @@ async def update_invoice(request: web.Request) -> web.Response:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
             raise locked(NOT_UPDATED)
+        await warn_of_removed(request, row["body"], body)
         started = await update_draft(request, conn, row, body)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started

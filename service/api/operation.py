@@ -22,6 +22,12 @@ from service.http.error_responses import INTEGRATIONS, VALIDATIONS, shape_error
 from service.http.middleware import OPEN
 from service.http.requests import not_found
 
+#: Of an update that merges the sent members into the record.
+REPLACES = (
+    "Sent members replace stored ones, objects as a whole: `warnings` names the members that were "
+    "removed because the new object does not have them."
+)
+
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 

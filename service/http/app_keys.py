@@ -50,5 +50,5 @@ KEY_ID = web.RequestKey("key_id", str)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 BODY = web.RequestKey("body", bytes)  # as received
 REQUEST_ID = web.RequestKey("request_id", str)
-#: Members of the request body that are stored and have no effect, as [{path, message}].
+#: Members that are stored without effect, or that an update removed, as [{path, message}].
 WARNINGS: web.RequestKey[list[dict[str, str]]] = web.RequestKey("warnings")

@@ -81,6 +81,20 @@ def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, s
     return value, schema.find_stored_only(name, value)
 
 
+async def warn_of_removed(request: web.Request, stored: str, changes: dict[str, Any]) -> None:
+    """Add a warning for each member that an update removes, because it replaces whole objects.
+
+    `stored` is the JSON text of the record in the shape of a body.
+    """
+    objects = {name: value for name, value in changes.items() if isinstance(value, dict)}
+    if objects and (removed := await offload(len(stored), _find_removed, stored, objects)):
+        request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *removed]
+
+
+def _find_removed(stored: str, changes: dict[str, Any]) -> list[dict[str, str]]:
+    return schema.find_removed(json_codec.loads(stored.encode()), changes)
+
+
 #: Start of a schema's name -> the places of codes in its bodies.
 CODE_PLACES = {
     "invoice": codes.DOCUMENT,

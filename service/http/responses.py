@@ -66,7 +66,7 @@ def success_response(
 ) -> web.Response:
     """Return `{"success": true, "message": …}` with further members such as `data`.
 
-    `warnings` lists the members of the request body that have no effect, if there are any.
+    `warnings` lists members that are stored without effect, or were removed, if there are any.
     """
     body = {"success": True, "message": message, **members}
     return json_response({**body, "warnings": warnings} if warnings else body, status)

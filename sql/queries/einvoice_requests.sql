@@ -52,8 +52,10 @@ select total, id, record
 select pg_advisory_xact_lock(hashtextextended(format('approvals %s', :company_id::bigint), 0));
 
 -- name: einvoice_request_lock :one
--- Lock a request for a change, before the invoice that it names.
-select id, invoice_id, status
+-- Lock a request for a change, before the invoice that it names. `body` has the objects that an
+-- update replaces, as in a request body.
+select id, invoice_id, status,
+       (buyer || jsonb_build_object('metadata', metadata))::text as body
   from einvoice_requests
  where company_id = :company_id and id = :id and deleted_at is null
    for update;

@@ -1,11 +1,21 @@
-"""Unknown members of a body: rejected if they are misspelt, else named in warnings."""
+"""Unknown members of a body, misspelt or stored without effect, and those that it removes."""
 
 from itertools import islice
 from typing import Any
 
 import pytest
 from conftest import Client
-from kit import buyer, create_invoice, get_invoice, invoice, line, request_json
+from kit import (
+    buyer,
+    create_invoice,
+    create_record,
+    create_valid_invoice,
+    get_invoice,
+    invoice,
+    line,
+    note,
+    request_json,
+)
 
 from service import json_codec, members, schema
 
@@ -165,3 +175,67 @@ async def test_a_known_invoice_has_no_warnings(api: Client) -> None:
     status, answer = await request_json(api, "POST", "/api/invoices", json=invoice())
     assert (status, answer.keys()) == (201, {"success", "message", "data"})
     assert (await get_invoice(api, answer["data"]["id"]))["status"] == "Draft"
+
+
+# Updates that replace an object
+
+
+async def test_a_partial_buyer_of_an_update_warns_of_removed_members(api: Client) -> None:
+    full = buyer(email="a@b.my", **{"own/1": "x"})
+    place = f"/api/invoices/{await create_invoice(api, buyer=full)}"
+    part = {name: full[name] for name in ("type", "name", "registration")}
+    part["address"] = {name: full["address"][name] for name in ("line1", "state", "country")}
+    _, answer = await request_json(api, "PUT", place, json={"buyer": part, "isReady": False})
+    assert {each["path"]: each["message"] for each in answer["warnings"]} == {
+        f"/buyer/{path}": f"{name} was removed, because the update replaces buyer as a whole."
+        for path, name in [
+            ("contactNumber", "contactNumber"),
+            ("email", "email"),
+            ("own~11", "own/1"),
+            ("address/city", "city"),
+            ("address/zipCode", "zipCode"),
+        ]
+    }
+    assert (await request_json(api, "GET", place))[1]["buyer"] == part
+
+
+async def test_an_update_warns_only_of_what_it_removes_itself(api: Client) -> None:
+    own = {"loyalty": "gold"}
+    stored = {"buyer": buyer(**own), "metadata": {"a": "1", "b": "2"}, "prepayment": {"amount": 1}}
+    place = f"/api/invoices/{await create_invoice(api, **stored)}"
+    changes = {"buyer": buyer(loyalty=None), "metadata": {"c": "3"}, "prepayment": None}
+    _, answer = await request_json(api, "PUT", place, json=changes)
+    assert [each["path"] for each in answer["warnings"]] == [
+        "/buyer/loyalty",  # is not sent to the portal
+        "/metadata/a",
+        "/metadata/b",
+    ]
+    _, answer = await request_json(api, "PUT", place, json={"lineItems": [line()]})
+    assert "warnings" not in answer
+
+
+async def test_updates_of_notes_and_requests_warn_of_removed_members(api: Client) -> None:
+    to_note = f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note"
+    stored: dict[str, Any] = {"metadata": {"a": "1"}}
+    note_id = (await create_record(api, to_note, **note(**stored)))["id"]
+    asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    stored["address"] = {"line1": "5 Jalan Dahlia", "city": "Shah Alam"}
+    request_id = (await create_record(api, "/api/einvoice-requests", **asked, **stored))["id"]
+    changes: dict[str, Any] = {"metadata": {}}
+    for place, paths in [
+        (f"/api/adjustment-notes/{note_id}", ["/metadata/a"]),
+        (f"/api/einvoice-requests/{request_id}", ["/metadata/a", "/address/city"]),
+    ]:
+        status, answer = await request_json(api, "PUT", place, json=changes)
+        assert (status, [each["path"] for each in answer["warnings"]]) == (200, paths)
+        changes["address"] = {"line1": "6 Jalan Dahlia"}
+
+
+async def test_an_approval_does_not_warn_of_the_buyer_of_its_invoice(api: Client) -> None:
+    await create_invoice(api, type="PENDING_FINALIZE_INVOICE", code=700)
+    asked = {"invoiceCode": "700", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    request_id = (await create_record(api, "/api/einvoice-requests", **asked))["id"]
+    status, answer = await request_json(
+        api, "PUT", f"/api/einvoice-requests/{request_id}", json={"status": "Approve"}
+    )
+    assert (status, "warnings" in answer) == (200, False)

@@ -474,6 +474,15 @@ ONCE = (
         ),
     ),
     Mutant(
+        "removed-members-not-named",
+        "service/api/invoices.py",
+        '        await warn_of_removed(request, row["body"], body)\n',
+        "",
+        (
+            "tests/api/test_unknown_members.py::test_a_partial_buyer_of_an_update_warns_of_removed_members",
+        ),
+    ),
+    Mutant(
         "uuid-of-another-company-shown",
         "service/submission/store.py",
         "    command = await _mask_uuids(context, claim, submission, command)\n",
