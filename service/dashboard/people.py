@@ -40,7 +40,7 @@ class Invited:
 
 def is_email(text: str) -> bool:
     """Return whether a text has the form of an e-mail address."""
-    return _EMAIL.fullmatch(text) is not None and len(text) <= 254
+    return len(text) <= 254 and _EMAIL.fullmatch(text) is not None
 
 
 def may_change(by: str | None, role: str) -> bool:

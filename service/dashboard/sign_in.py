@@ -64,6 +64,8 @@ async def sign_in(request: web.Request) -> web.Response:
     form = request[FORM]
     email, target = form.get("email", "").strip(), form.get("next", "")
     state = request.app[SIGN_IN]
+    if not people.is_email(email):
+        return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
     _limit(request, email.casefold())
     async with request.app[app_keys.DATABASE].across() as conn:
         user = await sql.user_by_email(conn, email=email)

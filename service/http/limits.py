@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from aiohttp import web
 
@@ -35,26 +36,34 @@ POOL_SHARE = 3  # A client may take this part of the memory for request bodies.
 
 
 class RateLimiter:
-    """Limits requests per minute and name in this process, with token buckets. 0 is no limit."""
+    """Limits requests per minute and name in this process, with token buckets. 0 is no limit.
+
+    Keeps digests of names that contain text, since a client may have chosen the text.
+    """
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
-        #: Name -> (tokens, monotonic time), the least recently used first.
-        self._buckets: dict[object, tuple[float, float]] = {}
+        #: Id or digest of a name -> (tokens, monotonic time), the least recently used first.
+        self._buckets: dict[int | bytes, tuple[float, float]] = {}
 
     def take(self, name: object) -> int:
         """Take a token. Return 0, or the seconds until the next token if there is none."""
         if not self._per_minute:
             return 0
         now = time.monotonic()
-        tokens, at = self._buckets.pop(name, (self._per_minute, now))
+        bucket = name if isinstance(name, int) else _digest(name)
+        tokens, at = self._buckets.pop(bucket, (self._per_minute, now))
         tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
-        self._buckets[name] = tokens - (tokens >= 1), now
+        self._buckets[bucket] = tokens - (tokens >= 1), now
         if len(self._buckets) > MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         if tokens < 1:
             return math.ceil((1 - tokens) * 60 / self._per_minute)
         return 0
+
+
+def _digest(name: object) -> bytes:
+    return blake2b(repr(name).encode(), digest_size=16).digest()
 
 
 class IntegrationQuota:

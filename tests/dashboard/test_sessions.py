@@ -70,6 +70,17 @@ async def test_tries_of_passwords_are_limited(site: URL) -> None:
         assert visitor.status == 429
 
 
+@pytest.mark.parametrize("email", ["", "nobody", "a" * 300 + "@example.com"])
+async def test_tries_with_an_invalid_address_count_for_no_limit(site: URL, email: str) -> None:
+    async with Visitor(site) as visitor:
+        for _ in range(11):
+            await visitor.sign_in(email, "wrong")
+            assert visitor.status == 401
+            assert "The email address or the password is wrong." in visitor.text
+        await visitor.sign_in("nobody@example.com", "wrong")
+        assert visitor.status == 401
+
+
 async def test_sign_out_ends_the_session_in_the_database(owner: Visitor, site: URL) -> None:
     cookies = owner.cookies
     await owner.post("/sign-out")

@@ -474,6 +474,22 @@ ONCE = (
         ),
     ),
     Mutant(
+        "rate-limits-keep-long-names",
+        "service/http/limits.py",
+        "    return blake2b(repr(name).encode(), digest_size=16).digest()\n",
+        "    return repr(name).encode()\n",
+        ("tests/operations/test_pressure.py::test_the_rate_limiter_keeps_names_of_a_fixed_size",),
+    ),
+    Mutant(
+        "invalid-address-takes-a-try",
+        "service/dashboard/sign_in.py",
+        "    if not people.is_email(email):\n",
+        "    if False:\n",
+        (
+            "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit",
+        ),
+    ),
+    Mutant(
         "removed-members-not-named",
         "service/api/invoices.py",
         '        await warn_of_removed(request, row["body"], body)\n',

@@ -1,6 +1,7 @@
 """PostgreSQL busy, full or unreachable: a 503 within seconds, and recovery without a restart."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -468,6 +469,19 @@ def test_the_rate_limiter_keeps_a_limited_number_of_keys() -> None:
     for number in range(MAX_BUCKETS + 10):
         limiter.take(f"key-{number}")
     assert len(limiter._buckets) == MAX_BUCKETS
+
+
+def test_the_rate_limiter_keeps_names_of_a_fixed_size() -> None:
+    limiter = RateLimiter(1)
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            assert limiter.take(("account", f"{number}{'a' * 1_000_000}")) == 0
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert limiter.take(("address", f"1{'a' * 1_000_000}")) == 0
+    assert limiter.take(("account", f"1{'a' * 1_000_000}")) > 0
 
 
 async def test_a_company_has_one_export_at_a_time(
