@@ -4,6 +4,7 @@ The rules are those of NIST SP 800-63B: a least length and a list of common pass
 about kinds of characters.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from service.offload import run_in_thread
 
 LEAST_CHARACTERS, MOST_CHARACTERS = 12, 128
-#: A word of the person or the company that is at least this long must not be most of a password.
+#: A name, or a word of one, that is at least this long must not be most of a password.
 WORD_CHARACTERS = 4
 
 COMMON = frozenset(Path(__file__).with_name("common_passwords.txt").read_text("utf-8").split())
@@ -56,10 +57,10 @@ class Passwords:
             return False
 
 
-def find_weakness(password: str, words: Iterable[str] = ()) -> str | None:
+def find_weakness(password: str, names: Iterable[str] = ()) -> str | None:
     """Return the key of the text that says why a new password is refused, or None.
 
-    `words` are the person's name and email address and the company's name.
+    `names` are the person's name and email address and the names of the person's companies.
     """
     text = _normalise(password)
     if _is_long(password) or _is_long(text):
@@ -69,17 +70,24 @@ def find_weakness(password: str, words: Iterable[str] = ()) -> str | None:
     folded = text.casefold()
     if folded in COMMON or len(set(folded)) < 4 or any(folded in each for each in SEQUENCES):
         return "common"
-    parts = {part for word in words for part in _split_words(word)}
     rest = folded
-    for part in sorted(parts, key=len, reverse=True):
-        rest = rest.replace(part, "")
+    for word in sorted({word for name in names for word in _split_name(name)}, key=len)[::-1]:
+        # Spaces and punctuation in the word make no difference.
+        rest = re.sub(r"[\W_]*".join(word), "", rest)
     if len(rest) < LEAST_CHARACTERS // 2:
         return "about_you"
     return None
 
 
-def _split_words(text: str) -> Iterable[str]:
-    words = "".join(char if char.isalnum() else " " for char in text.casefold()).split()
+def _split_name(name: str) -> Iterable[str]:
+    """Return a name, and the local part of an email address, as one word and in words."""
+    folded = "".join(
+        char if char.isalnum() else "@" if char == "@" else " "
+        for char in _normalise(name).casefold()
+    )
+    local = folded.partition("@")[0]
+    joined = ("".join(text.replace("@", " ").split()) for text in (folded, local))
+    words = {*joined, *folded.replace("@", " ").split()}
     return (word for word in words if len(word) >= WORD_CHARACTERS)
 
 

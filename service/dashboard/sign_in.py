@@ -158,8 +158,8 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
     if link.step == BLOCKED:
         return TEXTS["link_blocked"]
     if link.step == CHOOSE:
-        company = link.role.company_name if link.role else ""
-        weakness = find_weakness(password, (link.name, link.email, company))
+        companies = [role.company_name for role in link.roles]
+        weakness = find_weakness(password, (link.name, link.email, *companies))
         return TEXTS["weak"][weakness] if weakness else None
     if link.step == CONFIRM:
         _limit(request, link.email.casefold())
@@ -197,8 +197,7 @@ async def change_password(request: web.Request) -> web.Response:
     if has_password and not await _is_password(request, session, form.get("current", "")):
         return _render_password(request, has_password, TEXTS["wrong_current"])
     password = form.get("password", "")
-    weakness = find_weakness(password, (session.name, session.email, session.company_name or ""))
-    if weakness:
+    if weakness := find_weakness(password, await _read_names(request)):
         return _render_password(request, has_password, TEXTS["weak"][weakness])
     if has_password:
         await _store_password(request, session.user_id, password)
@@ -208,6 +207,14 @@ async def change_password(request: web.Request) -> web.Response:
             request.app[app_keys.DATABASE], session.user_id, session.company_id or 0, digest
         )
     return await _renew(request, session, "/?notice=password_changed")
+
+
+async def _read_names(request: web.Request) -> list[str]:
+    """Return the names that must not be the password: of the person and of all companies."""
+    session = request[SESSION]
+    async with request.app[app_keys.DATABASE].across() as conn:
+        roles = await links.read_roles(conn, session.user_id)
+    return [session.name, session.email, *(role.company_name for role in roles)]
 
 
 def _render_password(

@@ -398,6 +398,42 @@ async def test_accepting_a_role_ends_the_other_sessions(site: Site, attacker: Co
             assert other.path == "/sign-in"
 
 
+# The names of companies
+
+
+NAME_OF_A_COMPANY = "The password is mostly your name, address or company."
+
+
+async def test_a_companys_link_refuses_its_name_as_a_password(
+    site: Site, attacker: Company
+) -> None:
+    link = await site.invite(attacker)
+    async with await site.open(link, "attacker-sdn-bhd 26") as person:
+        assert person.status == 422 and NAME_OF_A_COMPANY in person.words
+
+
+async def test_the_operators_link_refuses_the_names_of_all_companies(
+    site: Site, attacker: Company
+) -> None:
+    await site.join(await make_company(site.environment, name="First Trading"), ACCOUNTANT)
+    await site.invite(attacker)
+    link = await site.operator_link()
+    for password in ("attacker sdn bhd", "FirstTrading26"):
+        async with await site.open(link, password) as person:
+            assert person.status == 422 and NAME_OF_A_COMPANY in person.words
+
+
+async def test_a_changed_password_is_the_name_of_no_company(site: Site, attacker: Company) -> None:
+    await site.join(await make_company(site.environment, name="First Trading"), ACCOUNTANT)
+    await site.join(attacker, ACCOUNTANT)
+    async with Visitor(site.url) as person:
+        await person.sign_in(ACCOUNTANT)
+        for password in ("attacker sdn bhd", "FirstTrading26"):
+            await person.get("/password")
+            await person.post("/password", {"current": PASSWORD, "password": password})
+            assert person.status == 422 and NAME_OF_A_COMPANY in person.words
+
+
 # Refusing
 
 

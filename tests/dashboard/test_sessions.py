@@ -272,6 +272,31 @@ def test_weak_passwords_are_refused(password: str, weakness: str | None) -> None
     assert find_weakness(password, ("Aminah", EMAIL)) == weakness
 
 
+@pytest.mark.parametrize(
+    ("password", "name"),
+    [
+        ("Kopi & Co Enterprise", "Kopi & Co. Enterprise"),
+        ("kopi-co-enterprise!", "KOPI & CO. ENTERPRISE"),
+        ("ABCSdnBhd2026", "ABC Sdn. Bhd."),
+        ("a.b.c. sdn. bhd.", "ABC Sdn Bhd"),
+        ("\uff21\uff22\uff23 Sdn Bhd 26", "ABC Sdn. Bhd."),
+        ("abc sdn bhd 26", "\uff21\uff22\uff23 Sdn. Bhd."),
+        ("Siti bt. Ali 2026", "siti.bt.ali@example.com"),
+        ("siti_bt_ali_26", "Siti bt Ali"),
+        ("siti.bt.ali@example.com", "siti.bt.ali@example.com"),
+        ("Stra\u00dfe STRASSE", "STRASSE"),
+    ],
+)
+def test_a_name_in_other_case_and_punctuation_is_no_password(password: str, name: str) -> None:
+    assert find_weakness(password, ("Aminah", name)) == "about_you"
+
+
+@pytest.mark.parametrize("name", ["", "A", "&", "Co.", "@", "@@", "(*[", "K\u0e34n\u0e35"])
+def test_a_short_name_or_one_of_signs_refuses_nothing(name: str) -> None:
+    for password in (PASSWORD, "!#%siti^&*()$@!!", "(*[(*[-+)(*&"):
+        assert find_weakness(password, (name,)) is None
+
+
 async def test_a_long_password_is_wrong_although_it_begins_with_the_right_one() -> None:
     passwords, right = Passwords(), "four plain words " * 7 + "together!"
     digest = await passwords.hash(right)

@@ -1731,6 +1731,29 @@ ACCEPTED = (
         (f"{ROLES}::test_a_pending_owner_is_not_the_owner_that_a_company_needs",),
     ),
     Mutant(
+        "name-with-other-punctuation-is-a-password",
+        "service/dashboard/passwords.py",
+        'r"[\\W_]*".join(word)',
+        "word",
+        (
+            "tests/dashboard/test_sessions.py::test_a_name_in_other_case_and_punctuation_is_no_password",
+        ),
+    ),
+    Mutant(
+        "operators-link-takes-the-name-of-a-company",
+        "service/dashboard/sign_in.py",
+        "(link.name, link.email, *companies)",
+        "(link.name, link.email)",
+        (f"{ROLES}::test_the_operators_link_refuses_the_names_of_all_companies",),
+    ),
+    Mutant(
+        "changed-password-is-the-name-of-another-company",
+        "service/dashboard/sign_in.py",
+        "*(role.company_name for role in roles)]",
+        'session.company_name or ""]',
+        (f"{ROLES}::test_a_changed_password_is_the_name_of_no_company",),
+    ),
+    Mutant(
         "company-with-people-is-moved",
         "service/db/company_moves.py",
         "        await self._check_members()\n        failpoints",
