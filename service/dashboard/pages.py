@@ -64,8 +64,8 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 class Page:
     """A route of the dashboard. `right` is what the role must have, None for a public page.
 
-    A form that changes a secret has `return_to`: the path of its page, to which the person returns
-    after entering the password again, unless it was entered a short time ago.
+    A form that changes secrets or roles has `return_to`: the path of its page, to which the person
+    returns after entering the password again, unless it was entered a short time ago.
     """
 
     method: str

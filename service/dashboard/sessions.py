@@ -20,7 +20,8 @@ from service.http.tokens import digest_of, make_token
 
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(hours=12)
-#: Time after the password was entered in which secrets may be changed without entering it again.
+#: Time after the password was entered in which secrets and roles may be changed without entering
+#: it again.
 RECENT = timedelta(minutes=10)
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"

@@ -16,12 +16,13 @@ from service.http.forms import FORM
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
 
+PLACE = "/settings/people"
 TEXTS = pages.TEXTS["settings"]["people"]
 NAME_CHARACTERS = 200
 NOTHING_SENT: Mapping[str, str] = {}
 
 
-@page("GET", "/settings/people")
+@page("GET", PLACE)
 async def show_people(
     request: web.Request,
     link: str | None = None,
@@ -48,7 +49,7 @@ async def show_people(
     )
 
 
-@page("POST", "/settings/people")
+@page("POST", PLACE, return_to=PLACE)
 async def invite(request: web.Request) -> web.Response:
     """Invite a person and show the one-time link, or change an accepted role."""
     form, company = request[FORM], request[app_keys.COMPANY]
@@ -61,11 +62,11 @@ async def invite(request: web.Request) -> web.Response:
     database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
     invited = await people.invite(database, company, person, role, by)
     if invited.is_accepted:
-        return redirect("/settings/people?notice=role_given")
+        return redirect(f"{PLACE}?notice=role_given")
     return await _show_new_link(request, invited.user_id)
 
 
-@page("POST", "/settings/people/{id:[0-9]{1,18}}/link")
+@page("POST", f"{PLACE}/{{id:[0-9]{{1,18}}}}/link", return_to=PLACE)
 async def renew_link(request: web.Request) -> web.Response:
     """Make a new one-time link for a person, and show it."""
     company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
@@ -80,10 +81,10 @@ async def _show_new_link(request: web.Request, user_id: int) -> web.Response:
     return await show_people(request, link=await make_link(database, base, new))
 
 
-@page("POST", "/settings/people/{id:[0-9]{1,18}}/remove")
+@page("POST", f"{PLACE}/{{id:[0-9]{{1,18}}}}/remove", return_to=PLACE)
 async def remove_member(request: web.Request) -> web.Response:
     """Remove a person from the company."""
     company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
     database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
     await people.remove(database, company, user_id, by)
-    return redirect("/settings/people?notice=removed")
+    return redirect(f"{PLACE}?notice=removed")

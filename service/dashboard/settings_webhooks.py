@@ -22,6 +22,7 @@ page = partial(pages.page, PAGES, right=ADMINISTER)
 API = "/api/webhooks"
 PLACE = "/settings/webhooks"
 RECORD = f"{PLACE}/{{id:[0-9]+}}"
+RETURN_TO = f"{PLACE}/{{id}}"
 MOST = 100  # endpoints on the page; the API allows fewer
 #: Fields of the form, at which violations are shown.
 FIELDS = ("url", "types")
@@ -113,7 +114,7 @@ async def show_webhook(
     )
 
 
-@page("POST", RECORD)
+@page("POST", RECORD, return_to=RETURN_TO)
 async def save_webhook(request: web.Request) -> web.Response:
     """Store the entries of the form, or show the violations at their fields."""
     entries = _read_entries(request)
@@ -123,7 +124,7 @@ async def save_webhook(request: web.Request) -> web.Response:
     return redirect(f"{_page_path(request)}?notice=saved")
 
 
-@page("POST", f"{RECORD}/{{action:enable|disable}}")
+@page("POST", f"{RECORD}/{{action:enable|disable}}", return_to=RETURN_TO)
 async def set_state(request: web.Request) -> web.Response:
     """Enable or disable an endpoint."""
     body = {"enabled": request.match_info["action"] == "enable"}
@@ -133,7 +134,7 @@ async def set_state(request: web.Request) -> web.Response:
     return redirect(f"{_page_path(request)}?notice=saved")
 
 
-@page("POST", f"{RECORD}/rotate", return_to=f"{PLACE}/{{id}}")
+@page("POST", f"{RECORD}/rotate", return_to=RETURN_TO)
 async def rotate_secret(request: web.Request) -> web.Response:
     """Replace the secret of an endpoint and show the new one once."""
     answer = await call(request, "POST", f"{_api_path(request)}/rotate-secret", {})
@@ -142,7 +143,7 @@ async def rotate_secret(request: web.Request) -> web.Response:
     return await show_webhook(request, created=answer.value["data"])
 
 
-@page("POST", f"{RECORD}/delete")
+@page("POST", f"{RECORD}/delete", return_to=RETURN_TO)
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint with its log."""
     answer = await call(request, "DELETE", _api_path(request))

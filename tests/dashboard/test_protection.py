@@ -24,7 +24,8 @@ from kit import (
 from markupsafe import escape
 
 from service.config import read_config
-from service.dashboard.table import make_page_routes
+from service.dashboard.sessions import ADMINISTER
+from service.dashboard.table import MODULES, make_page_routes
 
 UNKNOWN = 999_999_999
 SCRIPT = "<script>document.title='broken'</script>"
@@ -38,6 +39,15 @@ PLACES = {
     "/consolidated": "/api/consolidated-invoices",
     "/requests": "/api/einvoice-requests",
     "/settings/webhooks": "/api/webhooks",
+}
+#: Forms of the settings that need no recent password. They give no access, and send nothing to
+#: another address. A revoked key must stop at once.
+NO_PASSWORD = {
+    "/settings/profile",
+    "/settings/numbers",
+    "/settings/portal",
+    "/settings/keys/{id}/revoke",
+    "/settings/webhooks/{id}/deliveries/{delivery_id}/redeliver",
 }
 #: A part of a path: its name, and what it may be.
 _PART = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
@@ -88,6 +98,16 @@ async def test_every_form_needs_its_token(admin: Visitor, site: Client) -> None:
                     await visitor.post(path, {"url": "https://example.com"}, token=token)
                     assert (path, visitor.status) == (path, 403)
                     assert "did not come from this site" in visitor.text
+
+
+def test_every_form_of_the_settings_needs_a_recent_password() -> None:
+    without = {
+        _PART.sub(r"{\1}", page.path)
+        for module in MODULES
+        for page in module.PAGES
+        if page.method == "POST" and page.right == ADMINISTER and page.return_to is None
+    }
+    assert without == NO_PASSWORD
 
 
 async def test_every_form_on_a_page_has_a_token(admin: Visitor, site: Client) -> None:

@@ -19,7 +19,8 @@ from yarl import URL
 
 from service.commands.people import invite_user, link_user
 from service.config import read_config
-from service.dashboard.links import CONFIRM, Link, Role
+from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
+from service.db.transactions import Database, connected_pool
 
 ACCOUNTANT = "accountant@firm.example"
 OWN = "words that only the accountant knows"
@@ -492,6 +493,67 @@ async def test_a_forged_company_is_neither_shown_nor_left(
             await person.post(f"/companies/{company}/leave")
             assert person.status == 404
     assert await owner.fetchval("select count(*) from company_members") == 2
+
+
+# The password is entered again
+
+
+async def forget_passwords(owner: asyncpg.Connection) -> None:
+    """Let the passwords of all sessions have been entered some time ago."""
+    await owner.execute(
+        "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
+    )
+
+
+async def test_people_are_changed_only_after_the_password_was_entered(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    user_id = await owner.fetchval("select id from users where email = $1", ACCOUNTANT)
+    own = {"email": ACCOUNTANT, "name": "A", "role": "owner"}
+    forms = (
+        ("/settings/people", {"email": "x@example.com", "name": "X", "role": "owner"}),
+        ("/settings/people", {"email": "x@example.com", "name": "X", "role": "reader"}),
+        ("/settings/people", own),
+        (f"/settings/people/{user_id}/link", {}),
+        (f"/settings/people/{user_id}/remove", {}),
+    )
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        assert all(f'action="{path}"' in boss.text for path, _ in forms)
+        await forget_passwords(owner)
+        for path, fields in forms:
+            await boss.get("/companies")
+            await boss.post(path, fields)
+            assert boss.path == "/confirm" and 'name="next" value="/settings/people"' in boss.text
+        await boss.get("/settings/people")
+        assert 'action="/settings/people' not in boss.text
+        assert 'href="/confirm?next=/settings/people"' in boss.text
+        assert await list_roles(owner) == {site.company.id: True}
+        assert await owner.fetchval("select count(*) from user_links where used_at is null") == 0
+        await boss.get("/confirm?next=/settings/people")
+        await boss.post("/confirm", {"password": PASSWORD, "next": "/settings/people"})
+        await boss.post("/settings/people", own)
+        assert "The person has the role now." in boss.words
+
+
+async def test_a_link_that_asks_for_nothing_is_no_entered_password(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    config = read_config(site.environment)
+    async with connected_pool(config.database_url, 1) as pool:
+        user_id = await owner.fetchval("select id from users")
+        assert user_id is not None
+        new = NewLink(user_id, site.company.id, purpose=SIGN_IN)
+        link = await make_link(Database(pool), "http://127.0.0.1", new)
+    async with await site.open(link, "") as visitor:
+        assert visitor.path == "/"
+        fields = {"email": "x@example.com", "name": "X", "role": "owner"}
+        await visitor.post("/settings/people", fields)
+        assert visitor.path == "/confirm"
 
 
 # Owners

@@ -42,10 +42,14 @@ FORMS = (
     f"{PORTAL}/credentials",
     f"{PORTAL}/credentials/remove",
 )
-#: Forms that change a secret, with the page to which the person returns.
+#: Forms that need a recent password, with the page to which the person returns.
 SECRETS = {
     WEBHOOKS: WEBHOOKS,
+    f"{WEBHOOKS}/1": f"{WEBHOOKS}/1",
+    f"{WEBHOOKS}/1/enable": f"{WEBHOOKS}/1",
+    f"{WEBHOOKS}/1/disable": f"{WEBHOOKS}/1",
     f"{WEBHOOKS}/1/rotate": f"{WEBHOOKS}/1",
+    f"{WEBHOOKS}/1/delete": f"{WEBHOOKS}/1",
     SIGNING: SIGNING,
     f"{SIGNING}/remove": SIGNING,
     f"{PORTAL}/credentials": PORTAL,
@@ -469,7 +473,7 @@ async def test_a_secret_is_changed_only_after_the_password_was_entered(
     await create_endpoint(site, PLACE)
     await add_own_client(sandbox)
     await admin.get(SECRETS[path])
-    assert f'action="{path}"' in admin.text or path.endswith("/remove")
+    assert f'action="{path}"' in admin.text or path.endswith(("/remove", "/enable"))
     await owner.execute(
         "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
     )

@@ -1754,6 +1754,29 @@ ACCEPTED = (
         (f"{ROLES}::test_a_changed_password_is_the_name_of_no_company",),
     ),
     Mutant(
+        "link-made-without-a-recent-password",
+        "service/dashboard/settings_people.py",
+        '/link", return_to=PLACE)',
+        '/link")',
+        (f"{ROLES}::test_people_are_changed_only_after_the_password_was_entered",),
+    ),
+    Mutant(
+        "webhook-changed-without-a-recent-password",
+        "service/dashboard/settings_webhooks.py",
+        '@page("POST", RECORD, return_to=RETURN_TO)',
+        '@page("POST", RECORD)',
+        (
+            "tests/dashboard/test_protection.py::test_every_form_of_the_settings_needs_a_recent_password",
+        ),
+    ),
+    Mutant(
+        "sign-in-link-counts-as-a-password",
+        "service/dashboard/sign_in.py",
+        "link.company_id, link.step != ENTER)",
+        "link.company_id, True)",
+        (f"{ROLES}::test_a_link_that_asks_for_nothing_is_no_entered_password",),
+    ),
+    Mutant(
         "company-with-people-is-moved",
         "service/db/company_moves.py",
         "        await self._check_members()\n        failpoints",
