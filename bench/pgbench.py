@@ -74,6 +74,9 @@ def create_script(turn: Turn, body: str, code: int) -> Script:
         "company_id": ":company",
         "body": "replace(:body::text, '\"code\": 0', '\"code\": ' || :code::text)",
         "columns": COLUMNS,
+        "actor": "'key abc'",
+        "request_id": "'abc'",
+        "client_address": "'127.0.0.1'",
     }
     prepare = f"{turn.commands}\\set code {code} + :client_id * 1000000 + :n\n"
     statement = sql.invoice_insert

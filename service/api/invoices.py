@@ -14,6 +14,7 @@ from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.db.transactions import get_actor
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
@@ -58,6 +59,10 @@ class NewInvoice(NamedTuple):
     columns: str
     submission: submit.SubmissionRequest
 
+    def texts(self) -> dict[str, str]:
+        """Return the values of the statement that stores it."""
+        return {"body": self.body, "columns": self.columns}
+
 
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
@@ -100,7 +105,7 @@ async def create_invoice(request: web.Request) -> web.Response:
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
         invoice_id = await request.app[app_keys.DATABASE].write(
-            sql.invoice_insert, company_id=company, body=invoice.body, columns=invoice.columns
+            sql.invoice_insert, company_id=company, **invoice.texts(), **get_actor()
         )
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
@@ -142,7 +147,7 @@ async def _store_with_effects(
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         invoice_id = await sql.invoice_insert(
-            conn, company_id=company, body=invoice.body, columns=invoice.columns
+            conn, company_id=company, **invoice.texts(), **get_actor()
         )
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, invoice.submission

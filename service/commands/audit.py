@@ -14,8 +14,8 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "audit",
         _print_audit,
-        "Print the audit log of a company, one JSON object per line: keys, submits, cancels, "
-        "deletions, settings, roles, certificates, webhooks, with old and new values.",
+        "Print the audit log of a company, one JSON object per line: documents, e-invoice "
+        "requests, keys, settings, roles, certificates, webhooks, with old and new values.",
     )
     add_company_option(parser)
     parser.add_argument(

@@ -142,6 +142,12 @@ def set_actor(actor: str, request_id: str, client: str = "") -> Token[tuple[str,
     return _acting.set((actor, request_id, client))
 
 
+def get_actor() -> dict[str, str]:
+    """Return the actor of the present task, for a statement that sets it by itself."""
+    actor, request_id, client = _acting.get()
+    return {"actor": actor, "request_id": request_id, "client_address": client}
+
+
 @contextmanager
 def acting_as(actor: str) -> Iterator[None]:
     """Set the actor for the block and the tasks that it starts."""

@@ -2,7 +2,8 @@
 
 -- name: activity_of :many
 -- Return the audit log of a record, the latest first, with the names of keys and people.
-select id, at, actor, action, subject, changes::text as changes, key_name, user_name
+select id, at, actor, action, subject, changes::text as changes, key_name, user_name,
+       host(client_address) as client_address
   from audit_records
  where company_id = :company_id and subject = :subject
  order by id desc
@@ -13,6 +14,7 @@ select id, at, actor, action, subject, changes::text as changes, key_name, user_
 -- a document, whose `code` it has and whose `has_page` is true unless it is deleted, or a person.
 with page as materialized (
   select id, at, actor, action, subject, changes::text as changes, key_name, user_name,
+         host(client_address) as client_address,
          substring(subject from '^(?:invoice|adjustment note|consolidated invoice) ([0-9]{1,18})$')
            ::bigint as document_id,
          substring(subject from '^user ([0-9]{1,18})')::bigint as person_id
@@ -22,7 +24,7 @@ with page as materialized (
    limit :most::bigint
 )
 select p.id, p.at, p.actor, p.action, p.subject, p.changes, p.key_name, p.user_name,
-       coalesce(i.code, n.code, k.code) as code,
+       p.client_address, coalesce(i.code, n.code, k.code) as code,
        coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null as has_page,
        u.name as person
   from page p

@@ -25,6 +25,9 @@ with stored as (
   select :company_id::bigint, 'adjustment_note.created',
          subject_ids(invoice_id, id, consolidated_invoice_id)
     from stored
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'create', format('adjustment note %s', id) from stored
 )
 select id from stored;
 
@@ -165,6 +168,9 @@ with changed as (
            prepayment json, "payableRoundingAmount" numeric)
    where n.company_id = :company_id and n.id = :id
   returning n.id, n.invoice_id, n.consolidated_invoice_id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'change', format('adjustment note %s', id) from changed
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'adjustment_note.updated',

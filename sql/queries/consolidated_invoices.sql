@@ -84,6 +84,9 @@ with stored as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'consolidated_invoice.created', subject_ids(null, null, id)
     from stored
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'create', format('consolidated invoice %s', id) from stored
 )
 select id from stored;
 

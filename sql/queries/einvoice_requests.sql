@@ -13,6 +13,9 @@ with stored as (
   select :company_id::bigint, 'einvoice_request.created',
          jsonb_build_object('einvoice_request_id', id)
     from stored
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'create', format('e-invoice request %s', id) from stored
 )
 select id from stored;
 
@@ -75,7 +78,16 @@ with changed as (
          updated_at = clock_timestamp()
     from (select :body::jsonb as body) request
    where r.company_id = :company_id and r.id = :id
-  returning r.id, r.invoice_code, r.invoice_id, r.status, r.buyer
+  returning r.id, r.invoice_code, r.invoice_id, r.status, r.buyer, body ->> 'status' as chosen
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint,
+         case chosen when 'Approve' then 'approve'
+                     when 'Reject' then 'reject'
+                     when 'Pending' then 'reopen'
+                     else 'change' end,
+         format('e-invoice request %s', id)
+    from changed
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'einvoice_request.updated',
@@ -104,6 +116,11 @@ with rejected as (
      and is_invoice_named(r.invoice_code, i.type, i.code, c.setting)
      and not exists (select from pending_invoices_named(:company_id, r.invoice_code))
   returning r.id, r.status
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'reject', format('e-invoice request %s', id)
+    from rejected
+   order by id
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'einvoice_request.updated',

@@ -3,10 +3,13 @@
 
 -- name: invoice_insert :value
 -- Store a draft and return its id. :body is the request body, :columns are the computed columns.
--- Sets its company, so that it can be a transaction of its own. Can violate
+-- Sets its company and its actor, so that it can be a transaction of its own. Can violate
 -- invoices_code_once_a_year and invoices_reference_once.
 with tenant as materialized (
-  select set_config('app.company_id', :company_id::bigint::text, true) as owner
+  select set_config('app.company_id', :company_id::bigint::text, true),
+         set_config('app.actor', :actor, true),
+         set_config('app.request_id', :request_id, true),
+         set_config('app.client_address', :client_address, true)
 ), stored as (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
@@ -32,6 +35,9 @@ with tenant as materialized (
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, 'invoice.created', jsonb_build_object('invoice_id', id) from stored
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'create', format('invoice %s', id) from stored
 )
 select id from stored;
 
@@ -141,6 +147,9 @@ with changed as (
            prepayment json, "payableRoundingAmount" numeric)
    where i.company_id = :company_id and i.id = :id
   returning i.id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'change', format('invoice %s', id) from changed
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'invoice.updated', jsonb_build_object('invoice_id', id) from changed;

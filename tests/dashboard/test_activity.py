@@ -3,7 +3,14 @@
 import asyncpg
 from conftest import Client
 from harness.visitors import Visitor
-from kit import cancel_latest, create_invoice, create_valid_invoice, request_json
+from kit import (
+    buyer,
+    cancel_latest,
+    create_invoice,
+    create_record,
+    create_valid_invoice,
+    request_json,
+)
 
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
@@ -87,3 +94,20 @@ async def test_every_member_of_an_entry_has_a_label(owner: asyncpg.Connection) -
         "select jsonb_object_keys(webhook_values(null::webhook_endpoints)) as name"
     )
     assert {row["name"] for row in [*settings, *webhook]} - labels == set()
+
+
+async def test_creates_changes_and_decisions_are_shown_with_person_and_address(
+    admin: Visitor, site: Client
+) -> None:
+    invoice_id = await create_invoice(site, code=4711, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    asked = {"invoiceCode": "4711", **buyer()}
+    request_id = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
+    for choice in ("reject", "reopen", "approve"):
+        await admin.get("/requests")
+        await admin.post(f"/requests/{request_id}/{choice}")
+    for path in (f"/invoices/{invoice_id}", "/settings/activity"):
+        text = await _read_words(admin, path)
+        assert "created invoice 4711 127.0.0.1" in text
+        assert "admin changed invoice 4711 127.0.0.1" in text
+    for done in ("rejected", "made", "approved"):
+        assert f"admin {done} e-invoice request {request_id}" in text

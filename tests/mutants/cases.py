@@ -1644,6 +1644,35 @@ HELD = (
 
 ROLES = "tests/dashboard/test_roles.py"
 
+#: Every change has an entry with its actor.
+AUDITED = (
+    Mutant(
+        "create-without-its-actor",
+        "sql/queries/invoices.sql",
+        "set_config('app.actor', :actor, true)",
+        "set_config('app.actor', left(:actor, 0), true)",
+        (
+            "tests/security/test_audit_of_documents.py::test_concurrent_creates_have_their_own_actors",
+        ),
+    ),
+    Mutant(
+        "update-of-an-invoice-not-audited",
+        "sql/queries/invoices.sql",
+        "select :company_id::bigint, 'change', format('invoice %s', id) from changed",
+        "select :company_id::bigint, 'change', format('invoice %s', id) from changed where false",
+        (
+            "tests/security/test_audit_of_documents.py::test_every_change_of_a_document_has_an_entry",
+        ),
+    ),
+    Mutant(
+        "rejection-by-an-approval-not-audited",
+        "sql/queries/einvoice_requests.sql",
+        "    from rejected\n   order by id\n)",
+        "    from rejected\n   where false\n)",
+        ("tests/security/test_audit_of_documents.py::test_decisions_about_requests_have_entries",),
+    ),
+)
+
 #: A role holds once the person has accepted it by a link of its company.
 ACCEPTED = (
     Mutant(
@@ -1955,6 +1984,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *EVIDENCE,
     *ONCE,
     *KEPT,
+    *AUDITED,
     *APART,
     *EXACT,
     *OUTCOMES,

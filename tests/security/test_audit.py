@@ -91,7 +91,8 @@ async def test_every_kind_of_change_is_logged(
     asked = await create_record(
         api, "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A"
     )
-    family = await create_consolidated(api, invoiceIds=[await sale(api)])
+    sold = await sale(api)
+    family = await create_consolidated(api, invoiceIds=[sold])
     webhook = (await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False))[
         "id"
     ]
@@ -108,11 +109,17 @@ async def test_every_kind_of_change_is_logged(
         body = {"json": {}} if method != "DELETE" else {}
         assert (await request_json(api, method, path, **body))[0] == 200, path
     assert await get_entries(owner, company) == [
+        (key, "create", f"invoice {invoice}"),
         (key, "submit", f"invoice {invoice}"),
+        (key, "create", f"adjustment note {note}"),
         (key, "submit", f"adjustment note {note}"),
         (key, "cancel", f"adjustment note {note}"),
         (key, "cancel", f"invoice {invoice}"),
+        (key, "create", f"e-invoice request {asked['id']}"),
+        (key, "create", f"invoice {sold}"),
+        (key, "create", f"consolidated invoice {family}"),
         (key, "create", f"webhook {webhook}"),
+        (key, "create", f"invoice {draft}"),
         (key, "delete", f"invoice {draft}"),
         (key, "delete", f"adjustment note {note}"),
         (key, "delete", f"e-invoice request {asked['id']}"),
