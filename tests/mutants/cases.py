@@ -882,6 +882,13 @@ APART = (
         ("tests/deployment/test_nginx.py::test_forwarded_address_of_the_client_is_ignored",),
     ),
     Mutant(
+        "metrics-through-the-proxy",
+        "deploy/nginx/einvoice.conf",
+        "location = /metrics {",
+        "location = /metrics-of-the-operator {",
+        ("tests/deployment/test_nginx.py::test_operator_paths_are_hidden_in_every_encoding",),
+    ),
+    Mutant(
         "ready-while-stopping",
         "service/api/health.py",
         "if request.app[app_keys.SHUTDOWN].has_begun:",
