@@ -22,11 +22,11 @@ from fixtures_webhooks import (
     Receiver,
     create_endpoint,
     get_json,
-    is_signed_by,
     list_deliveries,
     wait_for_delivery,
 )
 from harness.processes import Service
+from harness.signatures import is_signed_by
 from harness.waiting import wait_until
 from kit import (
     GENEROUS,

@@ -12,11 +12,11 @@ from fixtures_webhooks import (
     Receiver,
     create_endpoint,
     get_json,
-    is_signed_by,
     list_deliveries,
     wait_for_delivery,
 )
 from harness.certificates import issued, key_text, rsa_key
+from harness.signatures import is_signed_by
 from harness.visitors import Visitor
 from harness.waiting import until
 from kit import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, create_invoice

@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
 from fixtures_service import RunCommand
-from fixtures_webhooks import LOCAL, Receiver, create_endpoint, is_signed_by, wait_for_delivery
+from fixtures_webhooks import LOCAL, Receiver, create_endpoint, wait_for_delivery
 from harness.certificates import issued
+from harness.signatures import is_signed_by
 from kit import (
     CERTIFICATE,
     GENEROUS,
