@@ -1,4 +1,7 @@
-"""Actors that disturb a run until it is over, each with its own seeded source of random numbers."""
+"""Actors that disturb a run until it is over, each with its own seeded source of random numbers.
+
+Times of processes are multiplied on a slow machine, as those of the service are.
+"""
 
 import asyncio
 from collections import Counter
@@ -55,9 +58,9 @@ async def hunt(stage: Stage, service: PlannedProcess) -> None:
             stage.counters.count("starts without a database")
             await asyncio.sleep(0.1)
             continue
-        end = clock() + (PLANNED if plan else random.uniform(*LIVES))
+        end = clock() + stage.factor * (PLANNED if plan else random.uniform(*LIVES))
         if not plan and random.random() < RANDOM_PAUSES:
-            await asyncio.sleep(random.uniform(0, LIVES[0]))
+            await asyncio.sleep(random.uniform(0, LIVES[0] * stage.factor))
             await _pause(stage, service, random)
         await _wait_until(stage, service, random, end, since)
         if not service.is_gone:
@@ -79,7 +82,7 @@ async def _wait_until(
     machine that would happen if lives were bounded by time only.
     """
     clock = asyncio.get_running_loop().time
-    longest = end + LONGEST_LIFE
+    longest = end + LONGEST_LIFE * stage.factor
     while not service.is_gone and not stage.over.is_set():
         now = clock()
         if now >= longest or (
@@ -89,17 +92,16 @@ async def _wait_until(
         stage.counters.reach(report.PEAK, read_peak(service.pid))
         if service.is_paused:
             await _pause(stage, service, random)
-            end = clock() + LIVES[0]  # for the work that it had claimed
+            end = clock() + LIVES[0] * stage.factor  # for the work that it had claimed
         await asyncio.sleep(0.02)
 
 
 async def _pause(stage: Stage, service: PlannedProcess, random: Random) -> None:
     """Pause a process for longer than a lease, sometimes for longer than the settling time."""
-    seconds = random.uniform(*schedule.PAUSE)
-    settle = float(stage.mode.settle)
-    if settle > seconds and random.random() < LONG_PAUSES:
-        seconds = settle + random.uniform(*schedule.PAST_SETTLING)
-    if seconds > settle:
+    seconds = random.uniform(*schedule.PAUSE) * stage.factor
+    if stage.settle > seconds and random.random() < LONG_PAUSES:
+        seconds = stage.settle + random.uniform(*schedule.PAST_SETTLING) * stage.factor
+    if seconds > stage.settle:
         stage.counters.count("pauses longer than the settling time")
     stage.counters.count("pauses")
     await service.pause(seconds)
@@ -139,7 +141,7 @@ async def order_errors(
         if names:
             name = schedule.pick_rarest(random, names, counted)
             operation, kind, members = rows[name]
-            await portal.fault(operation, kind, label=name, **members)
+            await portal.fault(operation, kind, label=name, **schedule.scale(members, stage.factor))
         await asyncio.sleep(FAULT_EVERY * 2 * random.random())
 
 

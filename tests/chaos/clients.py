@@ -6,8 +6,9 @@ paused completes the request when it continues.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -15,13 +16,21 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import aiohttp
+from harness.waiting import patience
 
 from .counters import Counters
 
 TIMEOUT = aiohttp.ClientTimeout(total=7)
 PAUSE = 0.1  # seconds until a request is repeated
+CONNECT_SECONDS = 20  # in which one of the processes must accept a connection
+#: Shares of the requests with an Idempotency-Key that are sent three times at once, and of those
+#: that are sent again after the response.
+AT_ONCE, AGAIN = 0.15, 0.2
 #: Statuses after which the request may have taken effect; None: there was no response.
 UNKNOWN = {None, 503}
+#: Statuses after which a request with an Idempotency-Key is repeated. 409: another one is running.
+UNFINISHED = {*UNKNOWN, 409}
+REPEATED = 100  # times at most, in which each key of a killed process is released
 NOTE_TYPES = ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE")
 #: Type of an invoice -> type of the consolidated invoice that may contain it.
 CONSOLIDATED_TYPES = {
@@ -36,16 +45,24 @@ Company = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: its name, the path of its list, and the suffix of the cancellation path."""
+    """A kind of record: its name, the path of its list, the subject of its events.
+
+    `cancel` is the suffix of the cancellation path.
+    """
 
     name: str
     path: str
+    subject: str
     cancel: str = "cancel-latest-invoice-submitted"
 
 
-INVOICE = Kind("invoice", "/api/invoices")
-NOTE = Kind("note", "/api/adjustment-notes", "cancel-latest-adjustment-note-submitted")
-CONSOLIDATED = Kind("consolidated", "/api/consolidated-invoices")
+INVOICE = Kind("invoice", "/api/invoices", "invoice")
+NOTE = Kind(
+    "note", "/api/adjustment-notes", "adjustment_note", "cancel-latest-adjustment-note-submitted"
+)
+CONSOLIDATED = Kind("consolidated", "/api/consolidated-invoices", "consolidated_invoice")
+REQUEST = Kind("request", "/api/einvoice-requests", "einvoice_request")
+KINDS = (INVOICE, NOTE, CONSOLIDATED, REQUEST)
 
 
 @dataclass
@@ -64,6 +81,9 @@ class Record:
     is_submitted: bool = False
     cancels: int = 0
     may_be_cancelled: bool = False
+    updates: int = 0
+    possible_updates: int = 0  # requests without a response
+    seen_statuses: set[str] = field(default_factory=set)
     history: list[str] = field(default_factory=list)  # requests with the status of the response
     kind: Kind = INVOICE
     type: str = "INVOICE"
@@ -77,6 +97,41 @@ class Record:
     @property
     def path(self) -> str:
         return f"{self.kind.path}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response to a request with an Idempotency-Key. There is no status without a response."""
+
+    status: int | None
+    is_replayed: bool
+    body: Any
+
+
+@dataclass
+class KeyedRequest:
+    """A POST with an Idempotency-Key, and the responses to it and its repetitions.
+
+    `creates` is the kind of the record that it creates, with the code, or None.
+    """
+
+    company: int
+    key: str
+    path: str
+    body: Body
+    creates: str | None = None
+    code: str = ""
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether a repetition would receive the same response."""
+        return any(answer.status not in UNFINISHED for answer in self.answers)
+
+    @property
+    def has_interim(self) -> bool:
+        """Return whether its response is stored with the creation, and again with the outcome."""
+        return bool({"submitImmediately", "isReady"} & self.body.keys())
 
 
 class Clients:
@@ -96,6 +151,7 @@ class Clients:
         promised: bool = False,
     ) -> None:
         self.records: list[Record] = []
+        self.keyed: list[KeyedRequest] = []
         self.stopping = asyncio.Event()
         self._bases, self._companies = bases, companies
         self._random, self._counters, self._promised = random, counters, promised
@@ -106,14 +162,49 @@ class Clients:
 
         `pause` is the mean pause between two scenes of a writer in seconds.
         """
+        async with self._open_session(), asyncio.TaskGroup() as group:
+            for _ in range(writers):
+                group.create_task(self._play_scenes(pause))
+
+    async def measure(self, writers: int) -> float:
+        """Return the seconds until documents that all writers submit at once are Valid."""
+        async with self._open_session():
+            began = time.monotonic()
+            await asyncio.gather(*[self._submit_until_valid() for _ in range(writers)])
+            return time.monotonic() - began
+
+    async def _submit_until_valid(self) -> None:
+        record = await self._create_invoice(submitImmediately=True)
+        async with patience():
+            while record and not await self._is_valid(record):
+                await asyncio.sleep(PAUSE)
+
+    async def _is_valid(self, record: Record) -> bool:
+        answer = await self._send_for(record, "GET", "", None)
+        return answer.status == 200 and answer.body["status"] == "Valid"
+
+    async def repeat_unanswered(self, writers: int) -> None:
+        """Repeat the creations without a final response, some of them long after a kill."""
+        left = [each for each in self.keyed if each.creates is not None and not each.is_final]
+        async with self._open_session(), asyncio.TaskGroup() as group:
+            for writer in range(writers):
+                group.create_task(self._repeat(left[writer::writers]))
+
+    async def _repeat(self, requests: Sequence[KeyedRequest]) -> None:
+        for request in requests:
+            for _ in range(REPEATED):
+                await self._send_once(request)
+                if request.is_final:
+                    break
+                await asyncio.sleep(PAUSE)
+
+    @asynccontextmanager
+    async def _open_session(self) -> AsyncIterator[None]:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         async with aiohttp.ClientSession(
             connector=connector, middlewares=[prevent_repetition]
-        ) as session:
-            self._session = session
-            async with asyncio.TaskGroup() as group:
-                for _ in range(writers):
-                    group.create_task(self._play_scenes(pause))
+        ) as self._session:
+            yield
 
     async def _play_scenes(self, pause: float) -> None:
         while not self.stopping.is_set():
@@ -188,17 +279,26 @@ class Clients:
             "issueDateTime": instant(),
             "invoiceIds": ids,
         }
-        if not await self._create(company, record, CONSOLIDATED.path, body):
+        if not await self._create(record, CONSOLIDATED.path, body):
             return
         await self._submit_until_acknowledged(record)
         if self._random.random() < 0.3 and await self._becomes_valid(record):
             await self._create_and_submit_note(record, record.type, classification="004")
         await self._continue(record)
 
+    async def play_buyer_request(self) -> None:
+        """Create an e-invoice request, of which only the key prevents a second one."""
+        code = next(self._codes)
+        body = {"invoiceCode": str(code), "type": "LOCAL_INDIVIDUAL", "name": f"Buyer {code}"}
+        request = self._make_creation(self._pick_company()["id"], REQUEST, code, REQUEST.path, body)
+        for _ in range(4):
+            if (await self._send_with_key(request)).status == 201:
+                return
+            await asyncio.sleep(PAUSE)
+
     async def _create_and_submit_note(
         self, target: Record, target_type: str, classification: str = "022"
     ) -> None:
-        company = self._company_of(target)
         record = Record(
             target.company, next(self._codes), kind=NOTE, type=self._random.choice(NOTE_TYPES)
         )
@@ -211,7 +311,7 @@ class Clients:
             "adjustmentNoteIssueDate": instant(),
             "lineItems": [{**line(record.text), "unit": unit, "classifications": [classification]}],
         }
-        if await self._create(company, record, f"{target.path}/adjustment-note", body):
+        if await self._create(record, f"{target.path}/adjustment-note", body):
             await self._submit_until_acknowledged(record)
             await self._continue(record)
 
@@ -248,7 +348,7 @@ class Clients:
         record = Record(company["id"], next(self._codes), type=record_type)
         record.text = first_text(record)
         body = invoice_body(record.code, record.text, record_type, **more)
-        return await self._create(company, record, INVOICE.path, body)
+        return await self._create(record, INVOICE.path, body)
 
     async def _create_sale(self, company: Company, sale_type: str) -> Record | None:
         """Create an invoice of last month to the general public, which can be consolidated."""
@@ -262,36 +362,65 @@ class Clients:
             party: {"type": "GENERAL_PUBLIC"},
             "lineItems": [line(record.text)],
         }
-        return await self._create(company, record, INVOICE.path, body)
+        return await self._create(record, INVOICE.path, body)
 
-    async def _create(
-        self, company: Company, record: Record, path: str, body: Body
-    ) -> Record | None:
+    async def _create(self, record: Record, path: str, body: Body) -> Record | None:
         """Create the record with retries. Return it if the creation is acknowledged, else None."""
         text, record.text = record.text, "" if record.text is not None else None
         if text is not None:
             record.possible.add(text)
         self.records.append(record)
-        headers = {"Idempotency-Key": f"create-{record.kind.name}-{record.company}-{record.code}"}
+        request = self._make_creation(record.company, record.kind, record.code, path, body)
         for _ in range(4):
-            status, answer = await self._send(company, "POST", path, body, headers)
-            if status == 201:
-                record.id, record.text, record.possible = answer["data"]["id"], text, set()
+            answer = await self._send_with_key(request)
+            if answer.status == 201:
+                record.id, record.text = answer.body["data"]["id"], text
+                record.possible = set()
                 return record
             # The invoice of the note is being cancelled, or is not known.
-            if status in (403, 422):
+            if answer.status in (403, 422):
                 return None
             await asyncio.sleep(PAUSE)
         return None
 
+    def _make_creation(
+        self, company_id: int, kind: Kind, code: int, path: str, body: Body
+    ) -> KeyedRequest:
+        key = f"create-{kind.name}-{company_id}-{code}"
+        request = KeyedRequest(company_id, key, path, body, kind.name, str(code))
+        self.keyed.append(request)
+        return request
+
+    async def _send_with_key(self, request: KeyedRequest) -> Answer:
+        """Send a POST with an Idempotency-Key, sometimes at once three times, or again.
+
+        Return a success if there is one.
+        """
+        at_once = 3 if self._random.random() < AT_ONCE else 1
+        answers = await asyncio.gather(*[self._send_once(request) for _ in range(at_once)])
+        if self._random.random() < AGAIN:
+            answers.append(await self._send_once(request))
+        return next((each for each in answers if each.status in (200, 201)), answers[-1])
+
+    async def _send_once(self, request: KeyedRequest) -> Answer:
+        if request.answers:
+            self._counters.count("repetitions with a key")
+            if None in {answer.status for answer in request.answers}:
+                self._counters.count("repetitions after no answer")
+        headers = {"Idempotency-Key": request.key}
+        answer = await self._send(request.company, "POST", request.path, request.body, headers)
+        self._counters.count("answers replayed", answer.is_replayed)
+        request.answers.append(answer)
+        return answer
+
     async def _becomes_valid(self, record: Record) -> bool:
         """Wait until the record is Valid. Return False if it does not become Valid in time."""
         for _ in range(20):
-            status, answer = await self._send_for(record, "GET", "", None)
-            if status == 200 and answer["status"] == "Valid":
-                return True
-            if status == 200 and answer["status"] not in ("Submitting", "Submitted"):
-                return False
+            answer = await self._send_for(record, "GET", "", None)
+            if answer.status == 200:
+                record.seen_statuses.add(answer.body["status"])
+                if answer.body["status"] not in ("Submitting", "Submitted"):
+                    return answer.body["status"] == "Valid"
             await asyncio.sleep(2 * PAUSE)
         return False
 
@@ -302,9 +431,24 @@ class Clients:
             await asyncio.sleep(PAUSE)
 
     async def _submit(self, record: Record) -> int | None:
-        status, _ = await self._send_for(record, "POST", "/submit-to-portal", {})
-        record.is_submitted |= status == 200
-        return status
+        answer = await self._act(record, "submit-to-portal", {})
+        record.is_submitted |= answer.status == 200
+        return answer.status
+
+    async def _act(self, record: Record, action: str, body: Body) -> Answer:
+        """Send a POST about a record with a key of its own, and again if it had no response."""
+        key = f"{action}-{next(self._codes)}"
+        request = KeyedRequest(record.company, key, f"{record.path}/{action}", body)
+        self.keyed.append(request)
+        answer = await self._send_with_key(request)
+        if answer.status in UNKNOWN:
+            answer = await self._send_with_key(request)
+        statuses = [each.status for each in request.answers]
+        record.history.append(f"POST/{action} {statuses}")
+        record.may_be_cancelled |= action == record.kind.cancel and bool(
+            {*UNKNOWN, 200, 400} & {*statuses}
+        )
+        return answer
 
     async def _cancel_until_acknowledged(self, record: Record) -> None:
         """Cancel the document. Refused until it is known that the portal has it."""
@@ -314,12 +458,9 @@ class Clients:
             await asyncio.sleep(4 * PAUSE)
 
     async def _cancel(self, record: Record) -> int | None:
-        status, _ = await self._send_for(
-            record, "POST", f"/{record.kind.cancel}", {"reason": "By mistake"}
-        )
-        record.cancels += status == 200
-        record.may_be_cancelled |= status in {*UNKNOWN, 200, 400}
-        return status
+        answer = await self._act(record, record.kind.cancel, {"reason": "By mistake"})
+        record.cancels += answer.status == 200
+        return answer.status
 
     async def _change(self, record: Record) -> None:
         text = f"Coffee {record.company}-{record.code} v{self._random.randrange(1, 10**6)}"
@@ -327,73 +468,78 @@ class Clients:
         items = [line(text)]
         if record.kind is NOTE:
             items[0]["unit"] = {"code": "KGM", "price": 1, "count": 1}
-        status, _ = await self._send_for(record, "PUT", "", {"lineItems": items})
+        status = (await self._send_for(record, "PUT", "", {"lineItems": items})).status
+        record.possible_updates += status in UNKNOWN
         if status not in UNKNOWN:
             record.possible.discard(text)
         if status == 200:
             record.text = text
+            record.updates += 1
 
     async def _delete(self, record: Record) -> None:
-        status, _ = await self._send_for(record, "DELETE", "", None)
+        status = (await self._send_for(record, "DELETE", "", None)).status
         record.is_deleted |= status == 200
         record.may_be_deleted |= status in UNKNOWN
 
-    async def _send_for(
-        self, record: Record, method: str, path: str, body: Body | None
-    ) -> tuple[int | None, Any]:
-        status, answer = await self._send(
-            self._company_of(record), method, f"{record.path}{path}", body
-        )
+    async def _send_for(self, record: Record, method: str, path: str, body: Body | None) -> Answer:
+        answer = await self._send(record.company, method, f"{record.path}{path}", body)
         if method != "GET":
-            record.history.append(f"{method}{path} {status}")
-        return status, answer
+            record.history.append(f"{method}{path} {answer.status}")
+        return answer
 
     async def _send(
         self,
-        company: Company,
+        company_id: int,
         method: str,
         path: str,
         body: Body | None,
         headers: dict[str, str] | None = None,
-    ) -> tuple[int | None, Any]:
-        """Send a request to one of the processes. Return (status, body), both None without one."""
+    ) -> Answer:
+        """Send a request to one of the processes, and return its response."""
         self._counters.count("requests")
+        key = next(each["key"] for each in self._companies if each["id"] == company_id)
         request = {
             "json": body,
-            "headers": {"X-API-Key": company["key"], **(headers or {})},
+            "headers": {"X-API-Key": key, **(headers or {})},
             "timeout": TIMEOUT,
         }
         try:
             async with await self._send_to_any(method, path, request) as response:
-                status, answer = response.status, await response.json()
+                answer = Answer(
+                    response.status,
+                    response.headers.get("Idempotent-Replayed") == "true",
+                    await response.json(),
+                )
         except (aiohttp.ClientError, TimeoutError):
             self._counters.count("requests without answer")
-            return None, None
-        self._counters.count(f"answers {status}")
-        if status == 500:
-            self._counters.violate("answered 500", f"{method} {path} {answer}")
-        return status, answer
+            return Answer(None, False, None)
+        self._counters.count(f"answers {answer.status}")
+        if answer.status == 500:
+            self._counters.violate("answered 500", f"{method} {path} {answer.body}")
+        return answer
 
     async def _send_to_any(
         self, method: str, path: str, request: dict[str, Any]
     ) -> aiohttp.ClientResponse:
         """Send a request to the first process that accepts a connection.
 
-        Raises the last error if none does.
+        If none does, try again: on a busy machine both may be starting for a while. Raises the last
+        error after CONNECT_SECONDS, or once the clients are stopping.
         """
-        *others, last = self._random.sample(self._bases, len(self._bases))
-        for base in others:
-            with suppress(aiohttp.ClientConnectorError):
-                return await self._session.request(method, base + path, **request)
-        return await self._session.request(method, last + path, **request)
+        until = time.monotonic() + CONNECT_SECONDS
+        while True:
+            for base in self._random.sample(self._bases, len(self._bases)):
+                try:
+                    return await self._session.request(method, base + path, **request)
+                except aiohttp.ClientConnectorError:
+                    if self.stopping.is_set() or time.monotonic() >= until:
+                        raise
+            await asyncio.sleep(PAUSE)
 
     def _pick_company(self, automatic: bool = False) -> Company:
         return self._random.choice(
             [each for each in self._companies if each["automatic"] == automatic]
         )
-
-    def _company_of(self, record: Record) -> Company:
-        return next(each for each in self._companies if each["id"] == record.company)
 
     def count_created(self) -> int:
         return sum(each.id is not None for each in self.records)
@@ -425,6 +571,7 @@ SCENES: tuple[Scene, ...] = (
     *[Clients.play_submit_later, Clients.play_submit_later],
     Clients.play_concurrent_submits,
     Clients.play_draft,
+    Clients.play_buyer_request,
     *[Clients.play_note, Clients.play_note],
     Clients.play_note_during_cancellation,
     *[Clients.play_consolidated_invoice, Clients.play_consolidated_invoice],
@@ -436,6 +583,7 @@ PROMISED_SCENES: tuple[Scene, ...] = (
     Clients.play_automatic_submission,
     Clients.play_automatic_submission,
     Clients.play_draft,
+    Clients.play_buyer_request,
 )
 
 

@@ -7,46 +7,20 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import asyncpg
-from harness.sandbox import Administration
 
 from service.commands.reconcile import reconcile
 from service.config import read_config
-from service.db.statements import Statements
 from service.db.transactions import TRANSIENT_DB_ERRORS
 
+from . import rules
 from .clients import Record
 from .counters import Counters
+from .facts import Entry, Facts, sql
 
-sql = Statements(Path(__file__).resolve().parent)
 CLOSED = {"Invalid", "Cancelled"}
-
-#: A document in the portal's ledger.
-Entry = dict[str, Any]
-
-
-@dataclass
-class Facts:
-    """Acknowledged effects, the portal's documents, and rows of the service's tables.
-
-    `detects`: the portal detects duplicates, so it may have refused the second of two documents.
-    The settling time is then too short, so a document at the portal may have been released as
-    absent, which the sweep must report.
-    """
-
-    acknowledged: Sequence[Record]
-    ledger: list[Entry]
-    records: list[asyncpg.Record]
-    documents: list[asyncpg.Record]
-    bodies: list[asyncpg.Record]
-    unresolved: list[asyncpg.Record]
-    persons: list[asyncpg.Record]
-    detects: bool = False
-    findings: Sequence[dict[str, Any]] = ()  # of the sweep: {kind, uuid, ...}
 
 
 async def submit_automatically(url: str, company_id: int) -> None:
@@ -73,11 +47,18 @@ async def most_claims(url: str) -> int:
 
 
 async def wait_until_settled(url: str, seconds: float) -> float | None:
-    """Wait until every outcome is known. Return the seconds, None after the time limit."""
-    conn, began = await asyncpg.connect(url), time.monotonic()
+    """Wait until every outcome is known and every event delivered. Return the seconds.
+
+    Return None if the number of the unsettled has not fallen for `seconds`.
+    """
+    conn = await asyncpg.connect(url)
+    began = progressed_at = time.monotonic()
+    least = None
     try:
-        while await sql.unresolved_all(conn):
-            if time.monotonic() - began > seconds:
+        while left := len(await sql.unresolved_all(conn)) + await sql.deliveries_left(conn):
+            if least is None or left < least:
+                least, progressed_at = left, time.monotonic()
+            if time.monotonic() - progressed_at > seconds:
                 return None
             await asyncio.sleep(0.2)
         return time.monotonic() - began
@@ -91,31 +72,19 @@ async def run_sweep(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     return [finding for company in result["companies"] for finding in company["findings"]]
 
 
-async def collect_facts(
-    url: str,
-    portal: Administration,
-    acknowledged: Sequence[Record],
-    detects: bool,
-    findings: Sequence[dict[str, Any]] = (),
-) -> Facts:
-    """Return the facts after everything has settled. `url` is of a login that sees all rows."""
-    conn = await asyncpg.connect(url)
-    try:
-        names = ("records", "documents", "bodies", "unresolved", "persons")
-        rows = {name: await getattr(sql, f"{name}_all")(conn) for name in names}
-    finally:
-        await conn.close()
-    return Facts(acknowledged, await portal.ledger(), **rows, detects=detects, findings=findings)
-
-
 def judge(facts: Facts, counters: Counters) -> None:
     """Record every violation of a rule, and count documents, losses and duplicates."""
     counters.count("documents in the ledger", len(facts.ledger))
-    counters.count("unresolved", len(facts.unresolved))
+    counters.count("unresolved", len(facts["unresolved"]))
     counters.count("reported by the sweep", len(facts.findings))
     for rule in RULES:
         for evidence in rule(facts):
             counters.violate(rule.__name__, evidence)
+    for rule in rules.RULES:
+        for evidence in rule(facts):
+            counters.count(rules.name_cases(rule))
+            if evidence:
+                counters.violate(rule.__name__, evidence)
     duplicates = sum(len(group) - 1 for group in _group_ledger(facts.ledger).values())
     counters.count("refused duplicates" if facts.detects else "duplicates", duplicates)
     counters.count("duplicates", len([*live_twice(facts)]) if facts.detects else 0)
@@ -127,16 +96,15 @@ def judge(facts: Facts, counters: Counters) -> None:
 
 def acknowledged_lost(facts: Facts) -> Iterator[str]:
     """Yield the acknowledged effects that did not happen."""
-    rows = {(row["kind"], row["company_id"], row["id"]): row for row in facts.records}
     at_portal: dict[tuple[str, int, int], list[Entry]] = defaultdict(list)
     by_uuid = {entry["uuid"]: entry for entry in facts.ledger}
-    for row in facts.documents:
+    for row in facts["documents"]:
         if row["uuid"] in by_uuid:
             at_portal[row["kind"], row["company_id"], row["record_id"]].append(by_uuid[row["uuid"]])
-    for known in facts.acknowledged:
+    for known in facts.known.records:
         if known.id is not None:
             key = (known.kind.name, known.company, known.id)
-            for loss in _find_losses(known, rows.get(key), at_portal[key]):
+            for loss in _find_losses(known, facts.records.get(key), at_portal[key]):
                 name = f"{known.kind.name} {known.id} of company {known.company}"
                 yield f"{name}, {known.history}: {loss}"
 
@@ -166,7 +134,7 @@ def _find_losses(
 
 def promise_broken(facts: Facts) -> Iterator[str]:
     """Yield the submissions with a promised result that were released as not received."""
-    for row in facts.documents:
+    for row in facts["documents"]:
         if row["on_absence"] == "retry" and row["state"] == "NotReceived":
             yield f"submission {row['submission_id']} of company {row['company_id']}"
 
@@ -208,7 +176,7 @@ def unknown_to_us(facts: Facts) -> Iterator[str]:
     reported = {finding["uuid"] for finding in facts.findings if facts.detects}
     ours = {
         row["uuid"]: (row["status"], row["number"], row["document_hash"])
-        for row in facts.documents
+        for row in facts["documents"]
         if row["uuid"]
     }
     for identity, group in _group_ledger(facts.ledger).items():
@@ -227,7 +195,7 @@ def unknown_to_us(facts: Facts) -> Iterator[str]:
 def uuid_twice(facts: Facts) -> Iterator[str]:
     """Yield the uuids that belong to more than one submitted document, of any company."""
     owners: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for row in facts.documents:
+    for row in facts["documents"]:
         if row["uuid"]:
             owners[row["uuid"]].append((row["company_id"], row["number"]))
     yield from (f"{uuid}: {rows}" for uuid, rows in owners.items() if len(rows) > 1)
@@ -240,7 +208,7 @@ def found_by_the_sweep(facts: Facts) -> Iterator[str]:
     released too early.
     """
     at_portal = {entry["uuid"]: entry["status"] for entry in facts.ledger}
-    ours = {row["uuid"] for row in facts.documents}
+    ours = {row["uuid"] for row in facts["documents"]}
     for finding in facts.findings:
         uuid = finding["uuid"]
         is_released = at_portal.get(uuid) not in CLOSED and uuid not in ours
@@ -250,7 +218,7 @@ def found_by_the_sweep(facts: Facts) -> Iterator[str]:
 
 def unknown_to_the_portal(facts: Facts) -> Iterator[str]:
     """Yield the uuids that the service has and the portal has not."""
-    ours = {row["uuid"]: row["number"] for row in facts.documents if row["uuid"]}
+    ours = {row["uuid"]: row["number"] for row in facts["documents"] if row["uuid"]}
     for uuid in ours.keys() - {entry["uuid"] for entry in facts.ledger}:
         yield f"{uuid} of {ours[uuid]}"
 
@@ -260,24 +228,23 @@ def unknown_to_the_portal(facts: Facts) -> Iterator[str]:
 
 def unresolved(facts: Facts) -> Iterator[str]:
     """Yield the submissions that are not finished."""
-    yield from (str(dict(row)) for row in facts.unresolved)
+    yield from (str(dict(row)) for row in facts["unresolved"])
 
 
 def needs_person(facts: Facts) -> Iterator[str]:
     """Yield the submissions in manual review, which no error of this kind requires."""
-    yield from (str(dict(row)) for row in facts.persons)
+    yield from (str(dict(row)) for row in facts["persons"])
 
 
 def locked_changed(facts: Facts) -> Iterator[str]:
     """Yield the sent documents whose hash, or whose record's first line, differs from the bytes."""
-    texts = {(row["kind"], row["company_id"], row["id"]): row["text"] for row in facts.records}
-    sent = {(row["company_id"], row["id"]): _read_body(row["body"]) for row in facts.bodies}
-    for row in facts.documents:
+    sent = {(row["company_id"], row["id"]): _read_body(row["body"]) for row in facts["bodies"]}
+    for row in facts["documents"]:
         if row["status"] in ("Submitted", "Valid", "Submitting"):
             sha256, text = sent[row["company_id"], row["submission_id"]].get(
                 row["number"], (None, None)
             )
-            stored = texts[row["kind"], row["company_id"], row["record_id"]]
+            stored = facts.records[row["kind"], row["company_id"], row["record_id"]]["text"]
             if sha256 != row["document_hash"] or stored not in (None, text):
                 name = f"{row['number']} of company {row['company_id']}"
                 yield f"{name}: sent {text!r}, stored {stored!r}"

@@ -4,21 +4,25 @@
 update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where id = :company_id;
 
 -- name: records_all :many
--- Return all invoices, adjustment notes and consolidated invoices, also deleted ones.
-select 'invoice' as kind, company_id, id, code, type, status, deleted_at is not null as is_deleted,
-       line_items -> 0 ->> 'description' as text
+-- Return all invoices, adjustment notes, consolidated invoices and e-invoice requests, also deleted
+-- ones.
+select 'invoice' as kind, company_id, id, code::text as code, type, status,
+       deleted_at is not null as is_deleted, line_items -> 0 ->> 'description' as text
   from invoices
 union all
-select 'note', company_id, id, code, type, status, deleted_at is not null,
+select 'note', company_id, id, code::text, type, status, deleted_at is not null,
        line_items -> 0 ->> 'description'
   from adjustment_notes
 union all
-select 'consolidated', company_id, id, code, type, status, deleted_at is not null, null
-  from consolidated_invoices;
+select 'consolidated', company_id, id, code::text, type, status, deleted_at is not null, null
+  from consolidated_invoices
+union all
+select 'request', company_id, id, invoice_code, '', status, deleted_at is not null, null
+  from einvoice_requests;
 
 -- name: documents_all :many
 -- Return all submitted documents with their records and the states of their submissions.
-select d.company_id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid,
+select d.company_id, d.id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid,
        d.submission_id,
        case when d.invoice_id is not null then 'invoice'
             when d.adjustment_note_id is not null then 'note'
@@ -59,3 +63,94 @@ select coalesce(max(claims), 0) from submissions;
 select company_id, id, claims, sends, last_error::text as last_error
   from submissions
  where state = 'NeedsPerson';
+
+-- name: deliveries_left :value
+-- Return the number of deliveries that are pending, and of endpoints with events that no delivery
+-- was created for yet.
+select (select count(*) from webhook_deliveries where status = 'Pending')
+     + (select count(*)
+          from webhook_endpoints e
+         where e.enabled
+           and exists (select
+                         from events v
+                        where v.company_id = e.company_id
+                          and (v.transaction_id, v.id) > (e.cursor_transaction, e.cursor_event)));
+
+-- name: counters_all :many
+-- Return the maintained and the counted number of records of each company, list, status and type.
+select company_id, list, status, type, sum(live)::bigint as maintained,
+       sum(counted)::bigint as counted
+  from (select company_id, list, status, type, live, 0 as counted
+          from record_counts
+        union all
+        select company_id, 'invoices', status, type, 0, 1
+          from invoices
+         where deleted_at is null
+        union all
+        select company_id, 'adjustment_notes', status, type, 0, 1
+          from adjustment_notes
+         where deleted_at is null
+        union all
+        select company_id, 'consolidated_invoices', status, type, 0, 1
+          from consolidated_invoices
+         where deleted_at is null
+        union all
+        select company_id, 'einvoice_requests', status, '', 0, 1
+          from einvoice_requests
+         where deleted_at is null
+        union all
+        select d.company_id, 'submitted_documents', d.status, '', 0, 1
+          from submitted_documents d
+          left join invoices i on i.company_id = d.company_id and i.id = d.invoice_id
+          left join adjustment_notes n
+                 on n.company_id = d.company_id and n.id = d.adjustment_note_id
+          left join consolidated_invoices k
+                 on k.company_id = d.company_id and k.id = d.consolidated_invoice_id
+         where coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null) each
+ group by company_id, list, status, type
+having sum(live) <> 0 or sum(counted) <> 0;
+
+-- name: adjustments_all :many
+-- Return the invoices and consolidated invoices that notes adjust or have adjusted: the amount
+-- before notes, its maintained adjustment, the amount that the API returns (null if deleted), and
+-- the sum of the Valid notes.
+with target as (
+  select 'invoice' as kind, i.company_id, i.id, i.payable_amount + i.prepaid_amount as amount,
+         i.adjusted_by, r.final_adjusted_amount as returned
+    from invoices i
+    left join invoice_records r on r.company_id = i.company_id and r.id = i.id
+  union all
+  select 'consolidated', k.company_id, k.id, k.payable_amount + k.prepaid_amount,
+         k.adjusted_by, r.final_adjusted_amount
+    from consolidated_invoices k
+    left join consolidated_invoice_records r on r.company_id = k.company_id and r.id = k.id
+), note as (
+  select n.company_id, coalesce(n.invoice_id, n.consolidated_invoice_id) as id,
+         case when n.invoice_id is null then 'consolidated' else 'invoice' end as kind,
+         coalesce(
+           sum(case when n.type = 'DEBIT_NOTE' then 1 else -1 end
+               * (n.payable_amount + n.prepaid_amount))
+             filter (where n.status = 'Valid'),
+           0) as sum_of_valid,
+         bool_or(n.status in ('Valid', 'Cancelled')) as has_adjusted
+    from adjustment_notes n
+   group by n.company_id, n.invoice_id, n.consolidated_invoice_id
+)
+select t.kind, t.company_id, t.id, t.amount, t.adjusted_by, t.returned,
+       coalesce(n.sum_of_valid, 0) as sum_of_valid
+  from target t
+  left join note n on n.company_id = t.company_id and n.kind = t.kind and n.id = t.id
+ where n.has_adjusted or t.adjusted_by <> 0;
+
+-- name: events_all :many
+-- Return all events in the order of the feed.
+select company_id, id, type, data::text as data
+  from events
+ order by company_id, transaction_id, id;
+
+-- name: attempts_all :many
+-- Return how often each event was sent to each endpoint.
+select company_id, endpoint_id, event_id, attempts, status from webhook_deliveries;
+
+-- name: audit_all :many
+select company_id, actor, action, subject from audit_log order by company_id, id;

@@ -89,6 +89,20 @@ async def prepare(url: str, documents: int) -> None:
         await conn.close()
 
 
+async def count_open(url: str) -> int:
+    """Return the number of jobs that are not done; 1 while PostgreSQL is down."""
+    try:
+        conn = await asyncpg.connect(url)
+    except ERRORS:
+        return 1
+    try:
+        return await sql.naive_open(conn)
+    except ERRORS:
+        return 1
+    finally:
+        conn.terminate()
+
+
 def _make_body(job: int) -> bytes:
     number = f"NAIVE-{job:05}"
     issued_at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)

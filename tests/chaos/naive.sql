@@ -27,3 +27,6 @@ returning id, body;
 
 -- name: naive_release :exec
 update naive_jobs set lease_until = null, is_done = :is_done where id = :id;
+
+-- name: naive_open :value
+select count(*) from naive_jobs where not is_done;

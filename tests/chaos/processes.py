@@ -26,6 +26,9 @@ SCALED = (
     ("service.portal.responses", "PAUSE_LEAST", timedelta(seconds=0.1)),
     # With the real value, listings take so long that no document seems absent for long enough.
     ("service.portal.rate_limits", "TAXPAYER_SLACK", 0.1),
+    # With the real value, no repetition takes over the key of a process that was killed.
+    ("service.http.idempotency", "LEASE", timedelta(seconds=4)),
+    ("service.http.idempotency", "SETTLE_SECONDS", 3),
 )
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 MARKS = "marks"

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from service import failpoints
 
-from . import schedule
+from . import rules, schedule
 from .counters import Counters
 
 ROWS = (*schedule.ROWS, *schedule.OWN_ROWS, schedule.KNOWN_AGAIN)
 PEAK = "peak kB of a service"  # name of a maximum
 CLAIMS = "claims without a result, most"  # name of a maximum
+PACE = "seconds of 14 submissions"  # name of a maximum
 MEMORY = 300_000  # maximum kB of a process of the service
 NAIVE_SHARE = 15  # the naive worker must send more than one in this many documents twice
 
@@ -24,6 +25,7 @@ WANTED = (
     *[f"row {name}" for name in ROWS],
     *("pauses", "pauses longer than the settling time", "database restarts"),
     *("commit answers lost", "connections cut", "connections silent", "odd rows"),
+    *("repetitions with a key", "repetitions after no answer", "answers replayed"),
 )
 #: Additional counters of seeds in which clients submit every kind of document.
 WANTED_KINDS = (
@@ -32,6 +34,9 @@ WANTED_KINDS = (
     *("submitted CREDIT_NOTE", "submitted DEBIT_NOTE", "submitted REFUND_NOTE"),
     *("submitted CONSOLIDATED_INVOICE", "submitted CONSOLIDATED_SELF_BILLED_INVOICE"),
 )
+#: Counters of the cases of rules. A run without one has not tested the rule.
+JUDGED = tuple(rules.name_cases(rule) for rule in rules.RULES if rule is not rules.adjusted_amounts)
+JUDGED_KINDS = (rules.name_cases(rules.adjusted_amounts),)
 ALL_KINDS = "seeds with all kinds of documents"  # name of a counter
 
 
@@ -40,6 +45,11 @@ def select_wanted(counters: Counters) -> list[str]:
     known_again = f"row {schedule.KNOWN_AGAIN}"
     names = [name for name in WANTED if name != known_again or name in counters.counts]
     return [*names, *(WANTED_KINDS if counters.counts[ALL_KINDS] else ())]
+
+
+def select_judged(counters: Counters) -> list[str]:
+    """Return the names of the counters of cases that the judge must have had."""
+    return [*JUDGED, *(JUDGED_KINDS if counters.counts[ALL_KINDS] else ())]
 
 
 def format_line(seed: int, mode: schedule.Mode, counters: Counters) -> str:
@@ -104,12 +114,16 @@ def _figures(counters: Counters) -> dict[str, float]:
         "refused duplicates",
         "reported by the sweep",
         "unresolved",
+        "repetitions with a key",
+        "repetitions after no answer",
+        "answers replayed",
         "naive documents",
         "naive duplicates",
         "seconds",
     )
     figures |= {name: counts[name] for name in names}
-    figures |= {name: highest.get(name, 0) for name in ("seconds to settle", CLAIMS)}
+    figures |= {name: counts[name] for name in (*JUDGED, *JUDGED_KINDS)}
+    figures |= {name: highest.get(name, 0) for name in ("seconds to settle", PACE, CLAIMS)}
     return figures | {"peak MB": highest.get(PEAK, 0) // 1000}
 
 

@@ -1,5 +1,6 @@
 """Tables of errors with their frequencies, and the seeded choice of the next one."""
 
+import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -13,7 +14,8 @@ from .counters import Marks
 #: requests have to wait.
 RATE_SCALE = 40
 
-#: Settings of the service. A lease is longer than STALE_SECONDS before the first byte plus the
+#: Settings of the service. Times are multiplied on a slow machine, as those of the portal and of
+#: the disturbances are. A lease is longer than STALE_SECONDS before the first byte plus the
 #: timeout.
 TIMES = {
     "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
@@ -30,7 +32,17 @@ TIMES = {
     "SUBMIT_WAIT_SECONDS": "2",
     "REQUESTS_PER_MINUTE": "0",
     "LOG_LEVEL": "WARNING",
+    "SECRET_KEY": base64.b64encode(bytes(32)).decode(),
+    "WEBHOOK_ALLOW_INTERNAL": "true",
+    "WEBHOOK_TIMEOUT_SECONDS": "1",
+    "WEBHOOK_RETRY_SCALE": "0.001",
 }
+#: Names of settings and of members of errors and of the sandbox that are times, and so are
+#: multiplied on a slow machine.
+TIME_NAMES = ("_SECONDS", "seconds")
+#: Seconds in which 14 documents that are submitted at once are Valid, on a machine with two cores
+#: and no other work.
+USUAL_SECONDS = 0.8
 LATE = 1.2  # seconds until the portal processes a request whose sender has given up
 PAUSE = (2.8, 3.4)  # seconds of a process; longer than the lease
 PAST_SETTLING = (0.5, 1.0)  # seconds by which a long pause exceeds the settling time
@@ -94,6 +106,17 @@ MODES = (
         sandbox={"payload_detection": False, "duplicate_detection": True, "search_lag_seconds": 6},
     ),
 )
+
+
+def scale(members: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Return settings of the service or members with all times multiplied by a factor."""
+    scaled = dict(members)
+    for name, value in members.items():
+        if name.endswith(TIME_NAMES):
+            seconds = float(value) * factor
+            scaled[name] = str(seconds) if isinstance(value, str) else seconds
+    return scaled
+
 
 TAKEN_BEFORE = "422, taken before"
 #: Errors of a submission: row -> (kind of error, its members).

@@ -1,32 +1,40 @@
 """One seed: start everything, disturb it, start it again, wait for the last outcome, and judge."""
 
 import asyncio
-import math
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from harness.processes import read_peak
 
 from . import actors, judge, naive, report, schedule
 from .clients import Clients
 from .counters import Counters, read_marks
+from .facts import Known, Source, collect_facts
 from .stage import Stage
 
-SETTLING = 60  # seconds until the last unknown outcome must be resolved
+SETTLING = 60  # seconds in which one of the unknown outcomes must be resolved
+HANG = 60  # seconds in which a document must be created
+#: A run in which events are still missing ends after so many times the documents that it needs.
+MOST_DOCUMENTS = 3
 LOST = 0.004  # share of the commits whose response is lost
 # Share of the messages to PostgreSQL at which a connection is cut, or falls silent.
 CUT = SILENT = 0.0004
 PROGRESS_SECONDS = 1.0
+MEASURED = 3  # measurements, of which the median counts
 
 
 @dataclass(frozen=True)
 class Size:
     """Minimum numbers of events of a seed; `least` of each event of `report.select_wanted`.
 
-    `seconds` is the maximum duration, `pause` the mean pause of a writer between two scenes.
+    After `seconds` the run ends although events are missing, if the service has done enough work.
+    Both are meant for a machine that is not slow. `pause` is the mean pause of a writer between two
+    scenes.
     """
 
     documents: int = 400
@@ -56,6 +64,33 @@ async def play(
     return counters
 
 
+class Progress:
+    """Decides when a run must end although events are missing.
+
+    A busy machine is given the time that it needs: missing events are too rare only in a run that
+    has done enough work. A service that does no work hangs. `factor` multiplies all times.
+    """
+
+    def __init__(
+        self, size: Size, factor: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._size, self._factor, self._clock = size, factor, clock
+        self._began = self._latest = clock()
+        self._created = 0
+
+    def find_end(self, created: int) -> str | None:
+        """Return why the run must end, or None. `created` is the number of documents so far."""
+        now = self._clock()
+        if created > self._created:
+            self._created, self._latest = created, now
+        if now - self._latest > HANG * self._factor:
+            return f"hang: no document was created for {now - self._latest:.0f} seconds"
+        is_over = now - self._began > self._size.seconds * self._factor
+        if is_over and created > self._size.documents * MOST_DOCUMENTS:
+            return f"too seldom in {now - self._began:.0f} seconds with {created} documents"
+        return None
+
+
 class Season:
     """The course of a seed on its stage."""
 
@@ -70,26 +105,33 @@ class Season:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        """Run the actors, recover, judge, and count."""
+        """Measure the machine, run the actors, recover, judge, and count."""
+        await self._measure()
         await self._run_actors()
         await self._recover()
         await self._judge()
         await self._count()
 
+    async def _measure(self) -> None:
+        """Multiply the times of the run if the machine is slow."""
+        seconds = median([await self._clients.measure(self._size.writers) for _ in range(MEASURED)])
+        self._counters.reach(report.PACE, round(seconds, 2))
+        await self._stage.slow_down(max(1.0, seconds / schedule.USUAL_SECONDS))
+
     async def _run_actors(self) -> None:
         """Run all actors until every event has happened often enough, or the time is over."""
         stage, size = self._stage, self._size
+        progress = Progress(size, stage.factor)
+        stage.receiver.fails = True
         stage.proxy.lost, stage.proxy.cut, stage.proxy.silent = LOST, CUT, SILENT
         async with asyncio.TaskGroup() as group:
             for actor in actors.make_actors(stage):
                 group.create_task(actor)
             group.create_task(self._clients.run(size.writers, size.pause))
             while missing := await self._find_missing():
-                if time.monotonic() - self._began > size.seconds:
+                if end := progress.find_end(self._clients.count_created()):
                     evidence = ", ".join(f"{name} {number}" for name, number in missing.items())
-                    self._counters.violate(
-                        "too little time", f"missing after {size.seconds} seconds: {evidence}"
-                    )
+                    self._counters.violate(end, f"missing: {evidence}")
                     break
                 await asyncio.sleep(PROGRESS_SECONDS)
             stage.over.set()
@@ -112,33 +154,31 @@ class Season:
             for name, number in seen.seldom(report.select_wanted(seen), size.least).items()
         }
         if self._stage.naive:
-            jobs_end = (size.naive + 1) * naive.JOB_SECONDS
-            missing["seconds of the naive worker"] = math.ceil(
-                jobs_end - (time.monotonic() - self._began)
-            )
+            missing["jobs of the naive worker"] = await naive.count_open(self._stage.postgres.url)
         return {name: number for name, number in missing.items() if number > 0}
 
     async def _recover(self) -> None:
         """End all errors, restart all services, and wait until every outcome is known."""
         stage = self._stage
         stage.proxy.lost = stage.proxy.cut = stage.proxy.silent = 0
+        stage.receiver.fails = False
         await stage.portal.clear()
         for process in (*stage.naive, *stage.services):
             await process.kill()
         await asyncio.gather(*[service.start() for service in stage.services])
-        seconds = await judge.wait_until_settled(stage.postgres.url, SETTLING)
-        self._counters.reach(
-            "seconds to settle", SETTLING if seconds is None else round(seconds, 1)
-        )
+        await self._clients.repeat_unanswered(self._size.writers)
+        limit = SETTLING * stage.factor
+        seconds = await judge.wait_until_settled(stage.postgres.url, limit)
+        self._counters.reach("seconds to settle", limit if seconds is None else round(seconds, 1))
 
     async def _judge(self) -> None:
         """Compare the portal, the database and the acknowledged effects."""
         stage = self._stage
         await stage.portal.settings(search_lag_seconds=0)
         findings = await judge.run_sweep(stage.environment)
-        facts = await judge.collect_facts(
-            stage.postgres.url, stage.portal, self._clients.records, stage.mode.detects, findings
-        )
+        source = Source(stage.postgres.url, stage.portal, stage.services[0].base, stage.companies)
+        known = Known(self._clients.records, self._clients.keyed, stage.receiver.endpoints)
+        facts = await collect_facts(source, known, stage.mode.detects, findings)
         judge.judge(facts, self._counters)
 
     async def _count(self) -> None:

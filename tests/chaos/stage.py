@@ -24,6 +24,7 @@ from .clients import Company
 from .counters import Counters
 from .processes import MARKS, Command, PlannedProcess
 from .proxy import Proxy
+from .receiver import LATE_SECONDS, Receiver
 
 SERVICES = 2
 NAIVE = 2
@@ -40,6 +41,8 @@ class Stage:
     environment: dict[str, str]  # of the services
     companies: list[Company]
     services: list[PlannedProcess]
+    receiver: Receiver
+    factor = 1.0  # by which all times are multiplied
 
     def __init__(self, seed: int, mode: schedule.Mode, home: Path, counters: Counters) -> None:
         self.mode, self.home, self.counters = mode, home, counters
@@ -65,7 +68,8 @@ class Stage:
         self.sandbox, self.portal = await self._start_sandbox(
             "sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE}
         )
-        await self._start_services()
+        self.receiver = await stack.enter_async_context(Receiver(self.random("receiver")))
+        await self._prepare_services()
         if naive_documents:
             await self._prepare_naive(naive_documents)
 
@@ -86,19 +90,43 @@ class Stage:
         await portal.settings(**settings)
         return process, portal
 
-    async def _start_services(self) -> None:
-        self.environment = {
-            **schedule.TIMES,
-            **make_environment(self._proxy_url(), self.sandbox.base),
-            "PORTAL_SETTLE_SECONDS": self.mode.settle,
-        }
+    async def _prepare_services(self) -> None:
+        self.environment = self._make_environment()
         config = read_config(self.environment)
         async with connected_pool(config.database_url, 2) as pool:
             self.companies = [await _add_company(config, Database(pool), tin) for tin in TINS]
         self.companies[-1]["automatic"] = True
         await judge.submit_automatically(self.postgres.url, self.companies[-1]["id"])
-        self.services = [self._make_service(number) for number in range(SERVICES)]
+        self._ports = [free_port() for _ in range(SERVICES)]
+        await self._start_services()
+        await self.receiver.subscribe(self.services[0].base, self.companies)
+
+    def _make_environment(self) -> dict[str, str]:
+        times = {**schedule.TIMES, "PORTAL_SETTLE_SECONDS": self.mode.settle}
+        return {
+            **schedule.scale(times, self.factor),
+            **make_environment(self._proxy_url(), self.sandbox.base),
+        }
+
+    async def _start_services(self) -> None:
+        self.services = [self._make_service(*each) for each in enumerate(self._ports)]
         await asyncio.gather(*[service.start() for service in self.services])
+
+    @property
+    def settle(self) -> float:
+        """The settling time in seconds."""
+        return float(self.mode.settle) * self.factor
+
+    async def slow_down(self, factor: float) -> None:
+        """Multiply all times, so that a slow machine keeps their proportions."""
+        self.factor = factor
+        self.environment = self._make_environment()
+        self.proxy.silence = schedule.SILENCE * factor
+        self.receiver.late_seconds = LATE_SECONDS * factor
+        await self.portal.settings(**schedule.scale(self.mode.sandbox, factor))
+        for service in self.services:
+            await service.kill()
+        await self._start_services()
 
     def _make_process(
         self, command: Command, port: int = 0, ready: str | None = None
@@ -117,8 +145,7 @@ class Stage:
         netloc = f"{url.username}:{url.password}@127.0.0.1:{self.proxy.port}"
         return urlunsplit(url._replace(netloc=netloc))
 
-    def _make_service(self, number: int) -> PlannedProcess:
-        port = free_port()
+    def _make_service(self, number: int, port: int) -> PlannedProcess:
         environment = {**self.environment, "PORT": str(port)}
         command = Command(f"service-{number}", partial(run_command, ["serve"]), environment)
         return self._make_process(command, port, "/readyz")
@@ -138,4 +165,9 @@ class Stage:
 async def _add_company(config: Config, database: Database, tin: str) -> Company:
     """Create a company with an API key."""
     company = await add_company(config, database, tin_code=tin)
-    return {"id": company.id, "key": company.key, "automatic": False}
+    return {
+        "id": company.id,
+        "key": company.key,
+        "key_id": company.key_id,
+        "automatic": False,
+    }

@@ -1,21 +1,24 @@
 """A short chaos run, and tests of its judge, proxy and reports."""
 
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox
-from kit import create_valid_invoice, line
+from conftest import Client, Company, Sandbox, until
+from kit import create_valid_invoice, line, note, request_json
 
-from chaos import judge, report, schedule
-from chaos.clients import Record
+from chaos import judge, report, rules, schedule
+from chaos.clients import Answer, KeyedRequest, Record
 from chaos.counters import Counters
+from chaos.facts import Event, Facts, Known, Source, collect_facts
 from chaos.proxy import Proxy
-from chaos.season import Size, play
+from chaos.receiver import Arrival, Endpoint
+from chaos.season import Progress, Size, play
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
@@ -33,6 +36,7 @@ async def test_short_chaos_run_loses_nothing_and_sends_no_duplicates(tmp_path: P
         and counters.counts["acknowledged effects"] >= SMALL.documents
     )
     assert len(counters.seldom(report.WANTED, 1)) < len(report.WANTED) * 2 / 3
+    assert counters.seldom(report.JUDGED, 1) == {}
     assert counters.counts["naive duplicates"] * report.NAIVE_SHARE > SMALL.naive
     assert 0 < counters.highest[report.PEAK] < report.MEMORY
 
@@ -52,16 +56,34 @@ class Judge(Protocol):
 
 
 @pytest.fixture
-def judged(database: str, sandbox: Sandbox, acknowledged: Record) -> Judge:
+def known(acknowledged: Record) -> Known:
+    """Return what the clients of a test know, which it may extend."""
+    return Known([acknowledged], [], [])
+
+
+@pytest.fixture
+def source(database: str, sandbox: Sandbox, api: Client, company: Company) -> Source:
+    """Return the places from which the facts of a test are read."""
+    companies = [{"id": company.id, "key": company.key, "key_id": company.key_id}]
+    return Source(database, sandbox, str(api.make_url("")).rstrip("/"), companies)
+
+
+@pytest.fixture
+def judged(source: Source, known: Known) -> Judge:
     """Return a function that returns the names of the violated rules."""
 
     async def violated(detects: bool = False) -> set[str]:
         counters = Counters()
-        facts = await judge.collect_facts(database, sandbox, [acknowledged], detects)
-        judge.judge(facts, counters)
+        judge.judge(await collect_facts(source, known, detects), counters)
         return {line.partition(":")[0] for line in counters.violations}
 
     return violated
+
+
+@pytest.fixture
+async def facts(source: Source, known: Known) -> Facts:
+    """Return the facts of a run with one Valid invoice, which a test may damage."""
+    return await collect_facts(source, known, detects=False)
 
 
 async def test_judge_reports_no_violation_of_a_correct_run(judged: Judge) -> None:
@@ -70,14 +92,17 @@ async def test_judge_reports_no_violation_of_a_correct_run(judged: Judge) -> Non
 
 #: statement that damages a Valid invoice -> the rules that are violated
 LOSSES = {
-    "delete from submitted_documents": {"acknowledged_lost", "unknown_to_us"},
-    "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost"},
+    "delete from submitted_documents": {
+        *("acknowledged_lost", "unknown_to_us"),
+        *("totals", "events"),
+    },
+    "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost", "events"},
     "update invoices set line_items ="
     """ jsonb_set(line_items::jsonb, '{0,description}', '"Tea"')""": {
         "acknowledged_lost",
         "locked_changed",
     },
-    "update submitted_documents set status = 'Invalid'": {"unknown_to_us"},
+    "update submitted_documents set status = 'Invalid'": {"unknown_to_us", "events"},
     "update submitted_documents set uuid = 'ANOTHER'": {
         "acknowledged_lost",
         "unknown_to_us",
@@ -95,6 +120,230 @@ async def test_judge_reports_lost_effects(
 ) -> None:
     await owner.execute(statement)
     assert await judged() == LOSSES[statement]
+
+
+#: statement that damages what the service derives from a Valid invoice -> the violated rules
+DERIVED = {
+    "update record_counts set live = live + 1 where status = 'Valid' and list = 'invoices'": {
+        "totals"
+    },
+    "update record_counts set type = 'SELF_BILLED_INVOICE' where list = 'invoices'": {"totals"},
+    "update invoices set adjusted_by = 1": {"adjusted_amounts"},
+    "delete from events where type = 'invoice.created'": {"events"},
+    "delete from events where type = 'invoice.submitting'": {"events", "audit"},
+    "delete from events where type = 'invoice.submitted'": {"events", "acknowledged_events"},
+    "delete from events where type = 'invoice.valid'": {"events"},
+    "insert into events (company_id, type, data)"
+    " select company_id, type, data from events where type = 'invoice.valid'": {"events"},
+    "insert into events (company_id, type, data)"
+    " select company_id, 'invoice.deleted', data from events where type = 'invoice.valid'": {
+        *("events", "audit"),
+    },
+    "update events set transaction_id = '3' where type = 'invoice.valid'": {"events"},
+    "update events set type = 'invoice.invalid' where type = 'invoice.valid'": {"events"},
+    "delete from audit_log where action = 'submit'": {"audit"},
+    "update audit_log set actor = 'background' where action = 'submit'": {"audit"},
+}
+
+
+@pytest.mark.parametrize("statement", DERIVED)
+async def test_judge_reports_wrong_totals_events_and_audit_entries(
+    judged: Judge, owner: asyncpg.Connection, statement: Any
+) -> None:
+    await owner.execute(statement)
+    assert await judged() == DERIVED[statement]
+
+
+async def _create_valid_note(api: Client, invoice_id: int, **changes: Any) -> None:
+    async with api.post(
+        f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
+    ) as made:
+        note_id = (await made.json())["data"]["id"]
+    path = f"/api/adjustment-notes/{note_id}"
+    assert (await request_json(api, "POST", f"{path}/submit-to-portal", json={}))[0] == 200
+    await until(lambda: request_json(api, "GET", path), lambda found: found[1]["status"] == "Valid")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select",
+        "update invoices set adjusted_by = 0",
+        "update adjustment_notes set type = 'CREDIT_NOTE'",
+        "update adjustment_notes set payable_amount = 60 where type = 'CREDIT_NOTE'",
+        "update invoices set payable_amount = 1",
+    ],
+)
+async def test_judge_compares_the_adjusted_amount_with_the_notes(
+    judged: Judge, api: Client, acknowledged: Record, owner: asyncpg.Connection, statement: Any
+) -> None:
+    """The last statement makes the adjusted amount negative."""
+    assert acknowledged.id
+    await _create_valid_note(api, acknowledged.id)
+    unit = {"code": "KGM", "price": 1, "count": 1}
+    more = {"type": "DEBIT_NOTE", "lineItems": [line(unit=unit)]}
+    await _create_valid_note(api, acknowledged.id, **more)
+    await owner.execute(statement)
+    assert await judged() == ({"adjusted_amounts"} if statement != "select" else set())
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"cancels": 1},
+        {"is_deleted": True},
+        {"updates": 1},
+        {"seen_statuses": {"Invalid"}},
+    ],
+)
+async def test_judge_reports_acknowledged_changes_without_an_event(
+    judged: Judge, acknowledged: Record, claim: dict[str, Any]
+) -> None:
+    for name, value in claim.items():
+        setattr(acknowledged, name, value)
+    assert "acknowledged_events" in await judged()
+
+
+def _swap(feed: list[Event]) -> None:
+    feed[0], feed[1] = feed[1], feed[0]
+
+
+@pytest.mark.parametrize("change", [list.pop, _swap, lambda feed: feed.append(feed[-1])])
+async def test_judge_reports_a_feed_that_misses_repeats_or_swaps_events(
+    facts: Facts, change: Callable[[list[Event]], Any]
+) -> None:
+    assert not any(rules.feed(facts))
+    change(facts.feed)
+    assert any(rules.feed(facts))
+
+
+async def test_judge_reports_a_wrong_total_of_the_api(facts: Facts) -> None:
+    facts.totals[0] = replace(facts.totals[0], total=7)
+    assert len([*filter(None, rules.totals(facts))]) == 1
+
+
+def _deliver(facts: Facts) -> Endpoint:
+    """Add an endpoint that has received all events."""
+    endpoint = Endpoint(facts.companies[0]["id"], 1, [], "")
+    for event in facts.feed:
+        body = {"type": event.type, "data": event.data}
+        endpoint.arrivals.append(Arrival(event.id, is_signed=True, is_accepted=True, body=body))
+    endpoints: Any = facts.known.endpoints
+    endpoints.append(endpoint)
+    return endpoint
+
+
+@pytest.mark.parametrize(
+    "place, damage, found",
+    [
+        (0, {}, ""),
+        (1, {"is_accepted": False}, "was not delivered"),
+        (1, {"is_signed": False}, "is not signed"),
+        (1, {"body": {"type": "invoice.valid", "data": {}}}, "has the body"),
+        (1, {"event": 10**9}, "does not belong to it"),
+    ],
+)
+async def test_judge_reports_wrong_deliveries(
+    facts: Facts, place: int, damage: dict[str, Any], found: str
+) -> None:
+    arrivals = _deliver(facts).arrivals
+    arrivals[place] = replace(arrivals[place], **damage)
+    cases = [*filter(None, rules.deliveries(facts))]
+    assert (bool(cases), [case for case in cases if found in case] != []) == (bool(found),) * 2
+
+
+async def test_judge_reports_events_of_another_type_or_before_the_endpoint(facts: Facts) -> None:
+    endpoint = _deliver(facts)
+    endpoint.types = ["invoice.valid"]
+    assert any(rules.deliveries(facts))
+    endpoint.types = []
+    endpoint.after = facts.feed[0].id
+    assert any(rules.deliveries(facts))
+
+
+@pytest.mark.parametrize("attempts, is_late", [(1, True), (2, False)])
+async def test_judge_reports_deliveries_in_another_order_unless_repeated(
+    facts: Facts, attempts: int, is_late: bool
+) -> None:
+    endpoint = _deliver(facts)
+    endpoint.arrivals.append(endpoint.arrivals.pop(1))
+    event = {"event_id": endpoint.arrivals[-1].event, "attempts": attempts}
+    rows: Any = facts["attempts"]
+    rows.append({"company_id": endpoint.company, "endpoint_id": 1, "status": "Delivered", **event})
+    assert any(rules.deliveries(facts)) is is_late
+
+
+def _answer(status: int | None, number: int = 1, is_replayed: bool = False) -> Answer:
+    return Answer(status, is_replayed, {"data": {"id": number}})
+
+
+@pytest.mark.parametrize(
+    "answers, body, is_right",
+    [
+        ([_answer(201), _answer(201, is_replayed=True)], {}, True),
+        ([_answer(None), _answer(409), _answer(201, is_replayed=True)], {}, True),
+        ([_answer(None), _answer(503), _answer(409)], {}, False),
+        ([_answer(201), _answer(201)], {}, False),
+        ([_answer(201), _answer(201, 2, is_replayed=True)], {}, False),
+        ([_answer(201), _answer(503, is_replayed=True)], {}, False),
+        ([_answer(201), _answer(409, is_replayed=True)], {}, False),
+        ([_answer(400, 1, True), _answer(400, 2, True)], {}, False),
+        ([_answer(400, 1, True), _answer(400, 2, True)], {"isReady": True}, True),
+    ],
+)
+async def test_judge_compares_the_responses_to_repetitions(
+    facts: Facts, answers: list[Answer], body: dict[str, Any], is_right: bool
+) -> None:
+    (row,) = facts["records"]
+    request = KeyedRequest(row["company_id"], "k", "/api/invoices", body, "invoice", row["code"])
+    request.answers += answers
+    known: Any = facts.known.keyed
+    known.append(request)
+    assert any(rules.repetitions(facts)) is not is_right
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+async def test_judge_reports_a_repeated_creation_without_one_record(
+    facts: Facts, rows: int
+) -> None:
+    (row,) = facts["records"]
+    request = KeyedRequest(row["company_id"], "k", "/api/invoices", {}, "invoice", row["code"])
+    request.answers += [_answer(None), _answer(201)]
+    known: Any = facts.known.keyed
+    known.append(request)
+    facts["records"][:] = [row] * rows
+    assert any(rules.repetitions(facts))
+
+
+def test_run_ends_when_it_hangs_or_has_done_enough_work() -> None:
+    now = 0.0
+    progress = Progress(Size(documents=10, seconds=100), 2.0, lambda: now)
+    for now, created, reason in (
+        (110.0, 1, None),
+        (220.0, 10, None),  # over time with too little work
+        (330.0, 31, "too seldom"),
+        (460.0, 31, "hang"),
+    ):
+        end = progress.find_end(created)
+        assert (end and end.partition(":")[0][: len(reason or "")]) == reason, now
+
+
+def test_times_are_scaled_in_settings_and_errors() -> None:
+    assert schedule.scale({"PORTAL_LEASE_SECONDS": "2.5", "LOG_LEVEL": "INFO"}, 2) == {
+        "PORTAL_LEASE_SECONDS": "5.0",
+        "LOG_LEVEL": "INFO",
+    }
+    assert schedule.scale({"seconds": 1.2, "status": 503}, 2) == {"seconds": 2.4, "status": 503}
+
+
+def test_run_is_wanting_if_a_rule_had_no_case() -> None:
+    counters = Counters()
+    names = report.select_judged(counters)
+    assert "judged events" in names and "judged adjusted_amounts" not in names
+    counters.count(report.ALL_KINDS)
+    assert "judged adjusted_amounts" in report.select_judged(counters)
+    lines = list(report.missing(counters, dict.fromkeys(names, 1)))
+    assert len(lines) == len(names) and lines[0].startswith("too seldom")
 
 
 @pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
