@@ -10,7 +10,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import invoices, pagination
+from service.api import invoices, links, pagination
 from service.api.operation import REPLACES, Operation
 from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
@@ -52,11 +52,19 @@ CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
 DELETED = "E-invoice request deleted."
 MAX_CHARACTER_BYTES = 4  # in UTF-8
+MOST_PENDING = 10  # requests by one link
 ambiguous_code = partial(
     Conflict,
     "The invoice code matches several invoices that are pending finalization. "
     "Update the intended invoice instead.",
     code="ambiguous_code",
+)
+buyer_waits = partial(
+    Conflict, "A request with this TIN or registration number already waits for the seller."
+)
+link_full = partial(
+    Conflict,
+    f"{MOST_PENDING} requests for this purchase already wait for the seller. Contact the seller.",
 )
 has_buyer = partial(
     Conflict,
@@ -91,13 +99,21 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     "buyer.",
 )
 async def create_einvoice_request(request: web.Request) -> web.Response:
-    """Store a pending request. Raises ValidationError, also for an unknown code of its buyer."""
+    """Store a pending request.
+
+    Raises ValidationError, also for an unknown code of its buyer. By a link, raises Conflict if a
+    request of the buyer or MOST_PENDING requests are pending, and NotFound if it was revoked.
+    """
     body, text = await read_body(request, "einvoice_request_create")
     _reject_unknown_codes(body)
     await offload(len(text), _reject_too_large, body, len(text))
-    company = request[app_keys.COMPANY]
+    company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        request_id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
+        if link is not None:
+            await _check_link(conn, company, link, text)
+        request_id = await sql.einvoice_request_insert(
+            conn, company_id=company, link_id=link, body=text
+        )
         response = responses.created_response(
             CREATED, request_id, warnings=request.get(app_keys.WARNINGS)
         )
@@ -188,6 +204,18 @@ async def delete_einvoice_request(request: web.Request) -> web.Response:
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
         await sql.einvoice_request_delete(conn, **key)
     return responses.success_response(DELETED)
+
+
+async def _check_link(conn: Connection, company: int, link: int, body: str) -> None:
+    """Lock a link, and raise Conflict unless it may have another pending request."""
+    or_not_found(await sql.document_link_lock(conn, company_id=company, id=link), links.NOUN)
+    found = await sql.einvoice_request_pending_of_link(
+        conn, company_id=company, link_id=link, body=body
+    )
+    if found["is_of_buyer"]:
+        raise buyer_waits()
+    if found["pending"] >= MOST_PENDING:
+        raise link_full()
 
 
 def _repeats_approval(stored: asyncpg.Record, body: dict[str, Any]) -> bool:

@@ -70,6 +70,7 @@ async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
     if row is None or row["purpose"] != purpose:
         raise NotFound(TEXTS["gone"])
     request[app_keys.COMPANY] = row["company_id"]
+    request[app_keys.LINK] = row["id"]
     identify(request, f"link {row['id']}")
     return row
 
@@ -107,6 +108,8 @@ async def send_receipt(request: web.Request) -> web.Response:
     answer = await call(request, "POST", "/api/einvoice-requests", body)
     if answer.is_success:
         return await _render_receipt(request, record, Form(fields), is_sent=True)
+    if answer.status == 404:  # The link was revoked since it was found.
+        raise NotFound(TEXTS["gone"])
     if answer.status != 422:
         raise Failed(answer)
     return await _render_receipt(request, record, Form(fields, answer.violations, status=422))

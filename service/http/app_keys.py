@@ -47,6 +47,7 @@ SPAWN: web.AppKey[Callable[[Coroutine[Any, Any, None]], object]] = web.AppKey("s
 COMPANY = web.RequestKey("company", int)
 ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
+LINK = web.RequestKey("link", int)  # of a visitor who makes the request
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 BODY = web.RequestKey("body", bytes)  # as received
 REQUEST_ID = web.RequestKey("request_id", str)

@@ -1,11 +1,11 @@
 -- E-invoice requests. Every statement takes :company_id. Deleted requests have no row.
 
 -- name: einvoice_request_insert :value
--- Store a pending request from a request body and return its id.
+-- Store a pending request from a request body and return its id. :link_id is null without a link.
 with stored as (
-  insert into einvoice_requests (company_id, invoice_code, buyer, metadata)
+  insert into einvoice_requests (company_id, invoice_code, buyer, metadata, link_id)
   select :company_id::bigint, body ->> 'invoiceCode', body - '{invoiceCode,metadata}'::text[],
-         (body -> 'metadata')::json
+         (body -> 'metadata')::json, :link_id::bigint
     from (select :body::jsonb as body) request
   returning id
 ), noted as (
@@ -18,6 +18,16 @@ with stored as (
   select :company_id::bigint, 'create', format('e-invoice request %s', id) from stored
 )
 select id from stored;
+
+-- name: einvoice_request_pending_of_link :one
+-- Return how many requests by a locked link are `pending`, and true in `is_of_buyer` if one of them
+-- has the TIN or the registration number of the buyer in a request body.
+select count(*) as pending,
+       coalesce(bool_or(buyer_identities(buyer) && buyer_identities(:body::jsonb)), false)
+         as is_of_buyer
+  from einvoice_requests
+ where company_id = :company_id and link_id = :link_id
+   and status = 'Pending' and deleted_at is null;
 
 -- name: einvoice_request_get :value
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;

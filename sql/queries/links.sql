@@ -31,6 +31,14 @@ with stored as (
 )
 select id, instant(expires_at) as expires_at from stored;
 
+-- name: document_link_lock :value
+-- Lock a link and return its id. No row if it can no longer be used.
+select id
+  from document_links
+ where company_id = :company_id and id = :id
+   and revoked_at is null and expires_at > clock_timestamp()
+   for no key update;
+
 -- name: document_link_list :value
 -- Return the links of a document that can be used, the latest first, as JSON text. Null if the
 -- document does not exist.

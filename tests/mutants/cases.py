@@ -1680,6 +1680,33 @@ AUDITED = (
     ),
 )
 
+#: Visitors with a link store few requests.
+VISITORS = (
+    Mutant(
+        "link-not-locked-for-a-request",
+        "sql/queries/links.sql",
+        "   for no key update;",
+        ";",
+        (
+            "tests/dashboard/test_receipts.py::test_concurrent_requests_at_two_services_keep_to_the_limits",
+        ),
+    ),
+    Mutant(
+        "pending-request-of-a-buyer-twice",
+        "service/api/einvoice_requests.py",
+        'if found["is_of_buyer"]:',
+        "if False:",
+        ("tests/dashboard/test_receipts.py::test_a_second_pending_request_of_a_buyer_is_a_409",),
+    ),
+    Mutant(
+        "link-with-any-number-of-requests",
+        "service/api/einvoice_requests.py",
+        'if found["pending"] >= MOST_PENDING:',
+        "if False:",
+        ("tests/dashboard/test_receipts.py::test_a_link_has_few_pending_requests",),
+    ),
+)
+
 #: A role holds once the person has accepted it by a link of its company.
 ACCEPTED = (
     Mutant(
@@ -1992,6 +2019,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ONCE,
     *KEPT,
     *AUDITED,
+    *VISITORS,
     *APART,
     *EXACT,
     *OUTCOMES,
