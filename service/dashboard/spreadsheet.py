@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -51,8 +52,11 @@ LINE_COLUMNS = (
     "amount",
     "tax",
 )
-#: First characters of a cell that spreadsheets take for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: The place in a text where a spreadsheet may find a formula, also if it splits cells at another
+#: character than the comma. It reads full-width characters as the usual ones.
+_FORMULA = re.compile(
+    r"(?:^|(?<=[,;|\t\r\n\v\f\x85\u2028\u2029]))(?=[ \u00a0\u3000]*[=+@＝＋－＠-])|^(?=[\t\r\n])"
+)
 
 
 async def show_csv(kind: Kind, request: web.Request) -> web.Response:
@@ -77,7 +81,7 @@ def _make_response(
     """Return a CSV file."""
     output = io.StringIO()
     output.write("\ufeff")  # Spreadsheets read UTF-8 with a mark.
-    writer = csv.writer(output)
+    writer = csv.writer(output, quoting=csv.QUOTE_ALL)
     writer.writerow(columns)
     writer.writerows([_make_cell(value) for value in row] for row in rows)
     return web.Response(
@@ -142,9 +146,8 @@ def _read_lines(record: dict[str, Any], currency: str) -> Iterable[Iterable[obje
 
 
 def _make_cell(value: object) -> str:
-    """Return the text of a cell, which no spreadsheet takes for a formula."""
-    text = str(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
+    """Return the text of a cell. No spreadsheet takes it for a formula; a number stays one."""
+    return _FORMULA.sub("'", value) if isinstance(value, str) else str(value)
 
 
 for _kind in KINDS:

@@ -3,14 +3,17 @@
 import csv
 import io
 import json
+import re
+from decimal import Decimal
 
 import asyncpg
 import pytest
 from conftest import Client
 from harness.visitors import Visitor
-from kit import create_invoice, create_record, create_valid_invoice, note, request_json
+from kit import buyer, create_invoice, create_record, create_valid_invoice, note, request_json
 
 from service.dashboard.formats import portal_field
+from service.dashboard.spreadsheet import _make_cell
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 
@@ -18,7 +21,7 @@ DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 async def read_rows(visitor: Visitor, path: str) -> list[list[str]]:
     """Return the rows of a CSV file."""
     await visitor.get(path)
-    assert visitor.status == 200 and visitor.text.startswith("\ufeff")
+    assert visitor.status == 200 and visitor.text.startswith('\ufeff"')
     return list(csv.reader(io.StringIO(visitor.text.removeprefix("\ufeff"))))
 
 
@@ -73,6 +76,54 @@ async def test_the_lines_of_a_document_are_a_csv_file(member: Visitor, site: Cli
         ["1", "'=1+1", "", "1.5", "3.00", "MYR"],
         ["2", "Tea, black", "022", "3", "3.00", "MYR"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        *((f"{first}1", f"'{first}1") for first in "=+-@＝＋－＠"),
+        ("\tx", "'\tx"),
+        ("x\r=1", "x\r'=1"),
+        ("\n=1", "'\n'=1"),
+        (" =1", "' =1"),
+        ("\u00a0@1", "'\u00a0@1"),
+        ("tea;=1", "tea;'=1"),
+        ("tea; =1", "tea;' =1"),
+        ("tea,+1", "tea,'+1"),
+        ("tea|@1", "tea|'@1"),
+        ("tea\n-1", "tea\n'-1"),
+        ("tea\n\nb", "tea\n\nb"),
+        ("tea\t＝1", "tea\t'＝1"),
+        ('tea";=1', "tea\";'=1"),
+        ("tea\u2028=1", "tea\u2028'=1"),
+        ("10-20 + 5 = a@b", "10-20 + 5 = a@b"),
+        ("", ""),
+    ],
+)
+def test_a_text_with_a_formula_is_a_cell_without_one(text: str, cell: str) -> None:
+    assert _make_cell(text) == cell
+
+
+@pytest.mark.parametrize("number", [-5, Decimal("-12.50"), 0, Decimal("1E+3")])
+def test_a_negative_number_is_a_number_of_a_spreadsheet(number: int | Decimal) -> None:
+    assert Decimal(_make_cell(number)) == number
+
+
+async def test_every_cell_of_a_file_is_quoted_and_holds_no_formula(
+    member: Visitor, site: Client
+) -> None:
+    lines = [
+        {"description": 'Tea;=1+1\n"=2', "unit": {"price": 3, "count": 2}},
+        {"description": "＝1", "unit": {"price": 1, "count": 2}},
+    ]
+    invoice_id = await create_invoice(site, lineItems=lines, buyer=buyer(name="-Aminah"))
+    head, *rows = await read_rows(member, f"/invoices/{invoice_id}.csv")
+    cells = [(row[head.index("description")], row[head.index("amount")]) for row in rows]
+    assert cells == [("Tea;'=1+1\n\"=2", "6.00"), ("'＝1", "2.00")]
+    quoted = r'("([^"]|"")*"(,|\r\n))+'
+    assert re.fullmatch(quoted, member.text.removeprefix("\ufeff"))
+    head, *rows = await read_rows(member, "/invoices.csv")
+    assert [row[head.index("party")] for row in rows] == ["'-Aminah"]
 
 
 async def test_a_sale_without_a_name_is_to_the_general_public(

@@ -1707,6 +1707,26 @@ VISITORS = (
     ),
 )
 
+#: What people enter is text to browsers and spreadsheets.
+ENTERED = (
+    Mutant(
+        "formula-after-another-separator",
+        "service/dashboard/spreadsheet.py",
+        r"(?<=[,;|\t\r\n\v\f\x85\u2028\u2029])",
+        "(?!)",
+        ("tests/dashboard/test_documents.py::test_a_text_with_a_formula_is_a_cell_without_one",),
+    ),
+    Mutant(
+        "cells-without-quotes",
+        "service/dashboard/spreadsheet.py",
+        "csv.writer(output, quoting=csv.QUOTE_ALL)",
+        "csv.writer(output)",
+        (
+            "tests/dashboard/test_documents.py::test_every_cell_of_a_file_is_quoted_and_holds_no_formula",
+        ),
+    ),
+)
+
 #: A role holds once the person has accepted it by a link of its company.
 ACCEPTED = (
     Mutant(
@@ -2020,6 +2040,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *KEPT,
     *AUDITED,
     *VISITORS,
+    *ENTERED,
     *APART,
     *EXACT,
     *OUTCOMES,
