@@ -50,13 +50,20 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
 async def stream_array(
     request: web.Request, filename: str, pieces: AsyncGenerator[str, None]
 ) -> web.StreamResponse:
-    """Stream a JSON array as a file, from pieces that each contain some of its entries.
+    """Stream a JSON array as a file, from pieces that each contain some of its entries."""
+    response = web.StreamResponse(headers=responses.attachment_headers(filename))
+    response.content_type = "application/json"
+    return await stream_export(request, response, _array(pieces))
+
+
+async def stream_export(
+    request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[str, None]
+) -> web.StreamResponse:
+    """Stream a file from pieces of its text, within the limits of exports.
 
     Raises TooManyRequests if the company has the same export running, and Unavailable if the
     process has too many. After that, see stream_text.
     """
-    response = web.StreamResponse(headers=responses.attachment_headers(filename))
-    response.content_type = "application/json"
     if request.method == "HEAD":
         return await stream_text(request, response, pieces)
     company, app = request[app_keys.COMPANY], request.app
@@ -64,7 +71,7 @@ async def stream_array(
         app[app_keys.COMPANY_EXPORTS].one((company, request.path)),
         app[app_keys.EXPORTS].one(),
     ):
-        return await stream_text(request, response, _array(pieces))
+        return await stream_text(request, response, pieces)
 
 
 async def stream_text(

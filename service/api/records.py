@@ -172,6 +172,25 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     return await stream_text(request, response, _large_page(request, head, source.record, ids))
 
 
+async def read_parts(
+    request: web.Request, page: Page, source: Source
+) -> AsyncGenerator[list[str], None]:
+    """Yield the records of a page as JSON texts, in parts of limited size. An empty page has none.
+
+    No connection is held between parts. A record that is deleted meanwhile is left out.
+    """
+    rows = await _read_page(request, page, source)
+    ids = [row["id"] for row in rows if row["id"] is not None]
+    records = [row["record"] for row in rows if row["record"] is not None]
+    place = len(ids) if len(records) == len(ids) else 0
+    if place:
+        yield records
+    del rows, records
+    while place < len(ids):
+        part, place = await _read_part(request, source.record, ids, place)
+        yield part
+
+
 async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
     company = request[app_keys.COMPANY]

@@ -3,15 +3,25 @@
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from aiohttp import web
+from yarl import URL
 
+from service import json_codec
+from service.api import adjustment_notes, consolidated_invoices, invoices
+from service.api.exports import stream_export
+from service.api.pagination import DOCUMENT_SORTS, Page, read_page
+from service.api.records import Documents, Source, read_parts
 from service.dashboard import pages
 from service.dashboard.documents import (
+    CONSOLIDATED,
+    INVOICES,
     KINDS,
+    NOTES,
     Kind,
     Target,
     read_amounts,
@@ -20,11 +30,11 @@ from service.dashboard.documents import (
     read_targets,
 )
 from service.dashboard.formats import other_party
-from service.dashboard.operations import Failed, call, read
-from service.dashboard.pages import Page
+from service.dashboard.operations import read
 from service.documents import money
+from service.offload import offload
 
-PAGES: list[Page] = []
+PAGES: list[pages.Page] = []
 page = partial(pages.page, PAGES)
 
 MOST_ROWS = 10_000
@@ -52,6 +62,7 @@ LINE_COLUMNS = (
     "amount",
     "tax",
 )
+MARK = "\ufeff"  # Spreadsheets read UTF-8 with a mark.
 #: The place in a text where a spreadsheet may find a formula, also if it splits cells at another
 #: character than the comma. It reads full-width characters as the usual ones.
 _FORMULA = re.compile(
@@ -59,12 +70,25 @@ _FORMULA = re.compile(
 )
 
 
-async def show_csv(kind: Kind, request: web.Request) -> web.Response:
-    """Return the newest MOST_ROWS documents of a list with its filters."""
-    rows = [
-        _read_columns(kind, record, target) async for record, target in _read_records(kind, request)
-    ]
-    return _make_response(kind.path.strip("/"), COLUMNS, rows)
+#: Kind of document -> its list in the API.
+LISTS: dict[Kind, Documents] = {
+    INVOICES: invoices.DOCUMENTS,
+    NOTES: adjustment_notes.DOCUMENTS,
+    CONSOLIDATED: consolidated_invoices.DOCUMENTS,
+}
+
+
+async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
+    """Stream the newest MOST_ROWS documents of a list with its filters, as the API's exports.
+
+    Raises ValidationError for invalid filters, and the errors of stream_export.
+    """
+    documents = LISTS[kind]
+    query = {**read_filters(request), "per_page": PER_PAGE, "count_to": 1}  # needs no total
+    listing = request.clone(rel_url=URL.build(path=kind.api, query=query))
+    page = read_page(listing, documents.filters, DOCUMENT_SORTS)
+    response = web.StreamResponse(headers=_make_headers(kind.path.strip("/")))
+    return await stream_export(request, response, _make_list(kind, request, page))
 
 
 async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
@@ -72,43 +96,59 @@ async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
     record = await read(request, f"{kind.api}/{request.match_info['id']}")
     target = (await read_targets(request, kind, [record])).get(record["id"])
     lines = _read_lines(record, read_currency(record, target))
-    return _make_response(f"{kind.texts}-{record[kind.code]}", LINE_COLUMNS, lines)
-
-
-def _make_response(
-    name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]
-) -> web.Response:
-    """Return a CSV file."""
-    output = io.StringIO()
-    output.write("\ufeff")  # Spreadsheets read UTF-8 with a mark.
-    writer = csv.writer(output, quoting=csv.QUOTE_ALL)
-    writer.writerow(columns)
-    writer.writerows([_make_cell(value) for value in row] for row in rows)
     return web.Response(
-        body=output.getvalue().encode(),
-        headers={
-            "Content-Type": "text/csv; charset=utf-8",
-            "Content-Disposition": f'attachment; filename="{name}.csv"',
-            "Cache-Control": "no-store",
-        },
+        text=MARK + _make_rows([LINE_COLUMNS, *lines]),
+        headers=_make_headers(f"{kind.texts}-{record[kind.code]}"),
     )
 
 
-async def _read_records(
-    kind: Kind, request: web.Request
-) -> AsyncIterator[tuple[dict[str, Any], Target | None]]:
-    """Yield the records of a list, each with the document that it adjusts if it is a note."""
-    query = {**read_filters(request), "per_page": PER_PAGE, "count_to": 1}  # needs no total
-    for number in range(1, MOST_ROWS // PER_PAGE + 1):
-        answer = await call(request, "GET", kind.api, query={**query, "page": number})
-        if not answer.is_success:
-            raise Failed(answer)
-        records = answer.value["data"]
-        targets = await read_targets(request, kind, records)
+def _make_headers(name: str) -> dict[str, str]:
+    return {
+        "Content-Type": "text/csv; charset=utf-8",
+        "Content-Disposition": f'attachment; filename="{name}.csv"',
+        "Cache-Control": "no-store",
+    }
+
+
+async def _make_list(kind: Kind, request: web.Request, page: Page) -> AsyncGenerator[str, None]:
+    """Yield the text of a list in parts."""
+    yield MARK + _make_rows([COLUMNS])
+    async for records in _read_records(request, page, LISTS[kind].source):
+        rows: list[Iterable[object]] = []
         for record in records:
-            yield record, targets.get(record["id"])
-        if len(records) < PER_PAGE:
+            target = (await read_targets(request, kind, [record])).get(record["id"])
+            rows.append(_read_columns(kind, record, target))
+        yield _make_rows(rows)
+
+
+async def _read_records(
+    request: web.Request, page: Page, source: Source
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Yield the records of MOST_ROWS from the first page on, in parts, without their lines."""
+    for number in range(1, MOST_ROWS // PER_PAGE + 1):
+        is_empty = True
+        async for texts in read_parts(request, replace(page, number=number), source):
+            is_empty = False
+            yield await offload(sum(map(len, texts)), _parse_records, texts)
+        if is_empty:
             return
+
+
+def _parse_records(texts: list[str]) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    for text in texts:
+        record = json_codec.loads_own(text)
+        del record["line_items"]  # They take most of the memory.
+        records.append(record)
+    return records
+
+
+def _make_rows(rows: Iterable[Iterable[object]]) -> str:
+    """Return the text of rows."""
+    output = io.StringIO()
+    writer = csv.writer(output, quoting=csv.QUOTE_ALL)
+    writer.writerows([_make_cell(value) for value in row] for row in rows)
+    return output.getvalue()
 
 
 def _read_columns(kind: Kind, record: dict[str, Any], target: Target | None) -> Iterable[object]:

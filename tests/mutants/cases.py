@@ -490,6 +490,28 @@ ONCE = (
         ),
     ),
     Mutant(
+        "csv-is-no-export",
+        "service/api/exports.py",
+        '    if request.method == "HEAD":\n        return await stream_text',
+        "    if request.method:\n        return await stream_text",
+        ("tests/dashboard/test_spreadsheet.py::test_a_company_downloads_a_list_once_at_a_time",),
+    ),
+    Mutant(
+        "csv-collected-in-memory",
+        "service/api/records.py",
+        "    place = len(ids) if len(records) == len(ids) else 0\n"
+        "    if place:\n"
+        "        yield records\n",
+        "    place = len(ids)\n"
+        "    if place:\n"
+        "        read = partial(request.app[app_keys.READS].read, source.record)\n"
+        "        key = {'company_id': request[app_keys.COMPANY]}\n"
+        "        yield [await read(**key, id=each) for each in ids]\n",
+        (
+            "tests/dashboard/test_spreadsheet.py::test_a_list_of_large_documents_takes_little_memory",
+        ),
+    ),
+    Mutant(
         "removed-members-not-named",
         "service/api/invoices.py",
         '        await warn_of_removed(request, row["body"], body)\n',

@@ -1,0 +1,143 @@
+"""Lists as CSV: streamed in parts, within the limits of exports."""
+
+import asyncio
+import csv
+import io
+import socket
+import tracemalloc
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+from conftest import Client, until
+from harness.visitors import Visitor
+from kit import create_invoice, create_one_of_each, line
+from test_exports import insert_copies
+
+from service.http import app_keys
+from service.http.limits import MAX_EXPORTS
+
+PATH = "/invoices.csv"
+BUSY = """
+    select count(*) from pg_stat_activity
+     where application_name like 'einvoice %'
+       and datname = current_database() and xact_start is not null
+"""
+
+
+def write_cookies(visitor: Visitor) -> str:
+    """Return the header that makes requests of another client those of a visitor."""
+    return "; ".join(map("=".join, visitor.cookies.items()))
+
+
+def open_csv(site: Client, visitor: Visitor) -> Any:
+    """Request the list as the visitor, and read only what is asked for."""
+    return site.get(PATH, headers={"Cookie": write_cookies(visitor)})
+
+
+def read_column(text: str, name: str) -> list[str]:
+    """Return a column of a CSV file without its name."""
+    head, *rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    return [row[head.index(name)] for row in rows]
+
+
+async def insert_large(owner: asyncpg.Connection, site: Client, count: int, size: int) -> None:
+    """Insert invoices with a large member."""
+    await insert_copies(owner, await create_invoice(site), count, remark="x" * size)
+
+
+@pytest.mark.parametrize("query", ["", "?sort=id", "?query=aminah&status="])
+async def test_a_list_of_several_pages_is_complete_and_in_order(
+    member: Visitor, site: Client, owner: asyncpg.Connection, query: str
+) -> None:
+    """Pages of large documents are read in parts, others at once."""
+    await insert_large(owner, site, 220, 1)
+    enlarge = "update invoices set buyer = buyer::jsonb || jsonb_build_object('remark', $1::text)"
+    await owner.execute(f"{enlarge} where id % 4 = 0 and id < 150", "x" * 60_000)
+    await member.get(f"{PATH}{query}")
+    ids = [row["id"] for row in await owner.fetch("select id from invoices order by id desc")]
+    expected = ids[::-1] if query == "?sort=id" else ids
+    assert (member.status, len(ids)) == (200, 220)
+    assert read_column(member.text, "id") == [str(each) for each in expected]
+
+
+async def test_lists_of_all_kinds_are_csv_files(member: Visitor, site: Client) -> None:
+    await create_one_of_each(site)
+    for path in ("/invoices.csv", "/notes.csv", "/consolidated.csv"):
+        await member.get(path)
+        assert member.status == 200 and read_column(member.text, "id")
+
+
+async def test_a_list_with_an_invalid_filter_is_an_error_page(member: Visitor) -> None:
+    await member.get(f"{PATH}?status=Unknown")
+    assert member.status == 422 and member.is_page
+
+
+async def test_a_list_of_large_documents_takes_little_memory(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    lines = [line(description=f"Coffee {number}") for number in range(800)]
+    await insert_copies(owner, await create_invoice(site, lineItems=lines), 60)
+    tracemalloc.start()
+    try:
+        await member.get(PATH)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(read_column(member.text, "id")) == 60
+
+
+async def test_a_company_downloads_a_list_once_at_a_time(
+    member: Visitor, admin: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_large(owner, site, 300, 40_000)
+    async with open_csv(site, member) as response:
+        await response.content.readexactly(100)
+        await admin.get(PATH)
+        assert admin.status == 429 and "already running" in admin.words
+        await admin.get("/notes.csv")
+        assert admin.status == 200
+        text = await response.text()
+    assert text.endswith("\r\n") and text.count("Aminah") >= 299
+    await admin.get(PATH)
+    assert admin.status == 200
+
+
+async def test_downloads_count_as_exports_of_the_process(member: Visitor, site: Client) -> None:
+    exports = site.app[app_keys.EXPORTS]
+    async with AsyncExitStack() as stack:
+        for _ in range(MAX_EXPORTS):
+            await stack.enter_async_context(exports.one())
+        await member.get(PATH)
+        assert member.status == 503 and member.is_page
+
+
+async def test_a_list_that_fails_midway_is_visibly_incomplete(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_large(owner, site, 300, 40_000)
+    async with open_csv(site, member) as response:
+        assert response.status == 200
+        await response.content.readexactly(100)
+        await owner.execute("alter view invoice_records rename to elsewhere")
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+async def test_a_slow_reader_of_a_list_holds_no_connection(
+    member: Visitor, admin: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_copies(owner, await create_invoice(site), 3000, name="A" * 300)
+    head = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nCookie: {write_cookies(member)}\r\n\r\n"
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await loop.sock_connect(connection, ("127.0.0.1", site.port))
+        await loop.sock_sendall(connection, head.encode())
+        assert (await loop.sock_recv(connection, 100)).startswith(b"HTTP/1.1 200 OK")
+        await until(lambda: owner.fetchval(BUSY), lambda count: count == 0)
+        await admin.get(PATH)
+        assert admin.status == 429  # the first download has not ended
