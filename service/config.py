@@ -384,13 +384,14 @@ class Config:
         "REQUESTS_PER_MINUTE",
         "6000",
         _integer(0, 10**7),
-        "Requests of one API key per process. 0 disables the limit.",
+        "Requests of all API keys of a company per process. Pages that its people open have the "
+        "same limit apart. 0 disables the limit.",
     )
     tin_checks_per_minute: int = _setting(
         "TIN_CHECKS_PER_MINUTE",
         "20",
         _integer(0, 10**7),
-        "TIN checks of one API key that go to the portal, per process. Cached results do not "
+        "TIN checks of one company that go to the portal, per process. Cached results do not "
         "count. 0 disables the limit.",
     )
     integration_requests_per_minute: int = _setting(

@@ -72,7 +72,7 @@ async def validate_tin(request: web.Request) -> web.Response:
     if message := states.find_refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message, code="validation_failed")
     question = TinQuestion(request[app_keys.COMPANY], tin, kind, number)
-    await request.app[TIN_CHECKS].confirm(question, request[app_keys.KEY_ID])
+    await request.app[TIN_CHECKS].confirm(question)
     return responses.json_response({"data": {"valid": True}, "message": VALID})
 
 

@@ -90,7 +90,7 @@ async def _find_problem(request: web.Request, company: Mapping[str, Any]) -> str
     """Return why the portal does not know the company's TIN, or None if it does."""
     question = make_own_question(request[app_keys.COMPANY], company)
     try:
-        await request.app[TIN_CHECKS].confirm(question, request[app_keys.KEY_ID], fresh=True)
+        await request.app[TIN_CHECKS].confirm(question, fresh=True)
     except UnknownTin:
         return TEXTS["unknown_tin"].format(
             tin=company["tin_code"],

@@ -161,7 +161,7 @@ def _has_key(route: str) -> bool:
 
 
 async def _authenticate_company(request: web.Request) -> None:
-    """Find the company of the request's key, and count the request against the key's limit."""
+    """Find the company of the request's key, and count the request against its limit."""
     text = (header(request, "X-API-Key") or "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
@@ -169,7 +169,7 @@ async def _authenticate_company(request: web.Request) -> None:
     CLIENT.set(owner.id)
     request[app_keys.COMPANY] = owner.id
     request[app_keys.KEY_ID] = owner.key_id
-    if wait := request.app[app_keys.LIMITER].take(owner.key_id):
+    if wait := request.app[app_keys.LIMITER].take(owner.id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
     if owner.move_state is not None:
         _reject_moving(request.method, owner.move_state)

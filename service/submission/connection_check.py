@@ -241,7 +241,7 @@ class ConnectionCheck:
         question = make_own_question(company.id, company.record)
         pair = f"TIN {question.tin} with {question.id_type} {question.id_value}"
         try:
-            await self._tin_checks.confirm(question, f"company {company.id}", fresh=True)
+            await self._tin_checks.confirm(question, fresh=True)
         except UnknownTin:
             text = f"The portal does not know the {pair}. Correct the company's profile."
             return Step("TIN", "failed", text)

@@ -92,13 +92,13 @@ class TinChecks:
         #: Running requests by the values of their question. The result is an error, or None.
         self._requests: dict[TinQuestion, asyncio.Task[ApiError | None]] = {}
 
-    async def confirm(self, question: TinQuestion, key_id: str, fresh: bool = False) -> None:
+    async def confirm(self, question: TinQuestion, fresh: bool = False) -> None:
         """Return if the answer is yes. With `fresh`, the portal is asked again.
 
         Raises UnknownTin; BadRequest with the portal's message, or while the company's own TIN is
         not verified; TooManyRequests; and Unavailable if the portal does not respond in time, while
         the request continues in the background. Only questions that are sent to the portal count
-        for the limit of the API key, not those that the cache or a running request answers.
+        for the limit of the company, not those that the cache or a running request answers.
         Spec: Validations
         """
         config = self._context.config
@@ -108,7 +108,7 @@ class TinChecks:
             raise _unverified()
         if known["is_confirmed"] and not fresh:
             return
-        if question not in self._requests and (wait := self._limiter.take(key_id)):
+        if question not in self._requests and (wait := self._limiter.take(question.company_id)):
             raise TooManyRequests(SLOW_DOWN, retry_after(wait))
         request = self._start(question, known["own_tin"])
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())

@@ -11,6 +11,9 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import create_invoice, create_valid_invoice, note, now, request_json
 
+from service.commands.companies import add_key
+from service.config import read_config
+
 TIN = {"registration_type": "BRN", "registration_number": "202101033579", "tin": "C5510387420"}
 VALID = (200, {"data": {"valid": True}, "message": "TIN is valid"})
 UNKNOWN = {**TIN, "registration_number": "202101033570"}
@@ -322,6 +325,8 @@ async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
             "message": "Too many TIN checks, please slow down.",
             "code": "rate_limited",
         }
+    second = await add_key(read_config(environment), company.id)
+    assert await check_tins(api, [11], **{"X-API-Key": second["key"]}) == [429]
     assert await count_portal_checks(sandbox) == 3
     other = await make_company(environment, tin_code="C4821093650")
     assert await check_tins(api, range(2), **{"X-API-Key": other.key}) == [404, 404]

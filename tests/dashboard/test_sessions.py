@@ -416,3 +416,24 @@ async def test_previews_of_numbers_follow_the_codes_of_each_kind(
     await owner.get("/settings/numbers")
     assert "Next: INV-04712" in owner.words and "Next: SB-04712" in owner.words
     assert "Next: CI-00001" in owner.words and "Next: CN-00001" in owner.words
+
+
+async def test_pages_of_a_company_have_a_limit_apart_from_its_keys(
+    start: StartService, environment: dict[str, str], company: Company
+) -> None:
+    """A flood by an integration locks no person out; people of one company share a limit."""
+    api = await start(company, background=False, REQUESTS_PER_MINUTE="6")
+    statuses = [(await api.get("/api/invoices")).status for _ in range(7)]
+    assert statuses == [200] * 6 + [429]
+    found: list[int] = []
+    for name in ("aminah", "bakar"):
+        link = await make_person(
+            read_config(environment), company.id, f"{name}@example.com", "owner"
+        )
+        async with Visitor(api.make_url("/")) as visitor:
+            await visitor.use_link(link)
+            found.append(visitor.status)
+            for _ in range(3):
+                await visitor.get("/invoices")
+                found.append(visitor.status)
+    assert found == [200] * 6 + [429] * 2

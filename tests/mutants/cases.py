@@ -512,6 +512,22 @@ ONCE = (
         ),
     ),
     Mutant(
+        "rate-limit-per-key",
+        "service/http/middleware.py",
+        "request.app[app_keys.LIMITER].take(owner.id)",
+        "request.app[app_keys.LIMITER].take(owner.key_id)",
+        ("tests/security/test_auth.py::test_rate_limit_is_shared_by_the_keys_of_a_company",),
+    ),
+    Mutant(
+        "pages-limited-by-person",
+        "service/dashboard/pages.py",
+        '.take(("pages", session.company_id or actor))',
+        '.take(("pages", actor))',
+        (
+            "tests/dashboard/test_sessions.py::test_pages_of_a_company_have_a_limit_apart_from_its_keys",
+        ),
+    ),
+    Mutant(
         "removed-members-not-named",
         "service/api/invoices.py",
         '        await warn_of_removed(request, row["body"], body)\n',
@@ -1221,9 +1237,11 @@ EXACT = (
     Mutant(
         "rate-limit-counts-twice",
         "service/http/limits.py",
-        "self._buckets[name] = tokens - (tokens >= 1), now",
-        "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
-        ("tests/security/test_auth.py::test_key_over_its_rate_limit_gets_a_429_with_retry_after",),
+        "self._buckets[bucket] = tokens - (tokens >= 1), now",
+        "self._buckets[bucket] = tokens - 2 * (tokens >= 1), now",
+        (
+            "tests/security/test_auth.py::test_company_over_its_rate_limit_gets_a_429_with_retry_after",
+        ),
     ),
     Mutant(
         "page-urls-without-filters",
