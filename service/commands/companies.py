@@ -15,6 +15,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import codes
 from service.documents.ubl import parties
+from service.errors import Conflict
 from service.http import api_keys
 
 #: The columns of a company, other than name and TIN, that add-company sets.
@@ -259,7 +260,10 @@ async def insert_key(
         if not await sql.company_exists(conn, company_id=company_id):
             raise CommandError(f"There is no company {company_id}.")
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
-        await api_keys.insert_key(conn, company_id, key, name, expires_at)
+        try:
+            await api_keys.insert_key(conn, company_id, key, name, expires_at)
+        except Conflict as error:
+            raise CommandError(str(error)) from None
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 

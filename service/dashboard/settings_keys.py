@@ -9,6 +9,7 @@ from service.dashboard import pages
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
 from service.db.statements import sql
+from service.errors import Conflict
 from service.http import api_keys, app_keys
 from service.http.forms import FORM
 
@@ -57,8 +58,11 @@ async def create_key(request: web.Request) -> web.Response:
         return await show_keys(request, wrong=TEXTS["past"])
     config = request.app[app_keys.CONFIG]
     key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        await api_keys.insert_key(conn, company, key, name, expires_at)
+    try:
+        async with request.app[app_keys.DATABASE].company(company) as conn:
+            await api_keys.insert_key(conn, company, key, name, expires_at)
+    except Conflict as error:
+        return await show_keys(request, wrong=str(error))
     return await show_keys(request, created=key.text)
 
 

@@ -21,12 +21,16 @@ from typing import NamedTuple
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database, ignoring_held_company
-from service.errors import Unauthorized, describe_error
+from service.errors import Conflict, Unauthorized, describe_error
 from service.loops import Loop
 
 REQUIRED = "API key is required"
 WRONG = "Invalid API key"
 INTEGRATION_WRONG = "Unauthorized: Valid API key required"
+MOST_KEYS = 50  # of a company that are neither revoked nor expired
+TOO_MANY_KEYS = (
+    f"A company can have at most {MOST_KEYS} valid API keys. Revoke a key that is no longer used."
+)
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +146,14 @@ def new_key(live: bool, kind: KeyKind = COMPANY, cell: str = "") -> NewKey:
 async def insert_key(
     conn: Connection, owner: int, key: NewKey, name: str, expires_at: datetime | None
 ) -> None:
-    """Store a new key of a company, or of an account."""
+    """Store a new key of a company, or of an account.
+
+    Raises Conflict if the company has MOST_KEYS valid keys.
+    """
+    if key.kind is COMPANY:
+        await sql.company_limit_lock(conn, company_id=owner)
+        if await sql.api_key_count(conn, company_id=owner) >= MOST_KEYS:
+            raise Conflict(TOO_MANY_KEYS)
     await key.kind.insert(
         conn,
         **{key.kind.owner: owner},

@@ -52,6 +52,11 @@ select name, tin_code, registration_number, registration_type, sst_registration_
 -- sent with it.
 select 1 from companies where id = :company_id for key share;
 
+-- name: company_limit_lock :exec
+-- Lock the company so that its webhooks or keys can be counted: no other transaction adds one
+-- before this one ends.
+select 1 from companies where id = :company_id for no key update;
+
 -- name: company_lock_alone :exec
 -- Wait for transactions that hold the company, and block new ones. Read their documents in a later
 -- statement.
@@ -176,6 +181,16 @@ with unshared as (
    where :company_id is not null
 )
 select tin from unshared;
+
+-- name: api_key_count :value
+-- Return the number of valid keys: those that are neither revoked nor expired. Run
+-- company_limit_lock in a statement before, because a count sees what was committed before its own
+-- statement began.
+select count(*)
+  from api_keys
+ where company_id = :company_id
+   and revoked_at is null
+   and (expires_at is null or expires_at > clock_timestamp());
 
 -- name: api_key_insert :exec
 with audited as (

@@ -1,14 +1,9 @@
 -- Webhook endpoints, their secrets, and the log of deliveries. Every statement takes :company_id,
 -- except the two that find work of any company.
 
--- name: webhook_limit_lock :exec
--- Lock the company so that its endpoints can be counted: no other request adds one before this
--- transaction ends.
-select 1 from companies where id = :company_id for no key update;
-
 -- name: webhook_insert :value
 -- Insert an endpoint with its first secret, sealed, and return its id. No row if the company has
--- :most endpoints. Run webhook_limit_lock in a statement before, because a count sees what was
+-- :most endpoints. Run company_limit_lock in a statement before, because a count sees what was
 -- committed before its own statement began.
 with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled, include_record)

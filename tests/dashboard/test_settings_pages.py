@@ -23,6 +23,9 @@ from kit import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, cre
 from test_refused_logins import change_client
 
 from service.api.webhooks import MOST
+from service.commands.companies import add_key
+from service.config import read_config
+from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 
 WEBHOOKS, SIGNING, PORTAL = "/settings/webhooks", "/settings/certificate", "/settings/portal"
 PLACE = "https://hooks.example.com/in"
@@ -497,3 +500,13 @@ async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> 
         await member.post(path.replace("/1", f"/{webhook}"), {"url": PLACE, **issued().pair})
         assert (path, member.status) == (path, 403)
     assert [each["enabled"] for each in await _list_endpoints(site)] == [True]
+
+
+async def test_a_key_over_the_limit_is_refused_with_the_reason(
+    admin: Visitor, environment: dict[str, str], company: Company
+) -> None:
+    for _ in range(MOST_KEYS - 1):
+        await add_key(read_config(environment), company.id)
+    await admin.get("/settings/keys")
+    await admin.post("/settings/keys", {"name": "till"})
+    assert admin.status == 422 and TOO_MANY_KEYS in admin.words

@@ -512,6 +512,22 @@ ONCE = (
         ),
     ),
     Mutant(
+        "keys-counted-without-a-lock",
+        "service/http/api_keys.py",
+        "        await sql.company_limit_lock(conn, company_id=owner)\n",
+        "",
+        ("tests/security/test_auth.py::test_two_keys_at_the_limit_are_not_both_created",),
+    ),
+    Mutant(
+        "invalid-keys-count-for-the-limit",
+        "sql/queries/companies.sql",
+        " where company_id = :company_id\n"
+        "   and revoked_at is null\n"
+        "   and (expires_at is null or expires_at > clock_timestamp());\n",
+        " where company_id = :company_id;\n",
+        ("tests/security/test_auth.py::test_a_company_has_at_most_50_valid_keys",),
+    ),
+    Mutant(
         "rate-limit-per-key",
         "service/http/middleware.py",
         "request.app[app_keys.LIMITER].take(owner.id)",
@@ -752,7 +768,7 @@ APART = (
     Mutant(
         "webhooks-counted-without-a-lock",
         "service/api/webhooks.py",
-        "        await sql.webhook_limit_lock(conn, company_id=company)\n",
+        "        await sql.company_limit_lock(conn, company_id=company)\n",
         "",
         ("tests/api/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit",),
     ),

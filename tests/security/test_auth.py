@@ -35,10 +35,12 @@ from kit import (
 )
 from yarl import URL
 
-from service.commands.companies import add_key, revoke_key
+from service.commands.companies import CommandError, add_key, revoke_key
 from service.config import read_config
+from service.db.transactions import Database, connected_pool
+from service.errors import Conflict
 from service.http import app_keys
-from service.http.api_keys import new_key
+from service.http.api_keys import insert_key, new_key
 from service.http.middleware import KEY_IN_URL
 
 REQUIRED = (401, {"message": "API key is required"})
@@ -60,6 +62,12 @@ async def keyless(start: StartService, company: Company) -> Client:
     api = await start(company)
     del api.session.headers["X-API-Key"]
     return api
+
+
+WAITS_FOR_LOCK = """
+    select exists (select from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock')
+"""
 
 
 async def add_another_key(environment: dict[str, str], company: Company, **facts: Any) -> Any:
@@ -489,6 +497,51 @@ async def test_invalid_keys_are_rate_limited_per_address(
         == ELSEWHERE
     )
     assert (await with_key(api, company.key[:-1]))[0] == 429
+
+
+@pytest.fixture
+async def full(owner: asyncpg.Connection, company: Company) -> Company:
+    """The company with 50 valid keys, and one that is revoked and one that has expired."""
+    insert = """
+        insert into api_keys (company_id, key_id, name, secret_sha256, revoked_at, expires_at)
+        select $1, format('%s', 100000000000 + n), '', sha256('a'),
+               case n when 50 then now() end, case n when 51 then now() end
+          from generate_series(1, 51) n
+    """
+    await owner.execute(insert, company.id)
+    return company
+
+
+async def test_a_company_has_at_most_50_valid_keys(
+    full: Company, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    with pytest.raises(CommandError, match="at most 50 valid API keys"):
+        await add_another_key(environment, full)
+    await revoke_key(read_config(environment), "100000000001")
+    await add_another_key(environment, full)
+    with pytest.raises(CommandError):
+        await add_another_key(environment, full)
+    assert await owner.fetchval("select count(*) from api_keys") == 53
+    await add_another_key(environment, await make_company(environment))
+
+
+async def test_two_keys_at_the_limit_are_not_both_created(
+    full: Company, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    await owner.execute("delete from api_keys where key_id = '100000000001'")
+    async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+        database = Database(pool)
+
+        async def insert() -> None:
+            async with database.company(full.id) as conn:
+                await insert_key(conn, full.id, new_key(live=False), "", None)
+
+        async with database.company(full.id) as conn:
+            await insert_key(conn, full.id, new_key(live=False), "", None)
+            second = asyncio.create_task(insert())
+            await until(lambda: owner.fetchval(WAITS_FOR_LOCK))
+        with pytest.raises(Conflict):
+            await second
 
 
 async def test_key_in_the_url_is_rejected_on_every_path(
