@@ -148,7 +148,7 @@ async def order_errors(
 async def disturb_portal(stage: Stage) -> None:
     """Kill and pause the portal."""
     random, sandbox = stage.random("portal"), stage.sandbox
-    while not await _sleep(stage, random.uniform(*PORTAL_REST)):
+    while not await _sleep(stage, random.uniform(*PORTAL_REST) * stage.factor):
         if random.random() < 0.5:
             stage.counters.count("row portal killed")
             await sandbox.kill()
@@ -162,21 +162,21 @@ async def disturb_portal(stage: Stage) -> None:
 async def distort_rows(stage: Stage) -> None:
     """Make rows of the portal unreadable, one at a time and each for some seconds."""
     random = stage.random("odd rows")
-    while not await _sleep(stage, random.uniform(*schedule.ODD_REST)):
+    while not await _sleep(stage, random.uniform(*schedule.ODD_REST) * stage.factor):
         ledger = await stage.portal.ledger()
         if not ledger:
             continue
         number = random.choice(ledger[-schedule.ODD_AMONG :])["number"]
         await stage.portal.show_oddly(number, **random.choice(schedule.ODD_MEMBERS))
         stage.counters.count("odd rows")
-        await _sleep(stage, random.uniform(*schedule.ODD_SECONDS))
+        await _sleep(stage, random.uniform(*schedule.ODD_SECONDS) * stage.factor)
         await stage.portal.show_oddly(number)
 
 
 async def restart_database(stage: Stage) -> None:
     """Restart PostgreSQL, alternately in fast and in immediate mode."""
     random, number = stage.random("database"), 0
-    while not await _sleep(stage, random.uniform(*DATABASE_REST)):
+    while not await _sleep(stage, random.uniform(*DATABASE_REST) * stage.factor):
         await stage.postgres.restart(("fast", "immediate")[number % 2])
         stage.counters.count("database restarts")
         number += 1

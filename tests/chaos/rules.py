@@ -10,7 +10,7 @@ from typing import Any
 
 from service.documents.states import DOCUMENT_TRANSITIONS, LOCKED, RECORD_TRANSITIONS
 
-from .clients import KINDS, KeyedRequest, Record
+from .clients import KeyedRequest, Record
 from .facts import Event, Facts, Subject
 from .receiver import Endpoint
 
@@ -18,7 +18,8 @@ from .receiver import Endpoint
 Case = str | None
 Rule = Callable[[Facts], Iterator[Case]]
 
-#: Event -> status of its record after it. Other events do not change the status.
+#: Event -> status of its record after it. Other events do not change the status. All but the first
+#: name the submitted document that changed; without one, such an event changes nothing.
 STATUS_AFTER = {
     "submitting": "Submitting",
     "submitted": "Submitted",
@@ -34,7 +35,13 @@ FIRST = {"invoice": "Draft", "note": "Draft", "consolidated": "Draft", "request"
 #: Event -> action in the audit log, which has one entry for each event.
 AUDITED = {"submitting": "submit", "deleted": "delete"}
 CANCEL = "cancel"  # action; a cancellation that is requested again has several entries
-NAMES = {kind.name: kind.subject.replace("_", " ") for kind in KINDS}  # subjects in the audit log
+#: Kind -> name of its records in the audit log.
+NAMES = {
+    "invoice": "invoice",
+    "note": "adjustment note",
+    "consolidated": "consolidated invoice",
+    "request": "e-invoice request",
+}
 #: Statuses of responses that no repetition receives.
 NOT_REPLAYED = {401, 408, 409, 413, 415, 429}
 
@@ -145,15 +152,21 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
     if names.count("deleted") != row["is_deleted"] or "deleted" in names[:-1]:
         yield "not deleted once and last" if row["is_deleted"] else "deleted"
     status = FIRST[subject[0]]
-    for name in names:
-        after = STATUS_AFTER.get(name)
+    for event in history:
+        after = _find_status_after(event)
         if after is not None and after not in RECORD_TRANSITIONS.get(status, set()):
-            yield f"{name} while {status}"
-        if name in CHANGES and status in LOCKED:
-            yield f"{name} while {status}"
+            yield f"{event.name} while {status}"
+        if event.name in CHANGES and status in LOCKED:
+            yield f"{event.name} while {status}"
         status = after or status
     if status != row["status"]:
         yield f"the status is {row['status']}"
+
+
+def _find_status_after(event: Event) -> str | None:
+    """Return the status of a record after an event, or None if the event does not change it."""
+    changes = event.name == "submitting" or "submitted_document_id" in event.data
+    return STATUS_AFTER.get(event.name) if changes else None
 
 
 def _find_wrong_documents(statuses: dict[int, str], history: Sequence[Event]) -> Iterator[str]:
