@@ -43,6 +43,8 @@ def make_actors(stage: Stage) -> Iterator[Coroutine[Any, Any, None]]:
     yield disturb_portal(stage)
     yield restart_database(stage)
     yield distort_rows(stage)
+    if stage.mode.detects:
+        yield vary_search_lag(stage)
 
 
 async def hunt(stage: Stage, service: PlannedProcess) -> None:
@@ -171,6 +173,14 @@ async def distort_rows(stage: Stage) -> None:
         stage.counters.count("odd rows")
         await _sleep(stage, random.uniform(*schedule.ODD_SECONDS) * stage.factor)
         await stage.portal.show_oddly(number)
+
+
+async def vary_search_lag(stage: Stage) -> None:
+    """Let the portal list documents sooner or later after it accepted them."""
+    random = stage.random("search lag")
+    while not await _sleep(stage, random.uniform(*schedule.LAG_REST) * stage.factor):
+        lag = stage.mode.sandbox["search_lag_seconds"] * random.choice(schedule.LAG_TIMES)
+        await stage.portal.settings(search_lag_seconds=lag * stage.factor)
 
 
 async def restart_database(stage: Stage) -> None:

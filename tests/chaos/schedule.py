@@ -55,6 +55,10 @@ ODD_MEMBERS = (
     {"uuid": "?"},
     {"typeName": "Pro forma"},
 )
+#: Seconds between two changes of the portal's `search_lag_seconds`, in modes with a settling time
+#: that is too short, and by what it is multiplied. On a machine that has become busy, a document
+#: would else be listed before it seems absent twice.
+LAG_REST, LAG_TIMES = (3, 6), (1, 10)
 ODD_AMONG = 30  # the odd row is one of this many latest documents
 ODD_REST, ODD_SECONDS = (0.5, 2), (1, 4)  # seconds between two odd rows, and for each
 

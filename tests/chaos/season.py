@@ -163,6 +163,7 @@ class Season:
         stage.proxy.lost = stage.proxy.cut = stage.proxy.silent = 0
         stage.receiver.fails = False
         await stage.portal.clear()
+        await stage.configure_portal()
         for process in (*stage.naive, *stage.services):
             await process.kill()
         await asyncio.gather(*[service.start() for service in stage.services])

@@ -117,13 +117,17 @@ class Stage:
         """The settling time in seconds."""
         return float(self.mode.settle) * self.factor
 
+    async def configure_portal(self) -> None:
+        """Give the portal the settings of the mode."""
+        await self.portal.settings(**schedule.scale(self.mode.sandbox, self.factor))
+
     async def slow_down(self, factor: float) -> None:
         """Multiply all times, so that a slow machine keeps their proportions."""
         self.factor = factor
         self.environment = self._make_environment()
         self.proxy.silence = schedule.SILENCE * factor
         self.receiver.late_seconds = LATE_SECONDS * factor
-        await self.portal.settings(**schedule.scale(self.mode.sandbox, factor))
+        await self.configure_portal()
         for service in self.services:
             await service.kill()
         await self._start_services()
