@@ -6,13 +6,14 @@ A module with pages declares each with the decorator `page`. A page needs a sess
 
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import jinja2
 from aiohttp import web
@@ -55,6 +56,8 @@ FORM_TOKEN = "form_token"
 #: The cookie of a visitor without a session, whose forms are protected in the same way.
 VISITOR = "einvoice_visitor"
 VISITOR_TOKEN = web.RequestKey("visitor_token", str)
+#: Browsers read a backslash as a slash and leave out control characters: `/\thost` is `//host`.
+_LOCAL_PATH = re.compile(r"/(?!/)[^\x00-\x1f\x7f-\x9f\\]*")
 
 PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -159,7 +162,7 @@ async def _check_form(request: web.Request) -> None:
     """Raise FormRejected unless a POST comes from a form of this session."""
     origin = request.headers.get("Origin")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") or (
-        origin is not None and urlsplit(origin).netloc != request.host
+        origin is not None and origin.partition("://")[2] != request.host
     ):
         raise FormRejected(TEXTS["errors"]["form_rejected"])
     form = await read_form(request, SESSION_FORM if SESSION in request else PUBLIC_FORM)
@@ -200,11 +203,7 @@ def confirmation_path(path: str) -> str:
 
 def local_path(text: str | None) -> str:
     """Return a path of this site to go to after sign-in; the start page for anything else."""
-    if text and text.startswith("/") and not text.startswith(("//", "/\\")):
-        parts = urlsplit(text)
-        if not parts.scheme and not parts.netloc:
-            return text
-    return "/"
+    return text if text and _LOCAL_PATH.fullmatch(text) else "/"
 
 
 class PageResponse(web.Response):

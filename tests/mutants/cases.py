@@ -1781,6 +1781,13 @@ ENTERED = (
             "tests/dashboard/test_documents.py::test_every_cell_of_a_file_is_quoted_and_holds_no_formula",
         ),
     ),
+    Mutant(
+        "control-characters-in-a-redirect",
+        "service/dashboard/pages.py",
+        r"/(?!/)[^\x00-\x1f\x7f-\x9f\\]*",
+        r"/(?!/)(?s:.)*",
+        ("tests/dashboard/test_broken_forms.py::test_another_site_or_no_path_is_the_start_page",),
+    ),
 )
 
 #: A role holds once the person has accepted it by a link of its company.
