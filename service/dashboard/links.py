@@ -90,7 +90,7 @@ class Link:
 async def make_link(database: Database, base: str, new: NewLink) -> str:
     """Return a link, which replaces the earlier ones of its company. `base` is PUBLIC_URL."""
     token = make_token()
-    async with database.across() as conn:
+    async with _transaction(database, new.company_id) as conn:
         await sql.link_insert(
             conn,
             token_sha256=digest_of(token),
@@ -109,7 +109,7 @@ async def make_operator_link(database: Database, base: str, user_id: int) -> str
     The present password and other links become void, sessions end, and roles are pending until
     they are accepted again.
     """
-    async with database.across() as conn, conn.transaction():
+    async with database.person() as conn:
         await sql.user_lock(conn, user_id=user_id)
         await sql.user_set_password(conn, user_id=user_id, password_hash=None)
         await _end_access(conn, user_id)
@@ -218,9 +218,5 @@ async def _using(database: Database, link: Link) -> AsyncIterator[Connection]:
 
 @asynccontextmanager
 async def _transaction(database: Database, company_id: int | None) -> AsyncIterator[Connection]:
-    if company_id is not None:
-        async with database.company(company_id) as conn:
-            yield conn
-    else:
-        async with database.across() as conn, conn.transaction():
-            yield conn
+    async with database.person() if company_id is None else database.company(company_id) as conn:
+        yield conn

@@ -116,7 +116,9 @@ def make_routes(pages: list[Page]) -> list[web.RouteDef]:
 async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
     """Check the session and the form, and run the handler. Errors become pages."""
     try:
-        if page.right is not None:
+        if page.right is None:
+            identify(request, "visitor")
+        else:
             await _enter(request, page.right)
         if request.method == "POST":
             await _check_form(request)

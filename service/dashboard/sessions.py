@@ -6,13 +6,14 @@ session up, so that it ends in all processes at the same time.
 
 import base64
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from aiohttp import web
 
+from service import json_codec
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -44,7 +45,8 @@ class Session:
     """The session of a request. `digest` identifies it, `token` is the text in the cookie.
 
     Company and role are None for a person who has accepted no role. `is_recent` is true if the
-    password was entered a short time ago.
+    password was entered a short time ago. `links_made` are the latest links that others made for
+    the person, who has not seen them yet.
     """
 
     token: str
@@ -57,6 +59,7 @@ class Session:
     company_name: str | None
     role: str | None
     is_recent: bool
+    links_made: Sequence[Mapping[str, Any]]
 
     @property
     def form_token(self) -> str:
@@ -116,6 +119,7 @@ def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
         row["company_name"],
         row["role"],
         row["is_recent"],
+        json_codec.loads(row["links_made"].encode()),
     )
 
 
@@ -123,23 +127,24 @@ async def begin_session(
     database: Database,
     user_id: int,
     company_id: int | None,
-    client: str | None,
+    action: str | None,
     is_authenticated: bool = True,
 ) -> str:
     """Begin a session, and return its token.
 
-    `client` is the address of the client. `is_authenticated` is false if no password was entered.
+    `action` is its entry in the log of the person, None if there is one already.
+    `is_authenticated` is false if no password was entered.
     """
     token = make_token()
-    async with database.across() as conn:
+    async with database.person() as conn:
         await sql.session_forget(conn)
         await sql.session_insert(
             conn,
             token_sha256=digest_of(token),
             user_id=user_id,
             company=company_id,
+            action=action,
             is_authenticated=is_authenticated,
-            client_address=client or "",
         )
     return token
 

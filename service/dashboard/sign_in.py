@@ -24,7 +24,7 @@ from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.actor import identify
-from service.http.client_address import SENDER, sender_of
+from service.http.client_address import SENDER
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
@@ -32,7 +32,10 @@ from service.http.tokens import digest_of
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
-TRIES_PER_MINUTE = 10  # of passwords, for one address of e-mail and for one client address
+#: Tries of passwords of one person from one network, and of one client address.
+TRIES_PER_MINUTE = 10
+#: Tries of passwords of one person from all networks.
+TRIES_PER_HOUR = 100
 TEXTS = pages.TEXTS["sign_in"]
 
 
@@ -41,7 +44,8 @@ class SignIn:
     """The parts of the application that sign-in needs."""
 
     passwords: Passwords
-    limiter: RateLimiter
+    tries: RateLimiter
+    accounts: RateLimiter
 
 
 SIGN_IN = web.AppKey("sign_in", SignIn)
@@ -49,7 +53,7 @@ SIGN_IN = web.AppKey("sign_in", SignIn)
 
 def make_sign_in() -> SignIn:
     """Return the state of sign-in in this process."""
-    return SignIn(Passwords(), RateLimiter(TRIES_PER_MINUTE))
+    return SignIn(Passwords(), RateLimiter(TRIES_PER_MINUTE), RateLimiter(TRIES_PER_HOUR, 3600))
 
 
 @page("GET", "/sign-in", right=None)
@@ -63,32 +67,74 @@ async def sign_in(request: web.Request) -> web.Response:
     """Begin a session. Unknown people and wrong passwords get the same answer in equal time."""
     form = request[FORM]
     email, target = form.get("email", "").strip(), form.get("next", "")
-    state = request.app[SIGN_IN]
     if not people.is_email(email):
         return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
-    _limit(request, email.casefold())
-    async with request.app[app_keys.DATABASE].across() as conn:
-        user = await sql.user_by_email(conn, email=email)
     password = form.get("password", "")
-    is_right = await state.passwords.matches(password, user and user["password_hash"])
-    if user is None or not is_right:
+    user = await _find_user(request, email, password)
+    if user is None:
         return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
-    if state.passwords.is_outdated(user["password_hash"]):
-        await _store_password(request, user["id"], password)
-    token = await _enter(request, user["id"], None)
-    return _go(request, token, local_path(target))
+    identify(request, f"user {user['id']}")
+    await _rehash(request, user, password)
+    return _go(request, await _enter(request, user["id"], None, "sign_in"), local_path(target))
 
 
-def _limit(request: web.Request, account: str) -> None:
-    """Count a try of a password. Raises TooManyRequests."""
-    limiter = request.app[SIGN_IN].limiter
-    wait = max(limiter.take(("account", account)), limiter.take(("address", sender_of(request))))
+async def _find_user(request: web.Request, email: str, password: str) -> Mapping[str, Any] | None:
+    """Return the person with an email address and a password, or None.
+
+    Unknown people and wrong passwords take equal time and get equal errors. Once the tries of all
+    networks are used up, the password is only right from a network of the person, and any other
+    try is refused as it would be for an unknown person. Raises TooManyRequests.
+    """
+    state, sender = request.app[SIGN_IN], request[SENDER]
+    _refuse(state.tries.take(sender.group))
+    async with request.app[app_keys.DATABASE].across() as conn:
+        user = await sql.user_account(conn, email=email)
+    account = digest_of(user["account"])
+    _refuse(state.tries.take((account, sender.network)))
+    wait = state.accounts.take(account)
+    is_allowed = not wait or await _is_near(request, user["id"])
+    is_right = await state.passwords.matches(password, user["password_hash"])
+    if is_right and is_allowed:
+        return user
+    _refuse(wait)
+    async with request.app[app_keys.DATABASE].person() as conn:
+        await sql.user_fail(conn, user_id=user["id"])
+    return None
+
+
+def _refuse(wait: int) -> None:
+    """Raise TooManyRequests if there are seconds to wait."""
     if wait:
         raise TooManyRequests(TEXTS["too_many"], retry_after(wait))
 
 
+async def _is_near(request: web.Request, user_id: int | None) -> bool:
+    """Return whether the person has signed in from the client's network before."""
+    network = request[SENDER].network
+    if network is None:
+        return False
+    async with request.app[app_keys.DATABASE].across() as conn:
+        return await sql.user_is_near(conn, user_id=user_id, first=network[0], last=network[-1])
+
+
+async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) -> None:
+    """Store the hash of the person's password with the present parameters."""
+    passwords = request.app[SIGN_IN].passwords
+    if not passwords.is_outdated(user["password_hash"]):
+        return
+    digest = await passwords.hash(password)
+    async with request.app[app_keys.DATABASE].across() as conn:
+        await sql.user_rehash(
+            conn, user_id=user["id"], former=user["password_hash"], password_hash=digest
+        )
+
+
 async def _enter(
-    request: web.Request, user_id: int, company_id: int | None, is_authenticated: bool = True
+    request: web.Request,
+    user_id: int,
+    company_id: int | None,
+    action: str | None,
+    is_authenticated: bool = True,
 ) -> str:
     """Begin a session and return its token. Without a company it shows the person's first one."""
     database = request.app[app_keys.DATABASE]
@@ -96,8 +142,7 @@ async def _enter(
         async with database.across() as conn:
             companies = await sql.user_memberships(conn, user_id=user_id)
         company_id = companies[0]["company_id"] if companies else None
-    client = request[SENDER].text
-    return await begin_session(database, user_id, company_id, client, is_authenticated)
+    return await begin_session(database, user_id, company_id, action, is_authenticated)
 
 
 def _go(request: web.Request, token: str, target: str) -> web.Response:
@@ -129,7 +174,6 @@ async def use_link(request: web.Request) -> web.Response:
     link = await _find_link(request)
     database = request.app[app_keys.DATABASE]
     if request[FORM].get("do") == "refuse" and link.is_refusable:
-        identify(request, "visitor")
         await links.refuse_role(database, link)
         return redirect("/sign-in?notice=role_refused")
     password = request[FORM].get("password", "")
@@ -140,7 +184,7 @@ async def use_link(request: web.Request) -> web.Response:
         digest = await request.app[SIGN_IN].passwords.hash(password)
     identify(request, f"user {link.user_id}")
     await links.use_link(database, link, digest)
-    token = await _enter(request, link.user_id, link.company_id, link.step != ENTER)
+    token = await _enter(request, link.user_id, link.company_id, None, link.step != ENTER)
     return _go(request, token, "/" if len(link.roles) == 1 and link.role else "/companies")
 
 
@@ -162,9 +206,8 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
         weakness = find_weakness(password, (link.name, link.email, *companies))
         return TEXTS["weak"][weakness] if weakness else None
     if link.step == CONFIRM:
-        _limit(request, link.email.casefold())
-        is_right = await request.app[SIGN_IN].passwords.matches(password, link.password_hash)
-        return None if is_right else TEXTS["wrong_current"]
+        user = await _find_user(request, link.email, password)
+        return None if user else TEXTS["wrong_current"]
     return None
 
 
@@ -175,7 +218,7 @@ def _render_link(request: web.Request, link: Link, error: str | None = None) -> 
 async def _store_password(request: web.Request, user_id: int, password: str) -> None:
     """Store a new password, and end the person's sessions."""
     digest = await request.app[SIGN_IN].passwords.hash(password)
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with request.app[app_keys.DATABASE].person() as conn:
         await sql.user_set_password(conn, user_id=user_id, password_hash=digest)
         await sql.sessions_end(conn, user_id=user_id)
 
@@ -194,7 +237,7 @@ async def change_password(request: web.Request) -> web.Response:
     """
     form, session = request[FORM], request[SESSION]
     has_password = (await _read_user(request))["password_hash"] is not None
-    if has_password and not await _is_password(request, session, form.get("current", "")):
+    if has_password and not await _find_user(request, session.email, form.get("current", "")):
         return _render_password(request, has_password, TEXTS["wrong_current"])
     password = form.get("password", "")
     if weakness := find_weakness(password, await _read_names(request)):
@@ -206,7 +249,7 @@ async def change_password(request: web.Request) -> web.Response:
         await links.choose_first_password(
             request.app[app_keys.DATABASE], session.user_id, session.company_id or 0, digest
         )
-    return await _renew(request, session, "/?notice=password_changed")
+    return await _renew(request, session, "/?notice=password_changed", None)
 
 
 async def _read_names(request: web.Request) -> list[str]:
@@ -243,23 +286,19 @@ async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
     form, session = request[FORM], request[SESSION]
     target = form.get("next", "")
-    if not await _is_password(request, session, form.get("password", "")):
+    if not await _find_user(request, session.email, form.get("password", "")):
         return render(request, "confirm.html", 422, error=TEXTS["wrong_current"], next=target)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_end(conn, token_sha256=session.digest)
-    return await _renew(request, session, local_path(target))
+    return await _renew(request, session, local_path(target), "confirm")
 
 
-async def _is_password(request: web.Request, session: Session, password: str) -> bool:
-    """Return whether a text is the person's password. Raises TooManyRequests."""
-    _limit(request, session.email.casefold())
-    user = await _read_user(request)
-    return await request.app[SIGN_IN].passwords.matches(password, user["password_hash"])
-
-
-async def _renew(request: web.Request, session: Session, target: str) -> web.Response:
+async def _renew(
+    request: web.Request, session: Session, target: str, action: str | None
+) -> web.Response:
     """Begin another session for the same company, and go to a page."""
-    return _go(request, await _enter(request, session.user_id, session.company_id), target)
+    token = await _enter(request, session.user_id, session.company_id, action)
+    return _go(request, token, target)
 
 
 @page("GET", "/companies", right=PERSON)

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from service.dashboard import (
+    account,
     buyer_requests,
     consolidation,
     documents,
@@ -25,6 +26,7 @@ from service.dashboard import (
 MODULES = (
     sharing,
     sign_in,
+    account,
     overview,
     invoice_form,
     note_form,

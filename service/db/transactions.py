@@ -52,6 +52,8 @@ _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 #: The same for an account of the integration surface.
 _BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'" + _ACTOR
 _BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
+#: The same for rows of people, who belong to no company.
+_BEGIN_PERSON = "begin" + _ACTOR
 
 #: Errors while PostgreSQL is away, restarting, or has no free connection. asyncpg raises an
 #: InternalClientError for a connection that is cut in the middle of a response.
@@ -312,6 +314,12 @@ class Database:
             yield conn
 
     @asynccontextmanager
+    async def person(self) -> AsyncIterator[Connection]:
+        """Yield a transaction that writes rows of people, with the actor for their log."""
+        async with self._transaction(_BEGIN_PERSON) as conn:
+            yield conn
+
+    @asynccontextmanager
     async def across(self) -> AsyncIterator[Connection]:
         """Yield a connection without company and account: for shared tables and functions."""
         conn, _ = await self._acquire()
@@ -372,8 +380,8 @@ class Database:
             return False
 
     @asynccontextmanager
-    async def _transaction(self, begin: str, owner_id: int) -> AsyncIterator[Connection]:
-        conn = await self._acquire_checked(begin.format(owner_id, *_acting.get()), 0)
+    async def _transaction(self, begin: str, *owner_id: int) -> AsyncIterator[Connection]:
+        conn = await self._acquire_checked(begin.format(*owner_id, *_acting.get()), 0)
         try:
             try:
                 yield conn

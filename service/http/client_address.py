@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
 from aiohttp import web
@@ -20,11 +20,13 @@ class Sender(NamedTuple):
     """The client of a request: its address as text, and what identifies it in limits.
 
     The latter is an IPv4 address, or the /64 network of an IPv6 address, which is one customer's.
-    Both are None without an address, as over a Unix socket.
+    `network` is the /24 network of an IPv4 address, or the /64 network of an IPv6 address.
+    All are None without an address, as over a Unix socket.
     """
 
     text: str | None
     group: str | bytes | None
+    network: Network | None
 
 
 class Senders:
@@ -42,8 +44,12 @@ class Senders:
 
     def _find(self, peer: str | None, forwarded: str) -> Sender:
         address = find_client(peer, forwarded, self._trusted)
-        text = None if address is None else str(address)
-        return Sender(text, address.packed[:8] if isinstance(address, IPv6Address) else text)
+        if address is None:
+            return Sender(None, None, None)
+        if isinstance(address, IPv6Address):
+            network = ip_network((address, 64), strict=False)
+            return Sender(str(address), address.packed[:8], network)
+        return Sender(str(address), str(address), ip_network((address, 24), strict=False))
 
 
 #: Of the application, and of a request.

@@ -1,6 +1,6 @@
 """Limits of requests.
 
-- A RateLimiter limits requests per minute in one process, an IntegrationQuota over all processes.
+- A RateLimiter limits requests per time in one process, an IntegrationQuota over all processes.
 - A ConcurrencyLimiter limits what runs at once in one process.
 - The UploadBudget limits the memory for request bodies in one process.
 
@@ -36,29 +36,31 @@ POOL_SHARE = 3  # A client may take this part of the memory for request bodies.
 
 
 class RateLimiter:
-    """Limits requests per minute and name in this process, with token buckets. 0 is no limit.
+    """Limits requests per name in this process, with token buckets. 0 is no limit.
 
-    Keeps digests of names that contain text, since a client may have chosen the text.
+    `most` requests are allowed in `seconds`, a minute by default. It keeps digests of names that
+    contain text, since a client may have chosen the text.
     """
 
-    def __init__(self, per_minute: int) -> None:
-        self._per_minute = per_minute
+    def __init__(self, most: int, seconds: int = 60) -> None:
+        self._most = most
+        self._seconds = seconds
         #: Id or digest of a name -> (tokens, monotonic time), the least recently used first.
         self._buckets: dict[int | bytes, tuple[float, float]] = {}
 
     def take(self, name: object) -> int:
         """Take a token. Return 0, or the seconds until the next token if there is none."""
-        if not self._per_minute:
+        if not self._most:
             return 0
         now = time.monotonic()
         bucket = name if isinstance(name, int) else _digest(name)
-        tokens, at = self._buckets.pop(bucket, (self._per_minute, now))
-        tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
+        tokens, at = self._buckets.pop(bucket, (self._most, now))
+        tokens = min(self._most, tokens + (now - at) * self._most / self._seconds)
         self._buckets[bucket] = tokens - (tokens >= 1), now
         if len(self._buckets) > MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         if tokens < 1:
-            return math.ceil((1 - tokens) * 60 / self._per_minute)
+            return math.ceil((1 - tokens) * self._seconds / self._most)
         return 0
 
 

@@ -11,6 +11,13 @@ select id, name, email, password_hash
   from users
  where id = :user_id;
 
+-- name: user_account :one
+-- Return the person with an email address, null if there is none, and the address as it identifies
+-- people, also unknown ones.
+select a.account, u.id, u.password_hash
+  from (select lower(:email::text) as account) a
+  left join users u on lower(u.email) = a.account;
+
 -- name: user_insert :value
 -- Store a person, or find the one with the email address. Return the id.
 with stored as (
@@ -25,10 +32,63 @@ select id from users where lower(email) = lower(:email)
  limit 1;
 
 -- name: user_set_password :exec
--- Store the hash of a new password.
+-- Store the hash of a new password. Null makes the present one void.
+with stored as (
+  update users
+     set password_hash = :password_hash, updated_at = clock_timestamp()
+   where id = :user_id
+  returning id, password_hash
+)
+insert into user_audit_log (user_id, action)
+select id, case when password_hash is null then 'reset' else 'password' end from stored;
+
+-- name: user_rehash :exec
+-- Replace the hash of a password by one of the same password, unless the password was changed.
 update users
    set password_hash = :password_hash, updated_at = clock_timestamp()
- where id = :user_id;
+ where id = :user_id and password_hash = :former;
+
+-- name: user_fail :exec
+-- Note that a wrong password was entered for a person. Without a person there is no entry. The
+-- commit does not wait for the disk, so that an unknown person takes the same time.
+insert into user_audit_log (user_id, action)
+select u.id, 'fail'
+  from users u, set_config('synchronous_commit', 'off', true)
+ where u.id = :user_id;
+
+-- name: user_is_near :value
+-- Return whether a person has signed in from a network, given by its :first and :last address, in
+-- the last 90 days.
+select exists (
+         select
+           from user_audit_log
+          where user_id = :user_id
+            and action = 'sign_in'
+            and client_address between :first::inet and :last::inet
+            and at > clock_timestamp() - interval '90 days');
+
+-- name: user_audit_page :many
+-- Return the log of a person, the latest first, before the entry :before. `by_name` is the other
+-- person who did it, whose client address is not returned.
+select l.id, l.at, l.action, l.company_name, l.actor = 'command' as by_operator, u.name as by_name,
+       case when u.id is null then host(l.client_address) end as client_address
+  from user_audit_log l
+  left join users u
+         on u.id <> l.user_id
+        and u.id = case when l.actor ~ '^user [0-9]+$' then substr(l.actor, 6)::bigint end
+ where l.user_id = :user_id and l.id < coalesce(:before::bigint, 9223372036854775807)
+ order by l.id desc
+ limit :most::bigint;
+
+-- name: links_see :exec
+-- Note that a person has seen the links that others made, up to an entry of the person's log.
+update users u
+   set links_seen = l.id
+  from user_audit_log l
+ where u.id = :user_id
+   and l.user_id = u.id
+   and l.id = :until
+   and l.id > u.links_seen;
 
 -- name: user_lock :one
 -- Lock a person until the transaction ends, before roles, links and the password change: a link is
@@ -126,18 +186,36 @@ select m.user_id, u.name, u.email, m.role, m.created_at, m.accepted_at
  order by m.created_at, m.user_id;
 
 -- name: session_insert :exec
--- Begin a session of a person, for one of their companies if there is one.
+-- Begin a session of a person, for one of their companies if there is one. The action is 'sign_in'
+-- or 'confirm', or null if another statement has noted it.
+with audited as (
+  insert into user_audit_log (user_id, action)
+  select :user_id::bigint, :action::text where :action::text is not null
+)
 insert into user_sessions (token_sha256, user_id, company, authenticated_at, client_address)
 values (:token_sha256, :user_id, :company,
         case when :is_authenticated::boolean then clock_timestamp() end,
-        nullif(:client_address::text, '')::inet);
+        nullif(current_setting('app.client_address', true), '')::inet);
 
 -- name: session_get :one
 -- Return a session that has not ended, with the person and the company. A session that shows a
--- company in which the person has no accepted role is none.
+-- company in which the person has no accepted role is none. `links_made` are the latest links that
+-- other people made for the person, who has not seen them yet, as JSON text.
 select s.id, s.user_id, u.name, u.email, m.company_id, m.name as company_name, m.role,
        coalesce(s.authenticated_at > clock_timestamp() - :recent::interval, false) as is_recent,
-       s.seen_at < clock_timestamp() - interval '1 minute' as is_stale
+       s.seen_at < clock_timestamp() - interval '1 minute' as is_stale,
+       (select coalesce(json_agg(to_json(made)), '[]')::text
+          from (select l.id, instant(l.at) as at, l.company_name, b.name as by_name
+                  from user_audit_log l
+                  join users b
+                    on b.id = case when l.actor ~ '^user [0-9]+$'
+                                   then substr(l.actor, 6)::bigint end
+                 where l.user_id = u.id
+                   and l.action = 'link'
+                   and l.id > u.links_seen
+                   and b.id <> u.id
+                 order by l.id desc
+                 limit 3) made) as links_made
   from user_sessions s
   join users u on u.id = s.user_id
   left join lateral memberships_of(s.user_id) m on m.company_id = s.company
@@ -169,6 +247,32 @@ update user_sessions
    set ended_at = clock_timestamp()
  where token_sha256 = :token_sha256 and ended_at is null;
 
+-- name: session_list :many
+-- Return the sessions of a person that have not ended or expired, the one used last first.
+select id, created_at, seen_at, host(client_address) as client_address,
+       token_sha256 = :token_sha256 as is_this
+  from user_sessions
+ where user_id = :user_id
+   and ended_at is null
+   and seen_at > clock_timestamp() - :idle::interval
+   and created_at > clock_timestamp() - :longest::interval
+ order by seen_at desc, id
+ limit 100;
+
+-- name: session_end_one :value
+-- End a session of a person, unless it has ended, and return its id. No row if the person has no
+-- such session.
+update user_sessions
+   set ended_at = coalesce(ended_at, clock_timestamp())
+ where user_id = :user_id and id = :id
+returning id;
+
+-- name: sessions_end_others :exec
+-- End all sessions of a person except one.
+update user_sessions
+   set ended_at = clock_timestamp()
+ where user_id = :user_id and token_sha256 <> :token_sha256 and ended_at is null;
+
 -- name: sessions_end :exec
 -- End all sessions of a person.
 update user_sessions
@@ -188,6 +292,13 @@ with replaced as (
   update user_links
      set used_at = clock_timestamp()
    where user_id = :user_id and company is not distinct from :company and used_at is null
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company::bigint, 'link', format('user %s', :user_id::bigint)
+   where :company::bigint is not null
+), audited_for_person as (
+  insert into user_audit_log (user_id, action, company_name)
+  select :user_id::bigint, 'link', (select name from companies where id = :company::bigint)
 )
 insert into user_links (token_sha256, user_id, purpose, company, made_by, expires_at)
 values (:token_sha256, :user_id, :purpose, :company, :made_by,
@@ -204,11 +315,18 @@ select l.user_id, l.purpose, l.company, l.created_at, u.name, u.email, u.passwor
 
 -- name: link_use :exec
 -- Use a link of a locked person. It and the older ones, of all companies, become void.
-update user_links
-   set used_at = clock_timestamp()
- where user_id = :user_id
-   and used_at is null
-   and (token_sha256 = :token_sha256 or created_at < :created_at);
+with used as (
+  update user_links
+     set used_at = clock_timestamp()
+   where user_id = :user_id
+     and used_at is null
+     and (token_sha256 = :token_sha256 or created_at < :created_at)
+  returning token_sha256, company
+)
+insert into user_audit_log (user_id, action, company_name)
+select :user_id::bigint, 'use_link', (select c.name from companies c where c.id = u.company)
+  from used u
+ where u.token_sha256 = :token_sha256;
 
 -- name: links_void :exec
 -- Make all links of a person void.

@@ -32,7 +32,7 @@ from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.dashboard.people import Person, invite
 from service.dashboard.table import make_page_routes
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database, acting_as, connected_pool
 
 axe = pytest.importorskip(
     "axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed"
@@ -100,12 +100,16 @@ async def test_no_page_has_serious_accessibility_violations(
     browser: Any,
     links: dict[str, str],
     environment: dict[str, str],
+    company: Company,
     width: int,
     scheme: str,
 ) -> None:
     ids = await create_documents(site)
     others = await create_others(site, ids)
-    invited = {"a pending role": partial(open_pending_role, environment)}
+    invited = {
+        "a pending role": partial(open_pending_role, environment),
+        "a link that a colleague made": partial(open_link_of_colleague, environment, company),
+    }
     pages = {**list_public_pages(links), **list_pages(ids), **others, **invited}
     context = await browser.new_context(
         base_url=str(site.make_url("/")),
@@ -245,6 +249,20 @@ async def open_pending_role(environment: dict[str, str], page: Any) -> None:
     other = await make_company(environment)
     await make_person(read_config(environment), other.id, EMAIL, "reader")
     await page.goto("/companies")
+
+
+async def open_link_of_colleague(environment: dict[str, str], company: Company, page: Any) -> None:
+    """Make a link for the owner as another person, and open the overview with its notice."""
+    config = read_config(environment)
+    async with connected_pool(config.database_url, 1) as pool:
+        database = Database(pool)
+        async with database.across() as conn:
+            owner = await sql.user_by_email(conn, email=EMAIL)
+            colleague = await sql.user_by_email(conn, email="nothing@example.com")
+        with acting_as(f"user {colleague['id']}"):
+            await make_link(database, "http://127.0.0.1", NewLink(owner["id"], company.id))
+    await page.goto("/")
+    assert await page.get_by_role("button", name="I have seen this").count() == 1
 
 
 async def press_in_form(path: str, name: str, page: Any) -> None:

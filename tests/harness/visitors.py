@@ -21,9 +21,13 @@ _TOKEN = re.compile(r'name="form_token" value="([^"]*)"')
 class Visitor:
     """A browser without JavaScript: it keeps cookies, and sends forms with their hidden token."""
 
-    def __init__(self, base: URL) -> None:
+    def __init__(self, base: URL, address: str | None = None) -> None:
+        """Visit a site. `address` is that of the client, which a trusted proxy would send."""
         self._base = base
-        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+        self._session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.CookieJar(unsafe=True),
+            headers={"X-Forwarded-For": address} if address else None,
+        )
         self.status = 0
         self.text = ""
         self.path = ""

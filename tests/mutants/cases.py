@@ -1933,6 +1933,96 @@ ACCEPTED = (
     ),
 )
 
+ACCOUNT = "tests/dashboard/test_account.py"
+
+#: Limits of passwords, the log of a person, links made by others, and sessions.
+PEOPLE = (
+    Mutant(
+        "person-locked-out-from-anywhere",
+        "service/dashboard/sign_in.py",
+        "state.tries.take((account, sender.network))",
+        "state.tries.take(account)",
+        (f"{ACCOUNT}::test_wrong_passwords_from_elsewhere_do_not_lock_a_person_out",),
+    ),
+    Mutant(
+        "tries-counted-by-address-and-not-by-network",
+        "service/dashboard/sign_in.py",
+        "state.tries.take((account, sender.network))",
+        "state.tries.take((account, sender.group))",
+        (f"{ACCOUNT}::test_addresses_of_one_network_share_the_tries_of_a_person",),
+    ),
+    Mutant(
+        "no-limit-of-a-person",
+        "service/dashboard/sign_in.py",
+        "wait = state.accounts.take(account)",
+        "wait = 0",
+        (f"{ACCOUNT}::test_tries_from_many_networks_are_limited_in_an_hour",),
+    ),
+    Mutant(
+        "known-network-locked-out",
+        "service/dashboard/sign_in.py",
+        'is_allowed = not wait or await _is_near(request, user["id"])',
+        "is_allowed = not wait",
+        (f"{ACCOUNT}::test_a_known_network_is_open_after_tries_from_many_networks",),
+    ),
+    Mutant(
+        "network-of-another-person-is-known",
+        "sql/queries/people.sql",
+        "          where user_id = :user_id\n            and action = 'sign_in'",
+        "          where (user_id = :user_id or true)\n            and action = 'sign_in'",
+        (f"{ACCOUNT}::test_a_network_of_another_person_is_not_known",),
+    ),
+    Mutant(
+        "wrong-password-discloses-a-person",
+        "service/dashboard/sign_in.py",
+        "    _refuse(wait)\n    async with",
+        "    _refuse(0 if is_allowed else wait)\n    async with",
+        (f"{ACCOUNT}::test_unknown_people_are_refused_like_known_ones",),
+    ),
+    Mutant(
+        "wrong-password-without-an-entry",
+        "service/dashboard/sign_in.py",
+        'sql.user_fail(conn, user_id=user["id"])',
+        "sql.user_fail(conn, user_id=None)",
+        (f"{ACCOUNT}::test_sign_ins_and_wrong_passwords_are_shown_with_their_address",),
+    ),
+    Mutant(
+        "log-of-other-people-shown",
+        "sql/queries/people.sql",
+        " where l.user_id = :user_id and l.id <",
+        " where (l.user_id = :user_id or true) and l.id <",
+        (f"{ACCOUNT}::test_the_log_is_read_in_pages_by_its_person_only",),
+    ),
+    Mutant(
+        "link-of-a-colleague-not-shown",
+        "sql/queries/people.sql",
+        "and l.id > u.links_seen\n                   and b.id <> u.id",
+        "and l.id > u.links_seen\n                   and b.id = u.id",
+        (f"{ACCOUNT}::test_a_link_that_a_colleague_made_is_shown_until_it_was_seen",),
+    ),
+    Mutant(
+        "notice-hidden-for-good",
+        "sql/queries/people.sql",
+        "   and l.user_id = u.id\n   and l.id = :until",
+        "   and (l.user_id = u.id or true)\n   and l.id = :until",
+        (f"{ACCOUNT}::test_the_notice_stays_unless_its_entry_is_named",),
+    ),
+    Mutant(
+        "session-of-another-person-ended",
+        "sql/queries/people.sql",
+        " where user_id = :user_id and id = :id\nreturning id;",
+        " where (user_id = :user_id or true) and id = :id\nreturning id;",
+        (f"{ACCOUNT}::test_sessions_of_other_people_are_unknown",),
+    ),
+    Mutant(
+        "all-sessions-of-all-people-ended",
+        "sql/queries/people.sql",
+        " where user_id = :user_id and token_sha256 <> :token_sha256 and ended_at is null;",
+        " where :user_id > 0 and token_sha256 <> :token_sha256 and ended_at is null;",
+        (f"{ACCOUNT}::test_sessions_of_other_people_are_unknown",),
+    ),
+)
+
 FORMS = "tests/dashboard/test_forms.py"
 UNKNOWN = "tests/api/test_unknown_members.py"
 
@@ -2113,4 +2203,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *LIMITED,
     *HELD,
     *ACCEPTED,
+    *PEOPLE,
 )

@@ -41,7 +41,7 @@ async def test_memory_is_given_back_after_every_form(site: Client, sign_in: Sign
     visitor = await sign_in(site, "owner")
     invoice_id = await create_invoice(site)
     for route in make_page_routes():
-        if route.method == "POST" and "sign-out" not in route.path:
+        if route.method == "POST" and not re.search("sign-out|/end$", route.path):
             await visitor.get("/companies")
             path = re.sub(r"\{[^/]*\}", str(invoice_id), route.path)
             await visitor.post(path, {"/buyer/name": "Aminah" * 40, "purpose": "view"})

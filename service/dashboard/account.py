@@ -1,0 +1,69 @@
+"""The page of a person's own account: sessions, and the log of sign-ins, links and passwords."""
+
+from functools import partial
+
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.numbers import read_number
+from service.dashboard.pages import Page, redirect, render
+from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
+from service.db.statements import sql
+from service.errors import NotFound
+from service.http import app_keys
+from service.http.forms import FORM
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES, right=PERSON)
+
+PLACE = "/account"
+TEXTS = pages.TEXTS["account"]
+MOST_ENTRIES = 50  # of the log on a page
+
+
+@page("GET", PLACE)
+async def show_account(request: web.Request) -> web.Response:
+    """Return the sessions of the person, and the log, the latest first."""
+    session, before = request[SESSION], read_number(request.query.get("before", ""), 17)
+    async with request.app[app_keys.DATABASE].across() as conn:
+        sessions = await sql.session_list(
+            conn,
+            user_id=session.user_id,
+            token_sha256=session.digest,
+            idle=IDLE,
+            longest=LONGEST,
+        )
+        rows = await sql.user_audit_page(
+            conn, user_id=session.user_id, before=before, most=MOST_ENTRIES
+        )
+    older = rows[-1]["id"] if len(rows) == MOST_ENTRIES else None
+    return render(request, "account.html", sessions=sessions, rows=rows, older=older)
+
+
+@page("POST", f"{PLACE}/sessions/{{id:[0-9]{{1,18}}}}/end")
+async def end_session(request: web.Request) -> web.Response:
+    """End a session of the person. Raises NotFound if it is that of another person."""
+    session_id, user_id = int(request.match_info["id"]), request[SESSION].user_id
+    async with request.app[app_keys.DATABASE].across() as conn:
+        ended = await sql.session_end_one(conn, user_id=user_id, id=session_id)
+    if ended is None:
+        raise NotFound(TEXTS["no_session"])
+    return redirect(f"{PLACE}?notice=session_ended")
+
+
+@page("POST", f"{PLACE}/sessions/end-others")
+async def end_other_sessions(request: web.Request) -> web.Response:
+    """End all sessions of the person except this one."""
+    session = request[SESSION]
+    async with request.app[app_keys.DATABASE].across() as conn:
+        await sql.sessions_end_others(conn, user_id=session.user_id, token_sha256=session.digest)
+    return redirect(f"{PLACE}?notice=sessions_ended")
+
+
+@page("POST", f"{PLACE}/links-seen")
+async def see_links(request: web.Request) -> web.Response:
+    """Show the notice about links that others made no more, up to the one in the form."""
+    until = read_number(request[FORM].get("until", ""), 18)
+    async with request.app[app_keys.DATABASE].across() as conn:
+        await sql.links_see(conn, user_id=request[SESSION].user_id, until=until)
+    return redirect(PLACE)
