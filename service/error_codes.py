@@ -137,7 +137,7 @@ CODES: dict[str, ErrorCode] = {
         'Change it, or submit it with `{"resubmit": true}`.',
     ),
     "already_final": ErrorCode(
-        "403", "The latest submitted document is Cancelled, Invalid or Rejected.", "Nothing to do."
+        "403", "The latest submitted document is Cancelled or Invalid.", "Nothing to do."
     ),
     "not_submitted": ErrorCode("403", "The document was never submitted.", "Submit it first."),
     "not_valid": ErrorCode(

@@ -15,7 +15,8 @@ STATES = {
     "valid": "was found valid by the portal.",
     "invalid": "was found invalid by the portal.",
     "cancelled": "was cancelled at the portal.",
-    "rejected": "was rejected by the portal, or never reached it.",
+    "rejected": "was rejected by the portal.",
+    "not_sent": "was not sent, or was not received by the portal.",
 }
 #: Request header -> (description, example). Standard Webhooks 1.0.
 HEADERS = {

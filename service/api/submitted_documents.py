@@ -24,7 +24,7 @@ FILTERS = (
     "SubmittedDocumentList",
     query=(*pagination.PAGE, *FILTERS),
     description="Of all invoices, notes and consolidated invoices, newest first. "
-    "`status=Rejected,Invalid` lists the documents that the portal did not accept.",
+    "`status=NotSent,Rejected,Invalid` lists the documents that did not become Valid.",
 )
 async def list_company_documents(request: web.Request) -> web.Response:
     """Return a page of submitted documents."""

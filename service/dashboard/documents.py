@@ -286,13 +286,19 @@ def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | No
 def _find_latest_errors(
     record: Mapping[str, Any], submitted: Sequence[Mapping[str, Any]]
 ) -> Sequence[Any]:
-    """Return why the latest submission failed, until the document is changed."""
-    if not submitted or submitted[0]["status"] not in ("Invalid", "Rejected"):
+    """Return why the latest submission failed, until the document is changed.
+
+    Failed checks are left out, because the page shows the checks of the present document.
+    """
+    last = record["last_submission"]
+    if last is None or last["status"] not in ("Invalid", "Rejected", "NotSent"):
         return []
-    failed_at = datetime.fromisoformat(submitted[0]["updated_at"])
+    if last["code"] == "check_failed":
+        return []
+    failed_at = datetime.fromisoformat(last["at"])
     changed_at = datetime.fromisoformat(record["updated_at"])
     is_changed = changed_at > failed_at + timedelta(seconds=1)
-    return [] if is_changed else submitted[0]["errors"]
+    return [] if is_changed else last.get("errors") or submitted[0]["errors"]
 
 
 def _find_time_left(submitted: Sequence[Mapping[str, Any]]) -> timedelta | None:

@@ -61,6 +61,7 @@ class Figures:
     """The rows of the statements of the overview, and the bounds of its month."""
 
     failed: Any
+    not_sent: Any
     unclear: Any
     facts: Any
     counts: Any
@@ -83,6 +84,7 @@ async def show_overview(request: web.Request) -> web.Response:
     by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
     items = [
         *_describe_failed(found.failed),
+        *_describe_failed(found.not_sent),
         *_describe_unclear(found.unclear),
         *_describe_facts(found.facts, config.consolidation_days),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
@@ -109,6 +111,7 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> Figur
     of_month = {"company_id": company, "month_start": month[0], "month_end": month[1]}
     return Figures(
         failed=await sql.overview_failed(conn, company_id=company, most=MOST_ROWS),
+        not_sent=await sql.overview_not_sent(conn, company_id=company, most=MOST_ROWS),
         unclear=await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS),
         facts=facts,
         counts=await sql.overview_counts(conn, company_id=company),
@@ -163,16 +166,14 @@ def _path_of(row: Mapping[str, Any]) -> str:
 def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for row in rows:
         errors = json_codec.loads_own(row["errors"])
-        is_received = not errors or errors[0]["code"] != "NotReceived"
-        status = row["status"] if is_received else "NotReceived"
-        title = TEXTS["failed"][status].format(number=row["number"])
+        title = TEXTS["failed"][row["status"]].format(number=row["number"])
         reasons = [error["message"] for error in errors][:3]
         yield Item(
             "bad",
             title,
             reasons,
             _path_of(row),
-            TEXTS["correct" if is_received else "open"],
+            TEXTS["open" if row["status"] == "NotSent" else "correct"],
             row["updated_at"],
         )
 

@@ -251,6 +251,10 @@ MARKS = {
         "NOT VALIDATED",
         "The tax authority's portal rejected it; it is not an e-Invoice.",
     ),
+    "NotSent": (
+        "NOT VALIDATED",
+        "The tax authority's portal has not received it; it is not an e-Invoice.",
+    ),
     "Cancelled": ("CANCELLED", "The e-Invoice has been cancelled and is void."),
 }
 

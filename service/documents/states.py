@@ -21,12 +21,13 @@ LOCKED = {"Submitting", "Submitted", "Valid"}
 
 #: Submitted documents: status -> next statuses. A status without any is final.
 DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
-    "Submitting": {"Submitted", "Rejected"},
+    "Submitting": {"Submitted", "Rejected", "NotSent"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
     "Valid": {"Cancelled"},
     "Invalid": set(),
     "Cancelled": set(),
     "Rejected": set(),
+    "NotSent": set(),
 }
 FINAL = {status for status, moves in DOCUMENT_TRANSITIONS.items() if not moves}
 
@@ -60,6 +61,7 @@ RECORD_STATUSES = {
     "Invalid": "Invalid",
     "Cancelled": "Cancelled",
     "Rejected": "Draft",
+    "NotSent": "Draft",
 }
 
 #: Type of an invoice that waits for its other party -> (its final type, the member of that party).

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from service.documents import states
 from service.errors import BadRequest, retry_after
 
+#: Errors that a record shows of a submission of which nothing reached the portal.
+MOST_ERRORS = 20
 #: Seconds of Retry-After where the operator or the company has to act first.
 PERSON_SECONDS = 300
 
@@ -33,10 +35,19 @@ FAILURES: dict[str, Failure] = {
     "tin_not_verified": Failure(is_retryable=True, wait=PERSON_SECONDS),
     "cancellation_failed": Failure(is_retryable=True, wait=PERSON_SECONDS),
 }
+#: The portal's error for a note without a valid target. Portal: 14.7
+NO_TARGET = {
+    "code": "DR303",
+    "path": "/targetInvoiceType",
+    "message": states.NOTE_WITHOUT_VALID_INVOICE,
+}
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 #: Code of the first error of a submission that the portal did not receive -> code of the failure.
-_NOT_RECEIVED = {"PortalCredentials": "portal_credentials_refused", "NotReceived": "not_received"}
+_NOT_RECEIVED = {
+    "PortalCredentials": "portal_credentials_refused",
+    "NotReceived": "not_received",
+}
 #: Codes of the first error of a queued submission that may have been received. "": no error.
 _UNCLEAR = {"", "OutcomeUnknown"}
 
@@ -77,6 +88,29 @@ def name_failure(state: str, errors: Sequence[Mapping[str, Any]]) -> str:
     if state == "NotReceived" or (state == "Queued" and first not in _UNCLEAR):
         return _NOT_RECEIVED.get(first, "portal_unavailable")
     return "manual_review" if state == "NeedsPerson" else "outcome_unknown"
+
+
+def list_reasons(refusal: BadRequest) -> list[dict[str, Any]]:
+    """Return the reasons of a refused submission. Its specified body may have none. Spec: Errors"""
+    return refusal.more.get("errors") or [NO_TARGET]
+
+
+def describe_not_sent(code: str, errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the record and the event show of a submission that did not reach the portal.
+
+    The patches of errors belong to preflight, which shows all errors.
+    """
+    failure = FAILURES.get(code)
+    shown = [
+        {name: member for name, member in error.items() if name != "patch"}
+        for error in errors[:MOST_ERRORS]
+    ]
+    return {
+        "code": code,
+        "retryable": failure is not None and failure.is_retryable,
+        "codes": list(dict.fromkeys(error["code"] for error in shown)),
+        "errors": shown,
+    }
 
 
 def _headers(failure: Failure, wait: timedelta | None) -> dict[str, str] | None:

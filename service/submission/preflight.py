@@ -28,18 +28,13 @@ from service.submission.document_kinds import (
     check_ready,
     load_document,
 )
+from service.submission.failures import list_reasons
 
 #: Status of a record that is not sent again -> error code and message.
 ALREADY_SENT = {
     "Submitting": ("Submitting", "The submission of the {noun} is under way."),
     "Submitted": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
     "Valid": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
-}
-#: The portal's error for a note without a valid target. Portal: 14.7
-NO_TARGET = {
-    "code": "DR303",
-    "path": "/targetInvoiceType",
-    "message": states.NOTE_WITHOUT_VALID_INVOICE,
 }
 
 
@@ -114,7 +109,7 @@ async def _find_obstacles(
     try:
         await check_ready(conn, config, record)
     except BadRequest as error:
-        return error.more.get("errors") or [NO_TARGET]
+        return list_reasons(error)
     return []
 
 

@@ -265,7 +265,7 @@ def _retry_or_release(submission: Submission, event: NotReceived, times: Times) 
     message: str = event.error["message"]
     if not message.endswith(NOTHING_SENT):
         message = NOT_SENT.format(message)
-    changes = _reject_all(submission, [{**event.error, "message": message}])
+    changes = _set_all(submission, "NotSent", [{**event.error, "message": message}])
     return [Write("NotReceived", changes, delay=_delay_after(event, NO_DELAY), error=event.error)]
 
 
@@ -279,7 +279,7 @@ def _handle_refusal(submission: Submission, event: Refusal, times: Times) -> lis
         return [_split(submission, event.error)]
     if submission.possibly_received:
         return [_check_refusal(event.error, errors, times)]
-    return [Write("Refused", _reject_all(submission, errors), error=event.error)]
+    return [Write("Refused", _set_all(submission, "Rejected", errors), error=event.error)]
 
 
 def _check_refusal(error: Error, errors: list[Error], times: Times) -> Write:
@@ -403,11 +403,11 @@ def _evaluate_listing(submission: Submission, event: ListingEnded, times: Times)
 def _resolve_absence(submission: Submission) -> Write:
     """Reject, queue or release a submission whose absence is confirmed."""
     if submission.refusal:
-        changes = _reject_all(submission, submission.refusal["errors"])
+        changes = _set_all(submission, "Rejected", submission.refusal["errors"])
         return Write("Refused", changes, error=submission.refusal)
     if submission.on_absence == "retry":
         return Write("Queued")
-    return Write("NotReceived", _reject_all(submission, [NEVER_THERE]))
+    return Write("NotReceived", _set_all(submission, "NotSent", [NEVER_THERE]))
 
 
 def _confirms_absence(submission: Submission, at: datetime, times: Times) -> bool:
@@ -577,8 +577,8 @@ def _record(sightings: Iterable[Sighting]) -> list[Command]:
     return [RecordSightings(recorded)] if recorded else []
 
 
-def _reject_all(submission: Submission, errors: list[Error]) -> tuple[Change, ...]:
-    return tuple(Change(doc.id, "Rejected", errors=errors) for doc in submission.docs)
+def _set_all(submission: Submission, status: str, errors: list[Error]) -> tuple[Change, ...]:
+    return tuple(Change(doc.id, status, errors=errors) for doc in submission.docs)
 
 
 #: (state, event) -> the function that returns the commands. Other pairs cannot occur.

@@ -25,6 +25,7 @@ from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import mask_foreign_uuids
+from service.submission.failures import describe_not_sent, name_failure
 from service.submission.types import (
     Change,
     Part,
@@ -511,4 +512,8 @@ def _change_values(change: Change) -> dict[str, Any]:
         status for status, moves in states.DOCUMENT_TRANSITIONS.items() if change.status in moves
     ]
     subject_status = states.RECORD_STATUSES[change.status]
-    return {**values, "next": change.status, "expected": expected, "subject_status": subject_status}
+    moved = {"next": change.status, "expected": expected, "subject_status": subject_status}
+    if change.status == "NotSent":
+        errors = change.errors or []
+        moved["failure"] = describe_not_sent(name_failure("NotReceived", errors), errors)
+    return {**values, **moved}

@@ -37,7 +37,12 @@ from service.submission.document_kinds import (
     check_ready,
     load_document,
 )
-from service.submission.failures import name_failure, refuse_submission
+from service.submission.failures import (
+    describe_not_sent,
+    list_reasons,
+    name_failure,
+    refuse_submission,
+)
 from service.submission.send import send
 from service.submission.state_machine import OUTCOME_UNKNOWN
 
@@ -50,6 +55,9 @@ ANSWERED = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
 LOCKED_UNTIL_KNOWN = (
     " The document is locked until the outcome is known. A repeated submit joins this submission."
 )
+
+NOT_SUBMITTED = " It could not be submitted, see errors."
+REJECTED = " The portal rejected it, see errors."
 
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
@@ -135,8 +143,8 @@ async def _begin(
 ) -> tuple[str, Claim | None]:
     """Store the submission of a record that has none. Return the record's status and the claim.
 
-    If the commit was not confirmed, the submission is looked up on another connection and continued
-    if it exists.
+    Raises BadRequest, after it was recorded, if the submission is refused. If the commit was not
+    confirmed, the submission is looked up on another connection and continued if it exists.
     """
     intent = Intent("release", context.config.portal_lease)
     try:
@@ -146,7 +154,7 @@ async def _begin(
                 return row["status"], None
             await guard(conn, row)
             record = LockedRecord(company_id, kind, row)
-            claim = await prepare_submission(context, conn, record, intent)
+            prepared = await prepare_submission(context, conn, record, intent)
             failpoints.reach("before_freeze_commit")
     except TRANSIENT_DB_ERRORS:
         async with context.database.reading(company_id) as conn:
@@ -155,9 +163,11 @@ async def _begin(
             )
         if stored is None:
             raise
-        claim = Claim(company_id, stored["id"], stored["fence"])
+        prepared = Claim(company_id, stored["id"], stored["fence"])
     failpoints.reach("after_freeze_commit")
-    return "Submitting", claim
+    if isinstance(prepared, BadRequest):
+        raise prepared
+    return "Submitting", prepared
 
 
 def read_submission_request(body: Mapping[str, Any]) -> SubmissionRequest:
@@ -183,11 +193,12 @@ async def start_if_requested(
         return None
     row = await INVOICE.locked(conn, company_id, invoice_id)
     intent = Intent("retry", context.config.portal_lease if requested.at_once else None)
-    try:
-        record = LockedRecord(company_id, INVOICE, row)
-        return Started(await prepare_submission(context, conn, record, intent), requested.at_once)
-    except BadRequest as refusal:
-        return Started(code=refusal.code, errors=refusal.more["errors"])
+    prepared = await prepare_submission(
+        context, conn, LockedRecord(company_id, INVOICE, row), intent
+    )
+    if isinstance(prepared, BadRequest):
+        return Started(code=prepared.code, errors=prepared.more["errors"])
+    return Started(prepared, requested.at_once)
 
 
 async def describe_outcome(
@@ -201,13 +212,15 @@ async def describe_outcome(
         return "", {}
     if started.claim is None:
         failed = {"status": "Draft", "code": started.code, "errors": started.errors}
-        return " It could not be submitted, see errors.", failed
+        return NOT_SUBMITTED, failed
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
     outcome = await _send(context, started.claim, INVOICE.ids(invoice_id))
-    if outcome["status"] == "Rejected":
-        failed = {"status": "Draft", "code": "document_rejected", "errors": _errors(outcome)}
-        return " The portal rejected it, see errors.", failed
+    if outcome["status"] in ("Rejected", "NotSent"):
+        errors = _errors(outcome)
+        code = name_failure(outcome["state"], errors)
+        sentence = REJECTED if code == "document_rejected" else NOT_SUBMITTED
+        return sentence, {"status": "Draft", "code": code, "errors": errors}
     if outcome["state"] in ("Accepted", "Finished"):
         return " It has been submitted to the portal.", {"status": outcome["status"]}
     errors = _last_error(outcome)
@@ -221,13 +234,23 @@ async def describe_outcome(
 
 async def prepare_submission(
     context: SubmissionContext, conn: Connection, record: LockedRecord, intent: Intent
-) -> Claim:
+) -> Claim | BadRequest:
     """Store a Queued submission of a locked record with its final bytes, and return its claim.
 
-    Raises BadRequest with all reasons why the document cannot be sent.
+    If the document cannot be sent, record that as its last submission, and return the error with
+    all reasons.
     """
-    document = await _load(context, conn, record)
-    content = await _make_content(context, conn, document, intent)
+    try:
+        document = await _load(context, conn, record)
+        content = await _make_content(context, conn, document, intent)
+    except BadRequest as refusal:
+        await sql.submission_refuse(
+            conn,
+            company_id=record.company_id,
+            **record.kind.ids(record.row["id"]),
+            failure=json_codec.dumps(describe_not_sent(refusal.code, list_reasons(refusal))),
+        )
+        return refusal
     return await _store(conn, document, content, intent)
 
 

@@ -1,7 +1,8 @@
 -- The overview of the dashboard: what needs attention, and the figures of a month.
 
 -- name: overview_failed :many
--- Return the documents whose latest submission was not accepted, the latest first, at most :most.
+-- Return the documents whose latest submission the portal did not accept, the latest first, at most
+-- :most.
 select d.id, d.status, d.number, d.errors, d.updated_at,
        d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
   from submitted_documents d
@@ -13,6 +14,7 @@ select d.id, d.status, d.number, d.errors, d.updated_at,
    and d.status in ('Invalid', 'Rejected')
    and coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null
    and coalesce(i.status, n.status, k.status) in ('Draft', 'Invalid')
+   and coalesce(i.not_sent, n.not_sent, k.not_sent) is null
    and not exists (
          select from submitted_documents later
           where later.company_id = :company_id
@@ -22,6 +24,51 @@ select d.id, d.status, d.number, d.errors, d.updated_at,
                  or later.consolidated_invoice_id = d.consolidated_invoice_id))
  order by d.id desc
  limit :most::bigint;
+
+-- name: overview_not_sent :many
+-- Return the documents of whose latest submission nothing reached the portal, the latest first, at
+-- most :most.
+with invoice as (
+  select id, type, code, not_sent
+    from invoices
+   where company_id = :company_id and not_sent is not null and deleted_at is null
+   order by id desc
+   limit :most::bigint
+), note as (
+  select id, type, code, not_sent
+    from adjustment_notes
+   where company_id = :company_id and not_sent is not null and deleted_at is null
+   order by id desc
+   limit :most
+), consolidated as (
+  select id, type, code, not_sent
+    from consolidated_invoices
+   where company_id = :company_id and not_sent is not null and deleted_at is null
+   order by id desc
+   limit :most
+), found as (
+  select 'invoice' as kind, * from invoice
+  union all
+  select 'note', * from note
+  union all
+  select 'consolidated', * from consolidated
+)
+select full_code(
+         case f.kind when 'invoice' then invoice_prefix(f.type, c.setting)
+                     when 'note' then note_prefix(f.type, c.setting)
+                     else consolidated_prefix(f.type, c.setting) end,
+         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+         f.code) as number,
+       'NotSent' as status,
+       (f.not_sent -> 'errors')::text as errors,
+       (f.not_sent ->> 'at')::timestamptz as updated_at,
+       case f.kind when 'invoice' then f.id end as invoice_id,
+       case f.kind when 'note' then f.id end as adjustment_note_id,
+       case f.kind when 'consolidated' then f.id end as consolidated_invoice_id
+  from found f
+  join companies c on c.id = :company_id
+ order by updated_at desc
+ limit :most;
 
 -- name: overview_unclear :many
 -- Return the documents whose outcome is unknown or needs a person, the earliest first, at most

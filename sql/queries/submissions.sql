@@ -18,17 +18,18 @@ returning id, fence;
 -- live document of it.
 with invoice as (
   update invoices
-     set attempts = attempts + 1, is_changed = false, status = 'Submitting',
+     set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :invoice_id
 ), note as (
   update adjustment_notes
-     set attempts = attempts + 1, is_changed = false, status = 'Submitting',
+     set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :adjustment_note_id
 ), consolidated as (
   update consolidated_invoices
-     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+     set attempts = attempts + 1, status = 'Submitting', not_sent = null,
+         updated_at = clock_timestamp()
    where company_id = :company_id and id = :consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -47,6 +48,30 @@ insert into submitted_documents (company_id, submission_id, invoice_id, adjustme
 values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolidated_invoice_id,
         :number, :document_type, :document_version, :issued_at, :document_hash)
 returning id;
+
+-- name: submission_refuse :exec
+-- Record that the submission of a locked invoice or note was refused before anything was stored for
+-- it: as its last submission, and as an event. One of the three ids is not null. :failure is the
+-- argument of not_sent_outcome().
+with invoice as (
+  update invoices
+     set not_sent = not_sent_outcome(:failure::jsonb), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :invoice_id
+), note as (
+  update adjustment_notes
+     set not_sent = not_sent_outcome(:failure), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :adjustment_note_id
+), consolidated as (
+  update consolidated_invoices
+     set not_sent = not_sent_outcome(:failure), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :consolidated_invoice_id
+)
+insert into events (company_id, type, data)
+values (:company_id,
+        document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
+          || '.not_sent',
+        subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
+          || jsonb_build_object('status', 'NotSent') || (:failure - 'errors'));
 
 -- name: submission_let_go :one
 -- Return the bytes and issue time of the latest submission of an invoice or note, if they were
@@ -295,7 +320,7 @@ with wanted as (
     from jsonb_to_recordset(:changes::jsonb) as (
            id bigint, expected text[], next text, subject_status text, uuid text, long_id text,
            validation_link text, errors jsonb, submitted_at timestamptz, validated_at timestamptz,
-           cancelled_at timestamptz, cancel_reason text)
+           cancelled_at timestamptz, cancel_reason text, failure jsonb)
 ), former as (
   select d.id, d.status,
          d.cancellation_requested_at is null and not d.cancel_unclear as is_unrequested
@@ -330,15 +355,17 @@ with wanted as (
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
   returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status,
-            w.subject_status, former.status as before, former.is_unrequested
+            w.subject_status, w.failure, former.status as before, former.is_unrequested
 ), invoice as (
   update invoices i
-     set status = moved.subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp(),
+         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
     from moved
    where i.company_id = :company_id and i.id = moved.invoice_id
 ), consolidated as (
   update consolidated_invoices c
-     set status = moved.subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp(),
+         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
     from moved
    where c.company_id = :company_id and c.id = moved.consolidated_invoice_id
 ), members as (
@@ -356,7 +383,8 @@ with wanted as (
    where i.company_id = :company_id and i.id = members.id
 ), note as (
   update adjustment_notes n
-     set status = moved.subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp(),
+         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
     from moved
    where n.company_id = :company_id and n.id = moved.adjustment_note_id
   returning n.invoice_id, n.consolidated_invoice_id,
@@ -384,9 +412,10 @@ with wanted as (
   select :company_id::bigint,
          document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id)
            || '.'
-           || lower(status),
+           || case status when 'NotSent' then 'not_sent' else lower(status) end,
          subject_ids(invoice_id, adjustment_note_id, consolidated_invoice_id)
            || jsonb_build_object('submitted_document_id', id, 'status', status)
+           || coalesce(failure - 'errors', '{}')
     from moved
    order by id
 )
@@ -506,12 +535,12 @@ select (select to_json(r)
         or consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_latest :one
--- Return the latest document of an invoice or note that the portal did not reject, and the database
--- clock.
+-- Return the latest document of an invoice or note that the portal received and did not reject, or
+-- may have received, and the database clock.
 select id, submission_id, status, uuid, number, submitted_at, cancelling_until, cancel_sent_by,
        clock_timestamp() as now
   from submitted_documents
- where company_id = :company_id and status <> 'Rejected'
+ where company_id = :company_id and status not in ('Rejected', 'NotSent')
    and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
         or consolidated_invoice_id = :consolidated_invoice_id)
  order by id desc

@@ -24,7 +24,8 @@ select id,
        payable_rounding_amount,
        reference,
        metadata,
-       case when attempts > 0
+       case when not_sent is not null then not_sent
+            when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
                    where o.company_id = adjustment_notes.company_id
@@ -66,7 +67,8 @@ comment on column adjustment_note_records.reference is
   'Reference that the client chose. Null: none.';
 comment on column adjustment_note_records.metadata is 'Texts of the client by key. Null: none.';
 comment on column adjustment_note_records.last_submission is
-  'Outcome of the latest submission: status, code, message and time. Null: never submitted.';
+  'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
+  'reached the portal. Null: never submitted.';
 comment on column adjustment_note_records.prepayment is
   'Payment before the issue, as the API shows it. Null: none.';
 comment on column adjustment_note_records.payable_rounding_amount is

@@ -20,7 +20,8 @@ select id,
        instant(updated_at) as updated_at,
        prepayment,
        payable_rounding_amount,
-       case when attempts > 0
+       case when not_sent is not null then not_sent
+            when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
                    where o.company_id = consolidated_invoices.company_id
@@ -56,7 +57,8 @@ comment on column consolidated_invoice_records.created_at is 'When it was create
 comment on column consolidated_invoice_records.updated_at is
   'When the row was last changed, as text.';
 comment on column consolidated_invoice_records.last_submission is
-  'Outcome of the latest submission: status, code, message and time. Null: never submitted.';
+  'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
+  'reached the portal. Null: never submitted.';
 comment on column consolidated_invoice_records.prepayment is
   'Sum of the prepayments of its invoices, as the API shows it. Null: none.';
 comment on column consolidated_invoice_records.payable_rounding_amount is

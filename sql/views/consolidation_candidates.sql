@@ -25,7 +25,7 @@ select f.*,
                             from submitted_documents d
                            where d.company_id = i.company_id
                              and d.invoice_id = i.id
-                             and d.status <> 'Rejected'
+                             and d.status not in ('Rejected', 'NotSent')
                            limit 1) is true end as was_accepted,
                i.excluding_tax
           from invoices i

@@ -36,7 +36,7 @@ comment on column submitted_document_records.adjustment_note_id is
 comment on column submitted_document_records.consolidated_invoice_id is
   'Consolidated invoice that it is a version of. Null for other kinds.';
 comment on column submitted_document_records.status is
-  'Submitting, Submitted, Valid, Invalid, Cancelled or Rejected.';
+  'Submitting, Submitted, Valid, Invalid, Cancelled, Rejected or NotSent.';
 comment on column submitted_document_records.submission_uid is
   'The portal''s id of the submission. Null: not known.';
 comment on column submitted_document_records.uuid is
@@ -50,7 +50,7 @@ comment on column submitted_document_records.document_version is
 comment on column submitted_document_records.validation_link is
   'Public page of the valid document. Null: not valid yet.';
 comment on column submitted_document_records.errors is
-  'Errors of the portal, as an array for the API.';
+  'Errors of the portal or of the attempt to send it, as an array for the API.';
 comment on column submitted_document_records.submitted_at is
   'When the portal received it, as text. Null: not known.';
 comment on column submitted_document_records.validated_at is

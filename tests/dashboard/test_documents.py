@@ -8,9 +8,18 @@ from decimal import Decimal
 
 import asyncpg
 import pytest
-from conftest import Client
+from conftest import Client, Sandbox
 from harness.visitors import Visitor
-from kit import buyer, create_invoice, create_record, create_valid_invoice, note, request_json
+from kit import (
+    buyer,
+    create_invoice,
+    create_record,
+    create_valid_invoice,
+    note,
+    now,
+    request_json,
+    submit,
+)
 
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
@@ -134,18 +143,38 @@ async def test_a_sale_without_a_name_is_to_the_general_public(
     assert "General public" in member.words
 
 
-async def test_a_document_that_was_not_received_is_not_called_rejected(
-    member: Visitor, site: Client, owner: asyncpg.Connection
+async def test_a_document_that_was_not_sent_is_not_called_rejected(
+    member: Visitor, site: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await create_valid_invoice(site, code=4711)
-    errors = json.dumps([{"code": "NotReceived", "path": "", "message": "It is not there."}])
-    await owner.execute("update submitted_documents set status = 'Rejected', errors = $1", errors)
-    await owner.execute("update invoices set status = 'Draft'")
+    await sandbox.fault("login", "refuse", status=400, code="invalid_client")
+    invoice_id = await create_invoice(site, code=4711)
+    assert (await submit(site, invoice_id))[0] == 400
     await member.get("/")
-    assert "INV-04711 was not received by the portal" in member.words
+    assert "INV-04711 was not sent, or was not received by the portal" in member.words
     await member.get(f"/invoices/{invoice_id}")
-    assert "Not received by the portal" in member.words
-    assert "Rejected" not in member.words
+    assert member.words.count("Not sent, or not received by the portal") == 2
+    assert "(PortalCredentials)" in member.words and "Rejected" not in member.words
+
+
+async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
+    member: Visitor, site: Client
+) -> None:
+    late = await create_invoice(site, code=4711, issueDateTime=now(days=4))
+    target = await create_valid_invoice(site)
+    path = f"/api/invoices/{target}/adjustment-note"
+    late_note = {"adjustmentNoteCode": 4712, "adjustmentNoteIssueDate": now(days=4)}
+    note_id = (await create_record(site, path, **note(**late_note)))["id"]
+    await submit(site, late)
+    await submit(site, note_id, "/api/adjustment-notes")
+    await member.get("/")
+    for name, link in (("INV-04711", f"/invoices/{late}"), ("CN-04712", f"/notes/{note_id}")):
+        assert f"{name} was not sent" in member.words and f'href="{link}"' in member.text
+    await member.get(f"/invoices/{late}")
+    assert member.words.count("(CF321)") == 1
+    await request_json(site, "PUT", f"/api/invoices/{late}", json={"issueDateTime": now()})
+    await submit(site, late)
+    await member.get("/")
+    assert "INV-04711 was not sent" not in member.words
 
 
 async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(

@@ -2186,6 +2186,66 @@ LIMITED = (
     ),
 )
 
+NOT_SENT = "tests/submission/test_not_sent.py"
+
+#: Submissions of which nothing reached the portal are reported as that.
+UNSENT = (
+    Mutant(
+        "refusal-rolled-back",
+        "service/submission/submit.py",
+        "        return refusal\n",
+        "        raise refusal\n",
+        (f"{NOT_SENT}::test_a_failed_check_is_the_last_submission",),
+    ),
+    Mutant(
+        "failed-check-not-in-the-record",
+        "sql/views/invoice_records.sql",
+        "case when not_sent is not null then not_sent",
+        "case when false then not_sent",
+        (f"{NOT_SENT}::test_a_failed_check_after_an_approval_is_the_last_submission",),
+    ),
+    Mutant(
+        "failed-check-kept-by-a-later-submission",
+        SUBMISSIONS,
+        "     set attempts = attempts + 1, is_changed = false, status = 'Submitting', "
+        "not_sent = null,\n"
+        "         updated_at = clock_timestamp()\n"
+        "   where company_id = :company_id and id = :invoice_id",
+        "     set attempts = attempts + 1, is_changed = false, status = 'Submitting',\n"
+        "         updated_at = clock_timestamp()\n"
+        "   where company_id = :company_id and id = :invoice_id",
+        (f"{NOT_SENT}::test_a_running_submission_is_not_replaced_by_a_failed_check",),
+    ),
+    Mutant(
+        "unsent-document-rejected",
+        "service/submission/state_machine.py",
+        '_set_all(submission, "NotSent", [{**event.error',
+        '_set_all(submission, "Rejected", [{**event.error',
+        (f"{NOT_SENT}::test_a_refused_login_makes_the_document_not_sent",),
+    ),
+    Mutant(
+        "absent-document-rejected",
+        "service/submission/state_machine.py",
+        '_set_all(submission, "NotSent", [NEVER_THERE])',
+        '_set_all(submission, "Rejected", [NEVER_THERE])',
+        (f"{NOT_SENT}::test_an_absent_document_is_not_sent",),
+    ),
+    Mutant(
+        "unsent-document-counts-as-the-latest",
+        SUBMISSIONS,
+        "status not in ('Rejected', 'NotSent')",
+        "status <> 'Rejected'",
+        (f"{NOT_SENT}::test_an_unsent_document_can_neither_be_cancelled_nor_noted",),
+    ),
+    Mutant(
+        "all-errors-in-the-record",
+        "service/submission/failures.py",
+        "for error in errors[:MOST_ERRORS]",
+        "for error in errors",
+        (f"{NOT_SENT}::test_a_record_has_a_limited_number_of_errors",),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *EVIDENCE,
@@ -2204,4 +2264,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *HELD,
     *ACCEPTED,
     *PEOPLE,
+    *UNSENT,
 )

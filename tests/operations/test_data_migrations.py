@@ -150,6 +150,65 @@ async def test_submitted_documents_of_an_earlier_version_are_counted(before: Old
     assert await before.conn.fetchval(deleted) == ids[1]["id"]
 
 
+async def test_documents_that_were_not_received_are_no_longer_rejected(before: OldDatabase) -> None:
+    """Invoice 1 was not received, 2 rejected by the portal, and 3 submitted again."""
+    issued = {"issue_date": "2026-02-01T00:00:00Z"}
+    for code in (1, 2, 3):
+        values = {**AMOUNTS, **DOCUMENTS["invoices"], "line_items": [], "code": code}
+        await before.insert("invoices", **values, company_id=7, **issued)
+    made = await before.conn.fetch("select id from invoices order by code")
+    unreceived, rejected, again = (row["id"] for row in made)
+    error = {"code": "NotReceived", "path": "", "message": "It is not there."}
+    for invoice_id, state, status in (
+        (unreceived, "NotReceived", "Rejected"),
+        (rejected, "Refused", "Rejected"),
+        (again, "NotReceived", "Rejected"),
+        (again, "Accepted", "Valid"),
+    ):
+        submission_id = await before.conn.fetchval(
+            "insert into submissions (company_id, attempt_key, tin, body, state, on_absence,"
+            "                         last_sent_at)"
+            " values (7, gen_random_uuid(), 'C1', '', $1, 'release', now()) returning id",
+            state,
+        )
+        await before.insert(
+            "submitted_documents",
+            company_id=7,
+            submission_id=submission_id,
+            invoice_id=invoice_id,
+            number=f"INV-{invoice_id}",
+            document_type="01",
+            document_version="1.0",
+            issued_at="2026-02-01T00:00:00Z",
+            document_hash="",
+            status=status,
+            uuid="U1" if status == "Valid" else None,
+            errors=[error],
+            updated_at="2026-02-01T08:00:00.5Z",
+        )
+    await migrate(before.url)
+    rows = await before.conn.fetch("select status from submitted_documents order by id")
+    assert [row["status"] for row in rows] == ["NotSent", "Rejected", "NotSent", "Valid"]
+    counted = await before.conn.fetch(
+        "select status, sum(live)::int as live from record_counts"
+        " where list = 'submitted_documents' group by status having sum(live) > 0 order by status"
+    )
+    assert [tuple(row) for row in counted] == [("NotSent", 2), ("Rejected", 1), ("Valid", 1)]
+    shown = await before.conn.fetch("select not_sent::text as text from invoices order by code")
+    assert [row["text"] and json.loads(row["text"]) for row in shown] == [
+        {
+            "status": "NotSent",
+            "code": "not_received",
+            "message": error["message"],
+            "at": "2026-02-01T08:00:00.500+00:00",
+            "retryable": True,
+            "errors": [error],
+        },
+        None,
+        None,
+    ]
+
+
 #: Person -> the companies with a role, those that invited the person in their order, those that
 #: have removed the person, and those whose role stays accepted. All but one have a password.
 PEOPLE = {

@@ -1,0 +1,12 @@
+create or replace function not_sent_outcome(failure jsonb) returns json
+  volatile language sql
+  return json_build_object(
+    'status', 'NotSent',
+    'code', failure -> 'code',
+    'message', failure #> '{errors,0,message}',
+    'at', instant(clock_timestamp()),
+    'retryable', failure -> 'retryable',
+    'errors', failure -> 'errors');
+comment on function not_sent_outcome is
+  'The outcome of a submission of which nothing reached the portal, as records show it. `failure` '
+  'is {code, retryable, codes, errors}.';
