@@ -47,6 +47,7 @@ REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 _NOT_RECEIVED = {
     "PortalCredentials": "portal_credentials_refused",
     "NotReceived": "not_received",
+    "SendingHeld": "sending_held",
 }
 #: Codes of the first error of a queued submission that may have been received. "": no error.
 _UNCLEAR = {"", "OutcomeUnknown"}

@@ -58,6 +58,18 @@ LOCKED_UNTIL_KNOWN = (
 
 NOT_SUBMITTED = " It could not be submitted, see errors."
 REJECTED = " The portal rejected it, see errors."
+#: The error of a submission that is sent when the hold ends.
+WAITS_FOR_HOLD = {
+    "code": "SendingHeld",
+    "path": "",
+    "message": "Sending is held. The document is submitted when the hold ends. A repeated submit "
+    "joins this submission.",
+}
+#: Its outcome, for the response to a create or update.
+HELD_OUTCOME = (
+    " Sending is held. It will be submitted when the hold ends.",
+    {"status": "Submitting", "code": "sending_held"},
+)
 
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
@@ -82,6 +94,7 @@ class Started:
 
     claim: Claim | None = None
     at_once: bool = False  # this process sends it now; else a worker does
+    is_held: bool = False  # a worker sends it when the hold on sending ends
     code: str = ""  # of the failure
     errors: list[dict[str, Any]] = field(default_factory=list)
 
@@ -192,13 +205,15 @@ async def start_if_requested(
     ):
         return None
     row = await INVOICE.locked(conn, company_id, invoice_id)
-    intent = Intent("retry", context.config.portal_lease if requested.at_once else None)
+    is_held = await sql.sending_is_held(conn, company_id=company_id)
+    at_once = requested.at_once and not is_held
+    intent = Intent("retry", context.config.portal_lease if at_once else None)
     prepared = await prepare_submission(
         context, conn, LockedRecord(company_id, INVOICE, row), intent
     )
     if isinstance(prepared, BadRequest):
         return Started(code=prepared.code, errors=prepared.more["errors"])
-    return Started(prepared, requested.at_once)
+    return Started(prepared, at_once, is_held)
 
 
 async def describe_outcome(
@@ -213,9 +228,13 @@ async def describe_outcome(
     if started.claim is None:
         failed = {"status": "Draft", "code": started.code, "errors": started.errors}
         return NOT_SUBMITTED, failed
+    if started.is_held:
+        return HELD_OUTCOME
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
     outcome = await _send(context, started.claim, INVOICE.ids(invoice_id))
+    if outcome["is_held"]:  # since this transaction
+        return HELD_OUTCOME
     if outcome["status"] in ("Rejected", "NotSent"):
         errors = _errors(outcome)
         code = name_failure(outcome["state"], errors)
@@ -375,7 +394,7 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
 
 
 async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int | None]) -> Any:
-    """Wait for a submission of another request, and return its row.
+    """Wait for a submission of another request, and return its row. It is not waited for in a hold.
 
     The document is followed from submission to submission, because it may be merged into another or
     split off.
@@ -388,7 +407,8 @@ async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int 
         with context.waiters.waiting(company_id, submission_id) as moved:
             row = await _get_submission(context, company_id, ids)
             left = until - time.monotonic()
-            if row["document_id"] != document_id or row["state"] in ANSWERED or left <= 0:
+            is_answered = row["state"] in ANSWERED or row["is_held"]
+            if row["document_id"] != document_id or is_answered or left <= 0:
                 return row
             if row["id"] == submission_id:
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
@@ -403,6 +423,8 @@ async def _get_submission(
 
 def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the errors of a submission that has failed or has no outcome yet."""
+    if outcome["is_held"]:
+        return [WAITS_FOR_HOLD]
     errors = json_codec.loads(outcome["errors"].encode())
     if errors or outcome["state"] not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
         return errors

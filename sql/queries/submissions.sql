@@ -108,10 +108,14 @@ select id, state, on_absence, tin, fence, looks, claims, absence_confirmations,
 
 -- name: submission_of_subject :one
 -- Return the submission with the latest document of an invoice, note or consolidated invoice, and
--- the state of both. `portal_wait` is the time that the portal asked to wait, less what has passed;
--- null if it asked for none.
+-- the state of both. `is_held`: it is sent when the hold on sending ends. `portal_wait` is the time
+-- that the portal asked to wait, less what has passed; null if it asked for none.
 select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors,
        s.last_error::text as last_error,
+       s.state = 'Queued'
+       and exists (select
+                     from sending_holds h
+                    where h.company_id = :company_id and h.released_at is null) as is_held,
        case when s.state = 'NotReceived' and s.not_before > s.updated_at
             then greatest(s.not_before - clock_timestamp(), interval '1 second')
        end as portal_wait

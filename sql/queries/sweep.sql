@@ -249,6 +249,12 @@ returning pg_notify('submission_due', '') is not null;
 -- Record which database this is. Returns true if it was another one before; then sending is held.
 select record_database_identity();
 
+-- name: sending_is_held :value
+-- Return true while sending is held for a company.
+select exists (select
+                 from sending_holds
+                where company_id = :company_id and released_at is null);
+
 -- name: sending_bars :one
 -- Return why a document may not be sent now: the hold on the company, and a finding with its
 -- number. A finding for the :former submission does not prevent the same bytes from being sent

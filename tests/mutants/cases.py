@@ -2187,8 +2187,9 @@ LIMITED = (
 )
 
 NOT_SENT = "tests/submission/test_not_sent.py"
+HOLD = "tests/submission/test_hold.py"
 
-#: Submissions of which nothing reached the portal are reported as that.
+#: Submissions that reached nothing are reported as that, and those in a hold are not waited for.
 UNSENT = (
     Mutant(
         "refusal-rolled-back",
@@ -2243,6 +2244,27 @@ UNSENT = (
         "for error in errors[:MOST_ERRORS]",
         "for error in errors",
         (f"{NOT_SENT}::test_a_record_has_a_limited_number_of_errors",),
+    ),
+    Mutant(
+        "held-submission-not-named",
+        "service/submission/submit.py",
+        "    if started.is_held:\n",
+        "    if False:\n",
+        (f"{HOLD}::test_submit_immediately_is_answered_at_once_during_a_hold",),
+    ),
+    Mutant(
+        "hold-since-the-commit-not-named",
+        "service/submission/submit.py",
+        '    if outcome["is_held"]:  # since',
+        "    if False:  # since",
+        (f"{HOLD}::test_a_hold_that_begins_before_the_send_is_reported",),
+    ),
+    Mutant(
+        "held-submission-waited-for",
+        "service/submission/submit.py",
+        ' in ANSWERED or row["is_held"]',
+        " in ANSWERED",
+        (f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",),
     ),
 )
 

@@ -1,20 +1,26 @@
 """Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, ClientFactory, Company, Sandbox, until
+from conftest import Client, ClientFactory, Company, Sandbox, patience, until
 from harness.databases import administer, create_database, name_of
 from harness.environments import variables
+from harness.processes import Service
 from harness.visitors import Visitor, make_person
 from kit import (
     create_invoice,
+    create_record,
     create_valid_invoice,
     get_documents,
     get_invoice,
+    invoice,
     now,
     request_json,
     submit,
@@ -28,6 +34,9 @@ from service.config import read_config
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"SWEEP_SECONDS": "0.2"}
 SETTLE_SECONDS = "60"  # longer than a test takes
+#: A service that would wait for an outcome longer than any test may take.
+PATIENT = {"SUBMIT_WAIT_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": SETTLE_SECONDS}
+WAITS = {"status": "Submitting", "code": "sending_held"}
 
 
 class RunService(Protocol):
@@ -211,6 +220,109 @@ async def _claimed(url: str) -> int:
         return await conn.fetchval("select count(*) from claim_submissions('1s', 9)")
     finally:
         await conn.close()
+
+
+async def _release(url: str, sandbox: Sandbox) -> None:
+    """Compare with the portal until the hold ends."""
+    config = read_config(variables(url, sandbox.base))
+    await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+
+
+async def _check_sent_once(api: Client | aiohttp.ClientSession, invoice_id: int) -> None:
+    """Check that an invoice becomes Valid by the only submitted document that it has."""
+    await wait_for_status(api, invoice_id, "Valid")
+    assert [one["status"] for one in await get_documents(api, invoice_id)] == ["Valid"]
+
+
+async def test_submit_immediately_is_answered_at_once_during_a_hold(
+    serving: RunService, database: str, sandbox: Sandbox
+) -> None:
+    await administer(database, AUTOMATIC)
+    async with serving(database, True, **PATIENT) as api:
+        draft = await create_invoice(api)
+        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        created = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
+        ready = await create_record(api, "/api/invoices", **invoice(isReady=True))
+        path = f"/api/invoices/{draft}"
+        _, changed = await request_json(api, "PUT", path, json={"submitImmediately": True})
+        for data in (created, ready, changed["data"]):
+            assert data == {"id": data["id"], **WAITS}
+        assert "when the hold ends" in changed["message"]
+        assert not await sandbox.ledger()
+        await _release(database, sandbox)
+        for data in (created, ready, changed["data"]):
+            await _check_sent_once(api, data["id"])
+    assert len(await sandbox.ledger()) == 3
+
+
+async def test_a_submit_joins_without_waiting_during_a_hold(
+    serving: RunService, database: str, sandbox: Sandbox
+) -> None:
+    async with serving(database, True, **PATIENT) as api:
+        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        invoice_id = (await create_record(api, "/api/invoices", **invoice(submitImmediately=True)))[
+            "id"
+        ]
+        async with patience():
+            answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(3)])
+        for status, body in answers:
+            (error,) = body["errors"]
+            assert (status, body["code"], body["retryable"]) == (400, "sending_held", True)
+            assert error["code"] == "SendingHeld" and "when the hold ends" in error["message"]
+        await _release(database, sandbox)
+        await _check_sent_once(api, invoice_id)
+        assert (await submit(api, invoice_id))[0] == 200
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_repeated_create_during_a_hold_is_replayed(
+    serving: RunService, database: str, sandbox: Sandbox
+) -> None:
+    body, headers = invoice(submitImmediately=True), {"Idempotency-Key": "4711"}
+    async with serving(database, True, **PATIENT) as api:
+        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        answers: list[Any] = []
+        for _ in range(2):
+            async with api.post("/api/invoices", json=body, headers=headers) as response:
+                answers.append((response.status, await response.json()))
+        assert answers[0] == answers[1] and answers[0][1]["data"]["code"] == "sending_held"
+        await _release(database, sandbox)
+        await _check_sent_once(api, answers[0][1]["data"]["id"])
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_hold_that_begins_before_the_send_is_reported(
+    serving: RunService, database: str, sandbox: Sandbox
+) -> None:
+    async with serving(database, True, **{**PATIENT, "PORTAL_LEASE_SECONDS": "3"}) as api:
+        await sandbox.fault("login", "slow", seconds=2)
+        answer = asyncio.create_task(
+            create_record(api, "/api/invoices", **invoice(submitImmediately=True))
+        )
+        await until(sandbox.calls, lambda calls: calls["calls"].get("login"))
+        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        data = await answer
+        assert data == {"id": data["id"], **WAITS} and not await sandbox.ledger()
+        await _release(database, sandbox)
+        await _check_sent_once(api, data["id"])
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_process_killed_during_a_hold_loses_no_submission(
+    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    async with Service({**environment, **PATIENT}, tmp_path / "service.log") as service:
+        headers = {"X-API-Key": company.key}
+        async with aiohttp.ClientSession(service.base, headers=headers) as api:
+            await hold_sending(read_config(environment), "A restore.")
+            data = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
+            assert data == {"id": data["id"], **WAITS}
+            await service.kill()
+            await service.start()
+            assert (await get_invoice(api, data["id"]))["status"] == "Submitting"
+            await _release(environment["DATABASE_URL"], sandbox)
+            await _check_sent_once(api, data["id"])
+    assert len(await sandbox.ledger()) == 1
 
 
 async def test_queued_number_known_to_the_portal_needs_manual_review(
