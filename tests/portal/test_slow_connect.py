@@ -158,5 +158,5 @@ async def test_a_failed_connection_leaves_no_intent(
     assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
     (row,) = await owner.fetch(SENDS)
     assert tuple(row) == ("NotReceived", 0, None)
-    assert (await get_documents(api, invoice_id))[0]["status"] == "Rejected"
+    assert (await get_documents(api, invoice_id))[0]["status"] == "NotSent"
     await wait_for_status(api, invoice_id, "Draft")
