@@ -24,8 +24,8 @@ from service.errors import describe_error
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
-from service.submission.matching import mask_foreign_uuids
 from service.submission.failures import describe_not_sent, name_failure
+from service.submission.matching import mask_foreign_uuids
 from service.submission.types import (
     Change,
     Part,
