@@ -10,6 +10,9 @@
 -- A submission whose handling began before and gave no result may be the one that crashes
 -- processes. At most `suspects` of those are claimed, so that a process works on one of them at a
 -- time and the next crash identifies it.
+--
+-- In another database than the noted one, nothing is claimed: its rows may be older than what was
+-- sent, so that no result may follow from them before the hold.
 create or replace function claim_submissions(
     lease interval, most int, states text[] default null, suspects int default 1)
   returns table (company_id bigint, id bigint, fence bigint, state text, claims int)
@@ -112,12 +115,13 @@ create or replace function claim_submissions(
     ), due as (
       select r.company_id, r.id
         from ranked r
-       where not r.is_suspect or r.rank <= suspects
+       where (not r.is_suspect or r.rank <= suspects)
+         and public.database_identity() = (select i.identity from public.database_identities i)
        order by r.place nulls last, random()
        limit most
     )
     update public.submissions s
-       set fence = s.fence + 1,
+       set fence = public.next_fence(s.fence),
            claims = s.claims + (s.state <> 'Uncertain')::int,
            lease_until = clock_timestamp() + lease
       from due

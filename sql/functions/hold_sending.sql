@@ -1,5 +1,8 @@
 -- A company that has left to another cell cannot send. A hold that has not ended begins again,
--- because the rows may have changed; it keeps the earlier `known_until`.
+-- because the rows may have changed; it keeps the earlier `known_until`, or null if one is null.
+--
+-- An Uncertain submission counts as sent until now, because lost transactions may have sent it
+-- again: listings before the hold confirm no absence, and claims from before are void.
 create or replace function hold_sending(why text, known_until timestamptz default null)
   returns bigint
   volatile security definer set search_path = pg_catalog, public language sql
@@ -15,9 +18,15 @@ create or replace function hold_sending(why text, known_until timestamptz defaul
           on conflict (company_id) where released_at is null do update
          set since = clock_timestamp(),
              reason = excluded.reason,
-             known_until = case when excluded.known_until is not null
+             known_until = case when h.known_until is not null and excluded.known_until is not null
                                 then least(h.known_until, excluded.known_until) end
-      returning xmax = 0 as is_new
+      returning company_id, xmax = 0 as is_new
+    ), uncertain as (
+      update public.submissions s
+         set last_sent_at = clock_timestamp(), absence_confirmations = 0,
+             absence_confirmed_at = null, fence = public.next_fence(s.fence), lease_until = null
+        from held h
+       where s.company_id = h.company_id and s.state = 'Uncertain'
     )
     select count(*) from held where is_new;
   end;

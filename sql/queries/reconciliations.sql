@@ -143,14 +143,15 @@ select id, claims
 
 -- name: submission_claim_batch :many
 -- Claim Uncertain submissions that are processed now, and count the claim. Skips those that another
--- process has claimed.
+-- process has claimed. In another database than the noted one, nothing is claimed.
 update submissions s
-   set fence = s.fence + 1, claims = s.claims + 1,
+   set fence = next_fence(s.fence), claims = s.claims + 1,
        lease_until = clock_timestamp() + :lease::interval
   from (select c.id
           from submissions c
          where c.company_id = :company_id and c.id = any (:ids::bigint[]) and c.state = 'Uncertain'
            and (c.lease_until is null or c.lease_until < clock_timestamp())
+           and database_identity() = (select identity from database_identities)
          order by c.id
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id

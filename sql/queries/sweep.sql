@@ -231,10 +231,11 @@ select hold_sending(:reason);
 
 -- name: hold_release :value
 -- End the hold of a company that was compared after everything sent before had settled, if all
--- documents at the portal are accounted for.
+-- documents at the portal are accounted for. No row in another database than the noted one.
 update sending_holds h
    set released_at = clock_timestamp()
  where h.company_id = :company_id and h.released_at is null
+   and database_identity() = (select identity from database_identities)
    and exists (select
                  from sweeps w
                 where w.company_id = :company_id and w.swept_at >= h.since + :settle::interval)

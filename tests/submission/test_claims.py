@@ -441,3 +441,15 @@ async def test_adoption_that_the_database_rejects_needs_manual_review(
         lambda: owner.fetchval("select state from submissions"),
         lambda found: found == "NeedsPerson",
     )
+
+
+async def test_a_claim_lost_by_a_failover_has_another_token_than_later_ones(
+    claimed: Claimed,
+) -> None:
+    """A failover takes the latest claim back, whose process may still run."""
+    await claimed.owner.execute("update submissions set fence = 1, lease_until = null")
+    claim = "select fence from claim_submissions('1s', 9)"
+    lost: Any = await claimed.owner.fetchval(claim)
+    await claimed.owner.execute("update submissions set fence = 1, lease_until = null")
+    later: Any = await claimed.owner.fetchval(claim)
+    assert later > lost > 1

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from kit import (
 from service.app import create_app
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
 from service.config import read_config
+from service.db.statements import sql
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"SWEEP_SECONDS": "0.2"}
@@ -368,3 +370,58 @@ async def test_nothing_is_sent_after_a_failover_to_another_database(
         assert len(await sandbox.ledger()) == 1
         assert len(await get_documents(api, invoice_id)) == 1
         assert (await request_json(api, "GET", "/readyz"))[0] == 200
+
+
+async def test_an_absence_confirmed_before_a_hold_does_not_count_after_it(
+    serving: RunService, database: str, sandbox: Sandbox
+) -> None:
+    """Lost transactions may have sent the document again, until the hold began."""
+    await sandbox.fault("submit", "accept_then_drop")
+    config = read_config(variables(database, sandbox.base))
+    async with serving(database, background=False) as api:
+        await submit(api, await create_invoice(api))
+    conn = await asyncpg.connect(database)
+    try:
+        await conn.execute(
+            "update submissions set absence_confirmations = 1, lease_until = now() + interval '1h',"
+            " absence_confirmed_at = now() - interval '1h', last_sent_at = now() - interval '2h'"
+        )
+        before = await conn.fetchrow("select * from submissions")
+        await hold_sending(config, "A test.")
+        after = await conn.fetchrow("select * from submissions")
+    finally:
+        await conn.close()
+    assert before["state"] == after["state"] == "Uncertain"
+    assert (after["absence_confirmations"], after["absence_confirmed_at"]) == (0, None)
+    assert after["last_sent_at"] > before["absence_confirmed_at"]
+    assert after["lease_until"] is None and after["fence"] > before["fence"]
+
+
+@pytest.mark.parametrize("state", ["Queued", "Uncertain"])
+async def test_nothing_is_claimed_in_another_database_than_the_noted_one(
+    serving: RunService, database: str, sandbox: Sandbox, company: Company, state: str
+) -> None:
+    """No process has noticed a failover yet, which may have lost that the submission was sent."""
+    async with serving(database, background=False) as api:
+        await sandbox.fault("submit", "accept_then_drop")
+        await submit(api, await create_invoice(api))
+    conn = await asyncpg.connect(database)
+    try:
+        await conn.execute("select set_config('app.company_id', $1, false)", str(company.id))
+        await conn.execute(
+            "update submissions set state = $1, not_before = now() - interval '1h',"
+            " lease_until = null",
+            state,
+        )
+        lease = {"company_id": company.id, "lease": timedelta(minutes=1)}
+        (submission_id,) = [row["id"] for row in await conn.fetch("select id from submissions")]
+        claims = [
+            lambda: conn.fetch("select * from claim_submissions('1s', 9)"),
+            lambda: sql.submission_claim_batch(conn, ids=[submission_id], **lease),
+        ]
+        await conn.execute("update database_identities set identity = 'another'")
+        assert [await claim() for claim in claims] == [[], []]
+        await conn.execute("update database_identities set identity = database_identity()")
+        assert len(await claims[state == "Uncertain"]()) == 1
+    finally:
+        await conn.close()

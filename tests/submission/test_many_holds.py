@@ -236,3 +236,28 @@ async def test_a_hold_that_is_repeated_needs_another_comparison(
     assert await hold_sending(config, "Again.") == {"held": 0}
     (found,) = (await reconcile(config))["companies"]
     assert found["held"]
+
+
+async def test_a_failover_during_a_hold_by_hand_compares_no_less(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    """Nothing is known after a hold by hand, also if the company was compared since."""
+    config = read_config({**environment, **NOT_SETTLED})
+    await hold_sending(config, "By hand.")
+    await owner.execute(SWEPT, company.id, 0)
+    await owner.execute("insert into database_identities (identity) values ('another')")
+    assert await owner.fetchval("select record_database_identity()")
+    (found,) = (await reconcile(config))["companies"]
+    assert found["held"] and found["days"] == MOST_DAYS
+
+
+async def test_a_hold_of_another_database_than_the_noted_one_does_not_end(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> None:
+    """A failover returned to a moment of an earlier hold, after its comparison."""
+    await hold(owner)
+    await owner.execute("update sending_holds set since = since - interval '1 hour'")
+    await owner.execute(SWEPT, company.id, 0)
+    await owner.execute("insert into database_identities (identity) values ('another')")
+    (found,) = (await reconcile(read_config(environment)))["companies"]
+    assert found["held"]
