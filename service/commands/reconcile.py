@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import asyncpg
@@ -26,7 +25,7 @@ from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import LOGIN_REFUSED
 from service.submission import manual_resolution
 from service.submission.context import SubmissionContext
-from service.submission.send import describe_clocks_apart, read_database_clock
+from service.submission.send import compare_clocks, describe_clocks_apart
 from service.submission.sweep import MOST_DAYS, sweep
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
@@ -185,10 +184,7 @@ async def reconcile(config: Config, company_id: int | None = None, days: int = 1
 
 async def _compare_clocks(context: SubmissionContext) -> dict[str, str]:
     """Return {clocks}: how far the portal's clock and the database's differ, if too far."""
-    reading = await read_database_clock(context)
-    difference = reading and await context.shared_portal.clocks_apart(
-        "", reading, partial(read_database_clock, context)
-    )
+    difference = await compare_clocks(context, context.shared_portal)
     return {"clocks": describe_clocks_apart(difference)["message"]} if difference else {}
 
 

@@ -34,6 +34,7 @@ from service.submission.reconciliation_claims import (
     is_external_error,
 )
 from service.submission.runner import SubmissionRun, hold_time, retry_delay, run, run_batch
+from service.submission.send import compare_clocks
 from service.submission.types import (
     CLOCK_TOLERANCE,
     Claimed,
@@ -242,7 +243,8 @@ async def _resolve_known(current: Reconciliation) -> None:
 async def _compare_with_portal(current: Reconciliation) -> ListingEnded | None:
     """Compare the submissions with the documents at the portal.
 
-    Return the event for those that were not found, or None if all were. Raises PortalError.
+    Return the event for those that were not found, or None if all were. While the clocks differ,
+    the settling time cannot be measured, and no absence is confirmed. Raises PortalError.
     """
     await _search_by_number(current)
     left = await current.count_left()
@@ -268,7 +270,8 @@ async def _compare_with_portal(current: Reconciliation) -> ListingEnded | None:
     rows = await current.fetch(sql.reconciliation_receipts, most=MOST_RECEIPTS)
     current.uids.update(row["submission_uid"] for row in rows)
     await _read_receipts(current)
-    return ListingEnded(current.listed_at)
+    difference = await compare_clocks(current.context, current.context.portal, current.tin)
+    return ListingEnded(current.listed_at, complete=not difference)
 
 
 async def _compare(

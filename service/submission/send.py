@@ -11,7 +11,7 @@ from service import failpoints
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.monitoring.metrics import SUBMISSION_MOVES
-from service.portal.client import OpenSubmission
+from service.portal.client import OpenSubmission, Portal
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
     Duplicate,
@@ -123,6 +123,16 @@ async def read_database_clock(context: SubmissionContext) -> ClockReading | None
     except TRANSIENT_DB_ERRORS:
         return None
     return ClockReading(now, time.monotonic())
+
+
+async def compare_clocks(
+    context: SubmissionContext, portal: Portal, tin: str = ""
+) -> timedelta | None:
+    """Return how far the portal's clock is ahead of the database's if that blocks sending."""
+    reading = await read_database_clock(context)
+    if reading is None:
+        return None
+    return await portal.clocks_apart(tin, reading, partial(read_database_clock, context))
 
 
 def describe_clocks_apart(difference: timedelta) -> Error:

@@ -25,6 +25,7 @@ from service.portal.responses import Document, Listing
 from service.submission import sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.odd_rows import record_odd_rows
+from service.submission.send import compare_clocks, describe_clocks_apart
 from service.submission.sweep_rules import Finding, Row, Verdict
 from service.submission.types import CLOCK_TOLERANCE
 
@@ -118,12 +119,18 @@ def _hold_length(now: datetime, known_until: datetime | None) -> timedelta:
 
 
 async def _compare(context: CompanyContext, span: _Span) -> dict[str, int]:
-    """Compare one TIN, store the result and return its counts."""
+    """Compare one TIN, store the result and return its counts.
+
+    Raises PortalError, also if the clocks differ while sending is held: the settling time cannot be
+    measured then.
+    """
     company_id, tin = span.company_id, span.tin
     listing = await context.portal.search(
         tin, span.since - CLOCK_TOLERANCE, span.until + CLOCK_TOLERANCE
     )
     await record_odd_rows(context, company_id, tin, "search", listing)
+    if span.is_held and (difference := await compare_clocks(context, context.portal, tin)):
+        raise NotSent(describe_clocks_apart(difference)["message"])
     settled_at = span.until - context.config.portal_settle
     async with context.database.reading(company_id) as conn:
         attempts = await _load_attempts(conn, company_id, listing)

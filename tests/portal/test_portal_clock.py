@@ -4,11 +4,15 @@ import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
 from kit import create_invoice, get_invoice, submit, wait_for_status
 
+from service.commands.reconcile import hold_sending, reconcile
+from service.config import read_config
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
 from service.submission.context import SUBMISSION_CONTEXT
@@ -50,6 +54,34 @@ async def test_a_wrong_portal_clock_stops_sending_until_corrected(
     await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
     assert (await sandbox.calls())["calls"] == {"login": 1, "submit": 1}
     assert portal.clocks_apart_since is None
+
+
+async def test_no_absence_is_confirmed_while_the_clocks_differ(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """One of them was set, so that the settling time may not be over."""
+    await sandbox.fault("submit", "drop")
+    api = await start(company, background=False)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
+    await sandbox.move_clock(75)
+    await start(company)
+    row: Any = await until(lambda: owner.fetchrow("select * from submissions where looks > 2"))
+    assert (row["state"], row["absence_confirmations"]) == ("Uncertain", 0)
+    await sandbox.move_clock(-75)
+    await wait_for_status(api, invoice_id, "Draft")
+
+
+async def test_a_hold_does_not_end_while_the_clocks_differ(
+    api: Client, environment: dict[str, str], sandbox: Sandbox
+) -> None:
+    config = read_config(environment)
+    await hold_sending(config, "A test.")
+    await sandbox.move_clock(75)
+    (found,) = (await reconcile(config))["companies"]
+    assert re.search(DIFFERENCE, found["error"])
+    await sandbox.move_clock(-75)
+    await until(lambda: reconcile(config), lambda found: not found["companies"][0].get("held", 1))
 
 
 # PortalClock
