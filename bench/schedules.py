@@ -2,10 +2,11 @@
 
     .venv/bin/python bench/schedules.py [--count 100000] [--seed 1]
 
-A schedule has crashes between any two steps, pauses and a hostile portal. Each seed is run twice:
-with a sufficient settling time, and with one that is too short for a portal that detects
-repeated bytes and duplicate documents. Prints the final states. Exits with 1 if a seed produced a
-second legal document, a submission without an end, or a document that differs from the portal's.
+A schedule has crashes between any two steps, pauses and a hostile portal. Each seed is run four
+times: with a sufficient settling time, with one that is too short for a portal that detects
+repeated bytes and duplicate documents, with failovers, and with failovers and steps of the clocks.
+Prints the final states. Exits with 1 if a seed produced a second legal document, a submission or a
+hold without an end, or a document that differs from the portal's.
 """
 
 import argparse
@@ -14,11 +15,18 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from benchmark import summary_of
-from harness.world import HASTY, TIMES, schedule
+from harness.world import CLOCKS, FAILOVERS, HASTY, schedule
 
 PART = 500  # seeds per task
+KINDS: dict[str, dict[str, Any]] = {
+    "settled": {},
+    "hasty": {"times": HASTY, "detects": True},
+    "failovers": {"faults": FAILOVERS},
+    "clocks": {"faults": CLOCKS},
+}
 
 
 def run_part(first: int) -> tuple[Counter[str], list[str]]:
@@ -26,9 +34,9 @@ def run_part(first: int) -> tuple[Counter[str], list[str]]:
     states: Counter[str] = Counter()
     violations = []
     for seed in range(first, first + PART):
-        for name, times, detects in (("settled", TIMES, False), ("hasty", HASTY, True)):
+        for name, values in KINDS.items():
             try:
-                world = schedule(seed, times, detects)
+                world = schedule(seed, **values)
                 states.update(row.submission.state for row in world.rows.values())
             except Exception as error:
                 violations.append(f"seed {seed}, {name}: {type(error).__name__}: {error}")
@@ -42,7 +50,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began, states, violations = time.monotonic(), Counter[str](), []
-    firsts = range(options.seed, options.seed + options.count // 2, PART)
+    firsts = range(options.seed, options.seed + options.count // len(KINDS), PART)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for some_states, some_violations in pool.map(run_part, firsts):
             states += some_states

@@ -26,17 +26,11 @@ from service.submission import sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.odd_rows import record_odd_rows
 from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.sweep_rules import Finding, Row, Verdict
+from service.submission.sweep_rules import MOST_DAYS, Finding, Row, Verdict
 from service.submission.types import CLOCK_TOLERANCE
 
 log = logging.getLogger(__name__)
 
-#: Also the range of a sweep that ends a hold. With CLOCK_TOLERANCE it is one listing of the portal,
-#: which lists 31 days at most. Portal: 5.5
-MOST_DAYS = 30
-#: A hold compares from so long before the time until which everything sent is known to be recorded.
-#: The clocks of two database servers may differ by as much.
-KNOWN_MARGIN = timedelta(days=1)
 BLOCK = 2000  # listed documents that are looked up at a time
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
@@ -88,7 +82,7 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
         )
     is_held, now = scope["held_since"] is not None, scope["now"]
     if is_held:
-        length = _hold_length(now, scope["known_until"])
+        length = sweep_rules.hold_length(now, scope["known_until"])
         days = math.ceil(length / timedelta(days=1))
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
     verified = [scope["own_tin"]] if scope["own_tin"] else []
@@ -110,12 +104,6 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
         findings = [dict(row) for row in await sql.findings_open(conn, company_id=company_id)]
     held = is_held and not released
     return {"company_id": company_id, "days": days, **counts, "held": held, "findings": findings}
-
-
-def _hold_length(now: datetime, known_until: datetime | None) -> timedelta:
-    """Return how far back a comparison that ends a hold must reach."""
-    longest = timedelta(days=MOST_DAYS)
-    return longest if known_until is None else min(longest, now - known_until + KNOWN_MARGIN)
 
 
 async def _compare(context: CompanyContext, span: _Span) -> dict[str, int]:

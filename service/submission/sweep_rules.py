@@ -13,6 +13,12 @@ from service.portal.responses import Document, OddRow
 
 Row = Mapping[str, Any]  # of sweep_attempts
 
+#: Also the range of a sweep that ends a hold. With CLOCK_TOLERANCE it is one listing of the portal,
+#: which lists 31 days at most. Portal: 5.5
+MOST_DAYS = 30
+#: A hold compares from so long before the time until which everything sent is known to be recorded.
+#: The clocks of two database servers may differ by as much.
+KNOWN_MARGIN = timedelta(days=1)
 #: A document that was received this long before a submission was stored is another document. The
 #: portal shows whole seconds.
 RECEIPT_TOLERANCE = timedelta(minutes=1)
@@ -52,6 +58,12 @@ class Verdict:
     #: Queued submissions whose number a document of the portal has.
     stop: dict[int, Document] = field(default_factory=dict)
     sightings: list[tuple[int, Document]] = field(default_factory=list)
+
+
+def hold_length(now: datetime, known_until: datetime | None) -> timedelta:
+    """Return how far back a comparison that ends a hold must reach."""
+    longest = timedelta(days=MOST_DAYS)
+    return longest if known_until is None else min(longest, now - known_until + KNOWN_MARGIN)
 
 
 def judge_listing(

@@ -1,21 +1,34 @@
 """A simulated world for the submission state machine: rows, processes and a hostile portal.
 
-It has no sockets. Processes can crash or pause between any two small steps. The world carries out
-commands as PostgreSQL and the portal would, without knowledge of the machine's rules, and checks
-the results.
+It has no sockets. Processes can crash or pause between any two small steps. The database can fail
+over to a standby that lacks the latest transactions, and the clocks can be set. The world carries
+out commands as PostgreSQL and the portal would, without knowledge of the machine's rules, and
+checks the results.
 """
 
 import random
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import coroutine
-from typing import Any
 
+from harness.world_portal import LOST, Choose, Entry, SimulatedPortal, encode
+from harness.world_tables import (
+    BEGIN,
+    LEASE,
+    OPEN,
+    TIN,
+    Cancellation,
+    Origin,
+    Row,
+    Tables,
+    next_fence,
+)
 from service.documents import states
-from service.submission import cancellation, state_machine
+from service.submission import cancellation, matching, state_machine, sweep_rules
 from service.submission.context import Claim
 from service.submission.types import (
+    CLOCK_TOLERANCE,
     NO_DELAY,
     Admit,
     Admitted,
@@ -32,12 +45,9 @@ from service.submission.types import (
     ListingUnavailable,
     LockUnavailable,
     NotReceived,
-    OutcomeUnknown,
     ReadListing,
     ReadStates,
-    ReceiptReceived,
     RecordSightings,
-    Refusal,
     ReleaseClaim,
     Replaced,
     Send,
@@ -50,8 +60,6 @@ from service.submission.types import (
     Write,
 )
 
-#: Chooses one of some options.
-Choose = Callable[[Sequence[Any]], Any]
 CancelResponse = (
     cancellation.Done | cancellation.NotSent | cancellation.Refused | cancellation.Unclear
 )
@@ -62,11 +70,10 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
-LEASE, STALE, LOST = seconds(60), seconds(2), {"code": "X", "path": "", "message": "x"}
-# The longest time until a document is processed, and then until it is listed
-PROCESSING, LAG = seconds(120), seconds(60)
-# For how long the portal recognises the same bytes, and the same document
-PAYLOADS, DUPLICATES = seconds(600), seconds(7200)
+STALE = seconds(2)
+#: The longest time until the sweeper of a process notices another database.
+NOTICE = seconds(15)
+DAY = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -94,43 +101,28 @@ TIMES = Settings(
 )
 HASTY = replace(TIMES, portal_settle=seconds(20), portal_proof_gap=seconds(5))
 
-#: Possible outcomes of a submit request.
-ANSWERS = (
-    "accept",
-    "accept",
-    "accept",
-    "lose",
-    "late",
-    "damage",
-    "unnamed",
-    "reject",
-    "refuse",
-    "throttle",
-    "fail",
-    "unreachable",
-)
 #: Possible outcomes of a cancel request.
 CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
+#: By how many seconds a clock can be set ahead. Zero is right.
+CLOCK_STEPS = {
+    "database": (-600, -90, -30, 0, 0, 0, 30, 90, 600),
+    "portal": (-90, -30, 0, 0, 0, 30, 90),
+}
+SENDING = (Connect, CommitIntent, Send)
 ON_ABSENCE = ("retry", "release")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
-OPEN = {"Queued", "Sending", "Uncertain"}
 MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
 
 
-@dataclass(slots=True)
-class Row:
-    """A submission in PostgreSQL. `submission.now` has no meaning in it."""
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The share of steps that are failovers or clock steps, and the share of clocks among them."""
 
-    submission: Submission
-    body: tuple[str, ...]  # the numbers of its documents, immutable
-    not_before: datetime
-    fence: int = 0
-    lease_until: datetime | None = None
+    share: float = 0
+    clocks: float = 0
 
-    @property
-    def is_sent(self) -> bool:
-        """Return whether it was sent before, or its documents possibly were."""
-        return bool(self.submission.first_sent_at or self.submission.possibly_received)
+
+NO_FAULTS, FAILOVERS, CLOCKS = Faults(), Faults(0.06), Faults(0.08, 0.6)
 
 
 @dataclass(slots=True)
@@ -142,6 +134,7 @@ class Job:
     submission: Submission
     commands: list[Command] = field(default_factory=list)
     is_past_check: bool = False
+    body: tuple[str, ...] = ()  # of the open request
 
 
 @coroutine
@@ -150,19 +143,14 @@ def _pause() -> Generator[None]:
     yield
 
 
-@dataclass(slots=True)
-class Cancelling:
-    """The work of one process on the cancellation of one document. A crash loses it."""
+class Steps:
+    """Work of one process that is a coroutine. A crash loses it."""
 
-    world: "World"
-    document_id: int
-    fence: int
-    send_until: datetime
     steps: Coroutine[None, None, None] | None = None
 
-    def start(self, state: cancellation.CancellationState, is_new: bool) -> None:
+    def start(self, steps: Coroutine[None, None, None]) -> None:
         """Run until the first pause, which is before the first request."""
-        self.steps = self._run(state, is_new)
+        self.steps = steps
         self.steps.send(None)
 
     def step(self) -> bool:
@@ -174,7 +162,19 @@ class Cancelling:
             return False
         return True
 
-    async def _run(self, state: cancellation.CancellationState, is_new: bool) -> None:
+
+@dataclass
+class Cancelling(Steps):
+    """The cancellation of one document."""
+
+    world: "World"
+    document_id: int
+    uuid: str | None
+    fence: int
+    send_until: datetime  # true time
+
+    async def run(self, state: cancellation.CancellationState, is_new: bool) -> None:
+        """Cancel the document, and store the result."""
         state, result = await cancellation.resolve(state, self, self.world.times, is_new)
         await _pause()
         self.world.store_cancellation(self, state, result)
@@ -190,40 +190,53 @@ class Cancelling:
         return self.world.show_status(self)
 
 
-@dataclass(slots=True)
-class Cancellation:
-    """A pending cancellation in PostgreSQL."""
+@dataclass
+class Comparing(Steps):
+    """The comparison of the company with the portal, as `sweep()` in `service/submission/` does."""
 
-    until: datetime
-    sent_by: datetime | None
-    looks: int = 0
+    world: "World"
+    fence: int
+
+    async def run(self) -> None:
+        """Compare, store the findings, and end the hold."""
+        world, now, is_held = self.world, self.world.now, self.world.hold is not None
+        length = DAY
+        if world.hold:
+            length = sweep_rules.hold_length(now, world.hold.known_until)
+        await _pause()
+        if world.portal.is_hostile and world.choose((False, False, False, True)):
+            world.fail_comparison(self.fence)
+            return
+        until = now + CLOCK_TOLERANCE
+        found = world.portal.search(now - length - CLOCK_TOLERANCE, until)
+        if is_held and world.portal.is_apart(world.now):
+            world.fail_comparison(self.fence)
+            return
+        listing = [entry.show() for entry in found]
+        await _pause()
+        settled_at = None if is_held else now - world.times.portal_settle
+        verdict = sweep_rules.judge_listing(
+            TIN, listing, world.attempts(listing), set(), settled_at
+        )
+        await _pause()
+        world.store_verdict(verdict, now)
+        listed = {one.uuid for one in listing}
+        world.store_findings(verdict.findings, listed, now - length, until)
+        await _pause()
+        world.end_comparison(self.fence, now)
 
 
 @dataclass(slots=True)
 class Process:
     """A worker process."""
 
-    job: Job | Cancelling | None = None
+    job: Job | Steps | None = None
     # The rest of a batch: claimed and locked, but not processed yet
     waiting: list[Job] = field(default_factory=list)
     is_paused: bool = False
 
 
-@dataclass(slots=True)
-class Entry:
-    """A document in the portal's ledger."""
-
-    number: str
-    uuid: str
-    uid: str
-    due: datetime
-    listed: datetime
-    status: str = "Submitted"
-    first: "Entry | None" = None  # the entry that this one duplicates
-    cancel_at: datetime | None = None  # when the portal processes a cancel request
-
-
-class World:
+class World(Tables):
     """The rows, the processes and the portal. `choose(options)` makes every random decision."""
 
     def __init__(
@@ -233,35 +246,60 @@ class World:
         detects: bool = False,
         processes: int = 2,
     ) -> None:
+        super().__init__()
         self.choose: Choose = choose or (lambda options: options[0])
-        self.times, self.detects = times, detects
-        self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.rows: dict[int, Row] = {}
-        self.sightings: dict[int, list[Sighting]] = {}  # by document
+        self.times = times
+        self.portal = SimulatedPortal(lambda options: self.choose(options), detects)
+        self.ahead = NO_DELAY  # the database's clock, of the true time
         self.locks: dict[int, Process] = {}  # by submission
         self.processes = [Process() for _ in range(processes)]
-        self.ledger: list[Entry] = []
-        self.arrived: dict[tuple[str, ...], datetime] = {}  # body -> latest time of receipt
-        self.on_absence: dict[int, str] = {}  # by document
-        # By document: the pending cancellation, and the latest fencing token
-        self.cancelling: dict[int, Cancellation] = {}
-        self.fences: dict[int, int] = {}
-        self.is_hostile = True
+        # A failover takes back no id: a sequence is logged ahead of its values.
+        self.last_ids = {"submissions": -1, "documents": -1, "contents": -1}
         # Submission -> number of crashes while it was processed alone
         self.crashes: dict[int, int] = {}
+        self.standby: Tables | None = None  # the rows that a failover returns to
+        self.timeline = self.identity
+        self.failed_over_at: datetime | None = None  # true time
+        self.held_at: datetime | None = None  # true time
+        self.has_clock_steps = False
+
+    @property
+    def time(self) -> datetime:
+        """Return the true time."""
+        return self.portal.time
+
+    @property
+    def now(self) -> datetime:
+        """Return the time that the database's clock shows."""
+        return self.time + self.ahead
 
     # Clients and time
 
     def submit(self, on_absence: str, count: int = 1) -> None:
-        """Queue a submission of new documents."""
-        first = len(self.on_absence)
-        self._queue(
-            on_absence,
-            tuple(
-                SubmittedDocument(document_id, f"INV-{document_id}", "01", self.now)
-                for document_id in range(first, first + count)
-            ),
-        )
+        """Queue a submission of new documents, unless that is blocked.
+
+        The numbers of documents that a failover lost are used again.
+        """
+        documents = [self._create_document(on_absence) for _ in range(count)]
+        if not any(self.is_blocked(doc.number, on_absence) for doc, _ in documents):
+            self._queue(documents)
+
+    def _create_document(self, on_absence: str) -> tuple[SubmittedDocument, Origin]:
+        document_id, lost = self._next("documents"), self._lost_numbers()
+        number = self.choose(lost) if lost else f"INV-{document_id}"
+        issued_at = self.choose((BEGIN, self.now)) if lost else self.now
+        doc = SubmittedDocument(document_id, number, "01", issued_at)
+        return doc, Origin(f"{number}|{issued_at.isoformat()}|{self._next('contents')}", on_absence)
+
+    def _lost_numbers(self) -> list[str]:
+        if self.failed_over_at is None:
+            return []
+        known = {doc.number for doc in self.docs()}
+        return sorted({entry.number for entry in self.portal.ledger} - known)
+
+    def _next(self, table: str) -> int:
+        self.last_ids[table] += 1
+        return self.last_ids[table]
 
     def repeat(self, on_absence: str) -> None:
         """Submit the same bytes again after a submission that was not received."""
@@ -270,23 +308,29 @@ class World:
             for row in self.rows.values()
             if row.submission.state == "NotReceived" and row.submission.docs
         ]
-        repeatable = [
-            docs for docs in released if all(self._latest(doc.number) == doc.id for doc in docs)
-        ]
+        repeatable = [docs for docs in released if all(self._is_latest(doc) for doc in docs)]
         if repeatable:
-            first, docs = len(self.on_absence), self.choose(repeatable)
-            docs = tuple(
-                replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs)
-            )
-            self._queue(on_absence, docs, possibly_received=True)
+            docs = self.choose(repeatable)
+            if not any(self.is_blocked(doc.number, on_absence, doc.id) for doc in docs):
+                self._queue(
+                    [
+                        (
+                            replace(doc, id=self._next("documents"), status="Submitting"),
+                            replace(self.origins[doc.id], on_absence=on_absence),
+                        )
+                        for doc in docs
+                    ],
+                    possibly_received=True,
+                )
 
     def _queue(
-        self, on_absence: str, docs: tuple[SubmittedDocument, ...], possibly_received: bool = False
+        self, documents: list[tuple[SubmittedDocument, Origin]], possibly_received: bool = False
     ) -> None:
-        self.on_absence.update({doc.id: on_absence for doc in docs})
+        self.origins.update({doc.id: origin for doc, origin in documents})
+        docs, on_absence = tuple(doc for doc, _ in documents), documents[0][1].on_absence
         self._add(
             Submission(
-                "Queued", on_absence, self.now, docs=docs, possibly_received=possibly_received
+                "Queued", on_absence, self.now, TIN, docs, possibly_received=possibly_received
             )
         )
 
@@ -294,7 +338,7 @@ class World:
         """Cancel a document in an idle process, also one with a pending cancellation."""
         documents = [
             doc.id
-            for doc in self._docs()
+            for doc in self.docs()
             if doc.status in ("Submitted", "Valid") and not self._is_being_cancelled(doc.id)
         ]
         idle = [process for process in self.processes if not (process.job or process.is_paused)]
@@ -324,23 +368,21 @@ class World:
     ) -> None:
         self.fences[document_id] = self.fences.get(document_id, 0) + 1
         self.cancelling[document_id].until = self.now + LEASE
-        job = Cancelling(self, document_id, self.fences[document_id], self.now + LEASE)
-        job.start(state, is_new)
+        (doc,) = [doc for doc in self.docs() if doc.id == document_id]
+        fence, send_until = self.fences[document_id], self.time + LEASE
+        job = Cancelling(self, document_id, doc.uuid, fence, send_until)
+        job.start(job.run(state, is_new))
         process.job = job
 
-    def _docs(self) -> list[SubmittedDocument]:
-        return [doc for row in self.rows.values() for doc in row.submission.docs]
-
-    def _latest(self, number: str) -> int:
-        return max(doc.id for doc in self._docs() if doc.number == number)
+    def _is_latest(self, doc: SubmittedDocument) -> bool:
+        """Return whether a document is the latest one with its number."""
+        return doc.id == max(other.id for other in self.docs() if other.number == doc.number)
 
     def wait(self, number: float) -> None:
-        """Advance the clock by a number of seconds. The portal processes cancel requests."""
-        self.now += seconds(number)
-        for entry in self.ledger:
-            is_due = entry.cancel_at is not None and entry.cancel_at <= self.now
-            if is_due and entry.status in ("Submitted", "Valid"):
-                entry.status = "Cancelled"
+        """Let a number of seconds pass. The portal processes cancel requests."""
+        self.portal.pass_time(self.time + seconds(number))
+        if any(not process.is_paused for process in self.processes):
+            self._notice_database()
 
     def crash(self, process: Process) -> None:
         """Kill and restart a process. Its memory and its locks are lost."""
@@ -349,21 +391,50 @@ class World:
             self.crashes[submission_id] = self.crashes.get(submission_id, 0) + 1
         self._end(process)
         process.is_paused = False
+        self._notice_database(at_once=True)
+
+    # Failovers and clocks
+
+    def stop_replication(self) -> None:
+        """Let the standby receive no more transactions, until the next failover."""
+        self.standby = self.standby or self.dump()
+
+    def fail_over(self) -> None:
+        """Continue with the rows of the standby. Sessions end, and with them the locks."""
+        if self.standby is None:
+            return
+        self.wait(1)
+        self.restore(self.standby)
+        self.standby, self.timeline = None, self.timeline + 1
+        self.ahead = NO_DELAY  # another machine, with its own clock
+        self.locks.clear()
+        self.failed_over_at, self.held_at = self.time, None
+
+    def step_clock(self, clock: str, number: int) -> None:
+        """Set the clock of the database or the portal to a number of seconds ahead.
+
+        The database's is not set between the comparison of the clocks and the first byte of a
+        request, nor between a failover and the hold: nothing could notice it.
+        """
+        self.has_clock_steps = True
+        if clock == "portal":
+            self.portal.ahead = seconds(number)
+        elif self.identity == self.timeline and not self._is_sending():
+            self.ahead = seconds(number)
+
+    def _is_sending(self) -> bool:
+        jobs = [process.job for process in self.processes if isinstance(process.job, Job)]
+        return any(isinstance(job.commands[0], SENDING) for job in jobs if job.commands)
+
+    def _notice_database(self, at_once: bool = False) -> None:
+        """Hold sending once a process notices that the database is another one."""
+        if self.identity == self.timeline or self.failed_over_at is None:
+            return
+        if at_once or self.time - self.failed_over_at > NOTICE:
+            self.note_database(self.now, self.timeline)
+            self.held_at = self.time
 
     # Processes
-
-    def due(self) -> list[int]:
-        """Return the submissions that can be claimed."""
-        return [
-            submission_id
-            for submission_id, row in self.rows.items()
-            if row.submission.state in (*OPEN, "Accepted")
-            and row.not_before <= self.now
-            and not self._is_claimed(row)
-        ]
-
-    def _is_claimed(self, row: Row) -> bool:
-        return row.lease_until is not None and row.lease_until >= self.now
 
     def claim(self, process: Process, submission_id: int) -> None:
         """Claim a submission, and with a fresh Uncertain one all others as a batch.
@@ -372,7 +443,7 @@ class World:
         """
         batch = [submission_id]
         if self._is_fresh(submission_id):
-            due = self.due()
+            due = self.due(self.now, self.timeline)
             batch += [other for other in due if other != submission_id and self._is_fresh(other)]
         for one in batch:
             if job := self._claim_one(process, one):
@@ -385,10 +456,10 @@ class World:
 
     def _claim_one(self, process: Process, submission_id: int) -> Job | None:
         row = self.rows[submission_id]
-        row.fence += 1
+        row.fence = next_fence(row.fence, self.now)
         row.lease_until = self.now + LEASE
         row.submission = replace(row.submission, claims=row.submission.claims + 1)
-        job = Job(submission_id, row.fence, self._load(row))
+        job = Job(submission_id, row.fence, self._load(submission_id))
         state = row.submission.state
         if state in OPEN and self.locks.setdefault(submission_id, process) is not process:
             if state == "Queued":  # set aside
@@ -404,22 +475,36 @@ class World:
         """Do one step of a process that is not paused: its job, or new work."""
         if process.is_paused:
             return
+        self._notice_database(at_once=not process.job and self.choose((False, True)))
         overdue = self._overdue_cancellations()
         if process.job:
             self.act(process)
             self.check()
         elif overdue:
             self._resume(process, overdue[0])
-        elif due := self.due():
+        elif self._is_due_for_comparison() and self.choose((False, True)):
+            self._compare(process)
+        elif due := self.due(self.now, self.timeline):
             self.claim(process, self.choose(due))
 
     def _overdue_cancellations(self) -> list[int]:
         return [document_id for document_id, row in self.cancelling.items() if row.until < self.now]
 
+    def _is_due_for_comparison(self) -> bool:
+        return self.is_comparison_due(self.now, self.times.portal_settle)
+
+    def _compare(self, process: Process) -> None:
+        """Claim the company, and compare it with the portal."""
+        self.comparison.fence += 1
+        self.comparison.lease_until = self.now + LEASE
+        job = Comparing(self, self.comparison.fence)
+        job.start(job.run())
+        process.job = job
+
     def act(self, process: Process) -> None:
         """Do the next small step of a process's job."""
         job = process.job
-        if isinstance(job, Cancelling):
+        if isinstance(job, Steps):
             if not job.step():
                 self._end(process)
         elif job is None or not job.commands:
@@ -444,8 +529,13 @@ class World:
 
     def _write_all(self, job: Job) -> None:
         """Carry out the commands between two events of one look."""
-        while job.commands and self.rows[job.submission_id].fence == job.fence:
+        while job.commands and self._claimed(job):
             self._carry_out(job, job.commands.pop(0))
+
+    def _claimed(self, job: Job) -> Row | None:
+        """Return the row of a job whose claim is valid."""
+        row = self.rows.get(job.submission_id)
+        return row if row and row.fence == job.fence else None
 
     def _take_next(self, process: Process) -> None:
         """End the job of a process, and continue with the rest of its batch."""
@@ -475,11 +565,11 @@ class World:
             case Admit():
                 event = self._admit(job)
             case Connect():
-                event = self._connect()
+                event = self._connect(job)
             case CommitIntent():
                 event = self._commit_intent(job, command)
             case Send():
-                event = self._send(command)
+                event = self._send(job, command)
             case ReadListing():
                 return self._read_listing(job)
             case ReadStates():
@@ -489,26 +579,42 @@ class World:
         return [event] if event else []
 
     def _add(self, submission: Submission) -> int:
-        submission_id = len(self.rows)
-        body = tuple(doc.number for doc in submission.docs)
-        self.rows[submission_id] = Row(submission, body, not_before=self.now)
+        submission_id = self._next("submissions")
+        body = tuple(self.origins[doc.id].content for doc in submission.docs)
+        self.rows[submission_id] = Row(submission, body, self.now, self.now)
         return submission_id
 
-    def _load(self, row: Row) -> Submission:
-        docs = row.submission.docs
-        sightings = tuple(one for doc in docs for one in self.sightings.get(doc.id, ()))
-        return replace(row.submission, now=self.now, sightings=sightings)
+    def _load(self, submission_id: int) -> Submission:
+        submission = self.rows[submission_id].submission
+        owned = self._owned_by_others(submission_id)
+        sightings = tuple(
+            one
+            for doc in submission.docs
+            for one in self.sightings.get(doc.id, ())
+            if one.via != "search" or one.uuid not in owned
+        )
+        return replace(submission, now=self.now, sightings=sightings)
+
+    def _owned_by_others(self, submission_id: int) -> set[str | None]:
+        others = [row for key, row in self.rows.items() if key != submission_id]
+        return {doc.uuid for row in others for doc in row.submission.docs if doc.uuid}
 
     def _keep(self, job: Job, command: RecordSightings) -> None:
         for one in command.sightings:
-            known = self.sightings.setdefault(one.document_id, [])
-            # (uuid, via) is the table's key
-            if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:
-                known.append(one)
+            if one.document_id in self.origins:
+                self.keep_sighting(one)
         job.submission = state_machine.apply_command(job.submission, command)
 
+    def keep_sighting(self, sighting: Sighting) -> None:
+        """Insert a sighting: (uuid, via) is the table's key."""
+        known = self.sightings.setdefault(sighting.document_id, [])
+        if (sighting.uuid, sighting.via) not in {(kept.uuid, kept.via) for kept in known}:
+            known.append(sighting)
+
     def _write(self, job: Job, command: Write) -> None:
-        row = self.rows[job.submission_id]
+        row = self.rows.get(job.submission_id)
+        if row is None:
+            return
         if row.fence != job.fence:
             # The claim is lost and this process is alive, so that the claim is not counted.
             self._uncount(row)
@@ -518,35 +624,45 @@ class World:
         if command.error is state_machine.FRUITLESS:
             crashes = self.crashes.get(job.submission_id, 0)
             assert crashes >= state_machine.MOST_CLAIMS - 1, "blamed for the crashes of others"
-        before = self._load(row)
+        before = self._load(job.submission_id)
+        command = self._exclude_taken(job.submission_id, before, command)
         for submission in state_machine.create_parts(before, command):
             self._add(submission)
         row.submission = state_machine.apply_command(before, command)
+        self._check_rejected(command)
         row.lease_until, row.not_before = None, self.now + command.delay
+
+    def _exclude_taken(self, submission_id: int, before: Submission, command: Write) -> Write:
+        owned = self._owned_by_others(submission_id)
+        taken = {change.id for change in command.changes if change.uuid in owned}
+        return state_machine.exclude_taken(before, command, taken) if taken else command
 
     def _uncount(self, row: Row) -> None:
         row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
 
     def _release(self, job: Job, command: ReleaseClaim) -> None:
-        row = self.rows[job.submission_id]
-        if row.fence == job.fence and row.lease_until is not None:
+        row = self._claimed(job)
+        if row and row.lease_until is not None:
             self._uncount(row)
             row.lease_until, row.not_before = None, self.now + command.wait
 
     def _admit(self, job: Job) -> Event:
-        row = self.rows[job.submission_id]
-        if self.is_hostile and self.choose((False, False, True)):
+        if self.portal.is_hostile and self.choose((False, False, True)):
             return NotReceived(LOST, seconds(5), held_for=self.choose((None, NO_DELAY)))
+        if self.portal.is_apart(self.now):
+            return NotReceived(LOST)
+        row = self._claimed(job)
         others = [
             submission_id
             for submission_id, other in self.rows.items()
-            if submission_id != job.submission_id
-            and other.submission.state == "Queued"
+            if row
+            and submission_id != job.submission_id
+            and (other.submission.state, row.submission.state) == ("Queued", "Queued")
             and other.submission.on_absence == row.submission.on_absence == "retry"
             and not (other.is_sent or row.is_sent)
-            and not self._is_claimed(other)
+            and not other.is_claimed(self.now)
         ]
-        if others and row.fence == job.fence and self.choose((False, True)):
+        if others and self.choose((False, True)):
             return Replaced(Claim(0, self._merge([job.submission_id, *others]), 0))
         return Admitted()
 
@@ -556,21 +672,61 @@ class World:
         for row in rows:
             row.submission = replace(row.submission, state="Merged", docs=())
             row.fence, row.lease_until = row.fence + 1, None
-        return self._add(Submission("Queued", "retry", self.now, docs=docs))
+        return self._add(Submission("Queued", "retry", self.now, TIN, docs))
 
-    def _connect(self) -> Event:
-        if self.is_hostile and self.choose((False, False, False, True)):
+    def _connect(self, job: Job) -> Event | None:
+        row = self.rows.get(job.submission_id)
+        if row is None:
+            return None
+        if self.portal.is_hostile and self.choose((False, False, False, True)):
             return NotReceived(LOST)
+        job.body = row.body
         return Connected()
 
     def _commit_intent(self, job: Job, command: CommitIntent) -> Event | None:
-        row = self.rows[job.submission_id]
-        if row.fence != job.fence or row.submission.state != "Queued":
+        if not self.can_send(job.submission_id, job.fence, self.timeline):
             return None
+        row = self.rows[job.submission_id]
         row.submission = state_machine.apply_command(replace(row.submission, now=self.now), command)
         row.lease_until = self.now + LEASE
         job.submission = state_machine.apply_command(replace(job.submission, now=self.now), command)
-        return IntentCommitted(_encode(row.body), self.now.timestamp())
+        return IntentCommitted(encode(row.body), self.time.timestamp())
+
+    # Comparison with the portal
+
+    def store_verdict(self, verdict: sweep_rules.Verdict, until: datetime) -> None:
+        """Store what a comparison found about submissions."""
+        for submission_id, listed in verdict.adopt.items():
+            self._keep_listed(submission_id, listed.number, listed.uuid)
+            self.adopt(submission_id, listed.received_at or until, self.now)
+        for submission_id in verdict.stop:
+            self.stop(submission_id)
+        for submission_id, listed in verdict.sightings:
+            self._keep_listed(submission_id, listed.number, listed.uuid)
+
+    def _keep_listed(self, submission_id: int, number: str, uuid: str) -> None:
+        row = self.rows.get(submission_id)
+        for doc in row.submission.docs if row else ():
+            if doc.number == number:
+                self.keep_sighting(Sighting(doc.id, uuid, None, "listed"))
+
+    def end_comparison(self, fence: int, swept_at: datetime) -> None:
+        """Record a complete comparison, and end the hold: sweep_done, hold_release, sweep_end."""
+        if self.identity == self.timeline:
+            self.comparison.swept_at, self.comparison.lease_until = swept_at, None
+            self.comparison.failures, self.comparison.retry_at = 0, None
+        if self.end_hold(self.times.portal_settle, self.timeline):
+            self._check_release()
+            self.failed_over_at = self.held_at = None
+        if self.comparison.fence == fence:
+            self.comparison.lease_until = None
+
+    def fail_comparison(self, fence: int) -> None:
+        """Record a comparison that failed: sweep_end."""
+        if self.comparison.fence == fence:
+            self.comparison.lease_until = None
+            self.comparison.retry_at = self.now + LEASE * 2 ** min(self.comparison.failures, 4)
+            self.comparison.failures += 1
 
     # Requests and results of a cancellation
 
@@ -583,25 +739,25 @@ class World:
         """Store the result of a cancellation, as the claim permits."""
         match result:
             case cancellation.Note():
-                self._record_cancelled(job.document_id)
+                self._record_cancelled(job)
             case cancellation.Wait(delay):
                 self._postpone_cancel(job, state, delay)
             case cancellation.End():
-                if self.fences[job.document_id] == job.fence:
+                if self.fences.get(job.document_id) == job.fence:
                     self.cancelling.pop(job.document_id, None)
 
     def show_status(self, job: Cancelling) -> cancellation.Shown | cancellation.NotShown:
         """Return the state of the document, or nothing."""
-        if self.is_hostile and self.choose((False, True)):
+        if self.portal.is_hostile and self.choose((False, True)):
             return cancellation.NotShown()
-        return cancellation.Shown(self._entry_of(job.document_id).status)
+        return cancellation.Shown(self._entry_of(job).status)
 
     def request_cancel(self, job: Cancelling) -> CancelResponse:
         """Send a cancel request, which the portal may process late. An expired claim sends none."""
-        if self.now > job.send_until:
+        if self.time > job.send_until:
             return cancellation.NotSent()
-        entry = self._entry_of(job.document_id)
-        how = self.choose(CANCEL_ANSWERS) if self.is_hostile else "done"
+        entry = self._entry_of(job)
+        how = self.choose(CANCEL_ANSWERS) if self.portal.is_hostile else "done"
         if how == "unsent":
             return cancellation.NotSent()
         if how == "fail":
@@ -609,118 +765,109 @@ class World:
         if how == "refuse" or entry.status not in ("Submitted", "Valid"):
             return cancellation.Refused("IncorrectState")
         if how == "late":
-            late = self.now + seconds(self.choose((1, 30, 120)))
+            late = self.time + seconds(self.choose((1, 30, 120)))
             entry.cancel_at = min(entry.cancel_at or late, late)
             return cancellation.Unclear()
-        entry.status, entry.cancel_at = "Cancelled", self.now
+        entry.status, entry.cancel_at = "Cancelled", self.time
         return cancellation.Unclear() if how == "lose" else cancellation.Done()
 
-    def _record_cancelled(self, document_id: int) -> None:
+    def _record_cancelled(self, job: Cancelling) -> None:
         for row in self.rows.values():
             docs = tuple(
                 replace(doc, status="Cancelled")
-                if doc.id == document_id and "Cancelled" in states.DOCUMENT_TRANSITIONS[doc.status]
+                if (doc.id, doc.uuid) == (job.document_id, job.uuid)
+                and "Cancelled" in states.DOCUMENT_TRANSITIONS[doc.status]
                 else doc
                 for doc in row.submission.docs
             )
             row.submission = replace(row.submission, docs=docs)
-        self.cancelling.pop(document_id, None)
+        self.cancelling.pop(job.document_id, None)
 
     def _postpone_cancel(
         self, job: Cancelling, state: cancellation.CancellationState, delay: timedelta
     ) -> None:
         row = self.cancelling.get(job.document_id)
-        if row and self.fences[job.document_id] == job.fence:
+        if row and self.fences.get(job.document_id) == job.fence:
             row.until = self.now + delay
             row.sent_by = self.now if state.is_unclear else state.sent_by
             row.looks = state.looks + 1
 
-    def _entry_of(self, document_id: int) -> Entry:
-        (doc,) = [doc for doc in self._docs() if doc.id == document_id]
-        (entry,) = [entry for entry in self.ledger if entry.uuid == doc.uuid]
+    def _entry_of(self, job: Cancelling) -> Entry:
+        (entry,) = [entry for entry in self.portal.ledger if entry.uuid == job.uuid]
         return entry
 
-    # The portal
+    # Requests of a submission
 
     def _check_send(self, job: Job, command: Send) -> None:
         """Check an intent immediately before the first byte. A stale one does not send."""
-        if self.now.timestamp() - command.at > STALE.total_seconds():
+        if self._is_stale(command):
             job.commands.pop(0)
             self._hear(job, NotReceived(LOST))
             return
-        row = self.rows[job.submission_id]
-        has_intent = row.submission.state == "Sending" and row.fence == job.fence
-        assert has_intent, "sent without a stored intent"
-        assert command.body == _encode(row.body), "sent bytes that differ from the stored ones"
+        if self._is_current(command):
+            # A clock step ends the claim early; the lock keeps other processes away.
+            row = self.rows.get(job.submission_id) if self.has_clock_steps else self._claimed(job)
+            has_intent = row is not None and row.submission.state == "Sending"
+            assert row and has_intent, "sent without a stored intent"
+            assert command.body == encode(row.body), "sent bytes that differ from the stored ones"
         job.is_past_check = True
 
-    def _send(self, command: Send) -> Event:
-        how = self.choose(ANSWERS) if self.is_hostile else "accept"
-        if how == "unreachable":
-            return NotReceived(LOST)
-        if how == "throttle":
-            return NotReceived(LOST, seconds(7))
-        if how == "fail":
-            return OutcomeUnknown(LOST)
-        if how == "refuse":
-            return Refusal(LOST, for_all=self.choose((False, True)))
-        numbers = _decode(command.body)
-        last = self.arrived.get(numbers)
-        if self.detects and last and self.now - last < PAYLOADS:
-            return OutcomeUnknown(LOST)
-        self.arrived[numbers] = self.now
-        return self._accept(how, numbers)
+    def _is_stale(self, command: Send) -> bool:
+        return self.time.timestamp() - command.at > STALE.total_seconds()
 
-    def _accept(self, how: str, numbers: tuple[str, ...]) -> Event:
-        late = seconds(self.choose((0, 1, 60, 120))) if how == "late" else NO_DELAY
-        rejected = numbers[:1] if how == "reject" else ()
-        uid = f"S{len(self.arrived)}-{len(self.ledger)}"
-        accepted = [number for number in numbers if number not in rejected]
-        entries = [self._add_entry(number, uid, late) for number in accepted]
-        if how in ("lose", "late"):
-            return OutcomeUnknown(LOST)
-        shown = {entry.number: entry.uuid for entry in entries}
-        if how == "damage":
-            return OutcomeUnknown(LOST, tuple(shown.items())[:1])
-        if how == "unnamed":
-            shown.pop(next(iter(shown)))
-        errors = {number: [LOST] for number in rejected}
-        return ReceiptReceived(uid if shown else None, shown, errors, self.now)
+    def _is_current(self, command: Send) -> bool:
+        """Return whether no failover can have lost the intent."""
+        return self.failed_over_at is None or command.at > self.failed_over_at.timestamp()
 
-    def _add_entry(self, number: str, uid: str, late: timedelta) -> Entry:
-        listed = self.now + late + seconds(self.choose((0, 1, 30, 60)) if self.is_hostile else 0)
-        entry = Entry(number, f"U{len(self.ledger)}", uid, self.now + late, listed)
-        same = [one for one in self.ledger if one.number == number and one.status != "Invalid"]
-        if self.detects and same and self.now - same[0].due < DUPLICATES:
-            entry.status, entry.first = "Invalid", same[0]
-        self.ledger.append(entry)
-        return entry
+    def _send(self, job: Job, command: Send) -> Event:
+        assert self.failed_over_at is None or not self._is_current(command), "sent during a hold"
+        holder = self.locks.get(job.submission_id)
+        has_lock = holder is not None and holder.job is job
+        before = len(self.portal.ledger)
+        event = self.portal.submit(command.body)
+        ids = {doc.number: doc.id for doc in job.submission.docs}
+        for entry in self.portal.ledger[before:]:
+            entry.document_id = ids[entry.number]
+            entry.is_stray = self._is_stale(command) and not has_lock
+        return event
 
     def _read_listing(self, job: Job) -> list[Event]:
-        if self.is_hostile and self.choose((False, False, False, True)):
+        if self.portal.is_hostile and self.choose((False, False, False, True)):
             return [ListingUnavailable(LOST)]
-        others = [row for key, row in self.rows.items() if key != job.submission_id]
-        owned = {doc.uuid for row in others for doc in row.submission.docs}
-        ids = {doc.number: doc.id for doc in job.submission.docs}
+        submission, owned = job.submission, self._owned_by_others(job.submission_id)
+        first_sent_at, _ = submission.send_times
+        at = self.now
+        listing = self.portal.search(first_sent_at - CLOCK_TOLERANCE, at + CLOCK_TOLERANCE)
         sightings = tuple(
-            Sighting(ids[entry.number], entry.uuid, entry.uid, "search", entry.due)
-            for entry in self.ledger
-            if entry.number in ids and entry.listed <= self.now and entry.uuid not in owned
+            Sighting(
+                doc.id,
+                entry.uuid,
+                entry.uid,
+                "search" if self.origins[doc.id].content == entry.content else "unproven",
+                entry.received_at,
+            )
+            for doc in submission.docs
+            if doc.id in self.origins
+            for entry in listing
+            if entry.uuid not in owned
+            and entry.number == doc.number
+            and matching.is_candidate(submission, doc, entry.show())
         )
+        ended = ListingEnded(at, complete=not self.portal.is_apart(at))
         if not sightings:
-            return [ListingEnded(job.submission.now)]
-        _, commands = state_machine.step(job.submission, SightingsReceived(sightings), self.times)
+            return [ended]
+        _, commands = state_machine.step(submission, SightingsReceived(sightings), self.times)
         if any(isinstance(one, Write) for one in commands):
             return [SightingsReceived(sightings)]
-        return [SightingsReceived(sightings), ListingEnded(job.submission.now)]
+        return [SightingsReceived(sightings), ended]
 
     def _read_states(self, job: Job) -> Event:
-        if self.is_hostile and self.choose((False, False, False, True)):
+        if self.portal.is_hostile and self.choose((False, False, False, True)):
             return StatesUnavailable(LOST, unknown=self.choose((False, True)))
         changes: list[Change] = []
         duplicates: dict[int, Sighting] = {}
         for doc in job.submission.docs:
-            entry = self._find_entry(one for one in self.ledger if one.uuid == doc.uuid)
+            entry = self.portal.find(doc.uuid)
             if entry is None:
                 continue
             if entry.first:
@@ -737,60 +884,133 @@ class World:
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
         return StatesReceived(tuple(changes), duplicates)
 
-    def _find_entry(self, entries: Iterable[Entry]) -> Entry | None:
-        return next((entry for entry in entries if entry.due <= self.now), None)
-
     # Checks
 
     def check(self) -> None:
         """Check what holds at any time. Raises AssertionError."""
-        documents = [doc.id for doc in self._docs()]
-        assert sorted(documents) == sorted(self.on_absence), (
+        documents = self.docs()
+        assert sorted(doc.id for doc in documents) == sorted(self.origins), (
             "a document in no submission, or in two"
         )
-        if self.times is not HASTY:
+        contents = {entry.uuid: entry.content for entry in self.portal.ledger}
+        uuids = [doc.uuid for doc in documents if doc.uuid]
+        assert len(uuids) == len(set(uuids)), "two documents with one uuid"
+        for doc in documents:
+            if doc.uuid:
+                assert contents[doc.uuid] == self.origins[doc.id].content, "adopted another's"
+        if self.times is not HASTY and not self._has_faults:
             self._check_cancellations()
-        for number in {entry.number for entry in self.ledger}:
-            live = [entry for entry in self.ledger if entry.number == number and not entry.first]
-            assert len(live) <= 1, f"{number} has {len(live)} legal documents"
+        if not self._has_faults:
+            for content in {entry.content for entry in self.portal.ledger}:
+                found = self.portal.find_all(content)
+                assert len(found) <= 1, f"{content} has {len(found)} legal documents"
+
+    @property
+    def _has_faults(self) -> bool:
+        """Return whether the database has failed over, or a clock was set."""
+        return self.timeline > 1 or self.has_clock_steps
 
     def _check_cancellations(self) -> None:
         """Check that no document is shown as Valid while a cancel request may be processed."""
         requested = {
             entry.uuid
-            for entry in self.ledger
+            for entry in self.portal.ledger
             if entry.cancel_at and entry.status in ("Valid", "Cancelled")
         }
-        for doc in self._docs():
+        for doc in self.docs():
             if doc.uuid in requested and doc.status == "Valid":
                 assert doc.id in self.cancelling, f"{doc.number} is Valid with a cancel request"
 
+    def _check_rejected(self, command: Write) -> None:
+        """Check that the portal has none of the documents that become Rejected."""
+        rejected = [change.id for change in command.changes if change.status == "Rejected"]
+        there = [
+            one.content
+            for one in self.portal.ledger
+            if one.document_id in rejected and not (one.is_stray or one.first)
+        ]
+        assert self.times is HASTY or not there, f"rejected, and the portal has {there}"
+
+    def _check_release(self) -> None:
+        """Check that the portal has no unknown document of before the hold when it ends."""
+        for entry in self.portal.ledger:
+            if entry.is_live and not (entry.is_stray or self._is_known(entry)):
+                assert self.held_at and entry.sent > self.held_at, (
+                    f"the hold ended, and {entry.content} is unknown"
+                )
+
+    def _is_known(self, entry: Entry) -> bool:
+        """Return whether a document is recorded or found, or will be looked up."""
+        return self._is_found(entry) or any(
+            doc.uuid == entry.uuid
+            or (
+                row.submission.state in ("Sending", "Uncertain", "NeedsPerson")
+                and (doc.number, doc.issued_at) == (entry.number, entry.issued_at)
+            )
+            for row in self.rows.values()
+            for doc in row.submission.docs
+        )
+
+    def _is_found(self, entry: Entry) -> bool:
+        """Return whether a finding names a document."""
+        return any(
+            entry.uuid in (stored.finding.uuid, stored.finding.other_uuid)
+            for stored in self.findings
+        )
+
     def settle(self) -> None:
         """Stop all errors, and check that every submission ends with what the portal has."""
-        self.is_hostile = False
-        for _ in range(400):
+        self.portal.is_hostile, self.standby = False, None
+        self.ahead = self.portal.ahead = NO_DELAY
+        self._notice_database(at_once=True)
+        began = self.time
+        while self.time - began < DAY:
             for process in self.processes:
                 process.is_paused = False
                 self.finish_job(process)
-            if not (self._unresolved() or self.cancelling):
+            is_busy = self._unresolved() or self.cancelling or self.hold
+            if not is_busy and self._is_compared(began):
                 break
             self._finish_due(self.processes[0])
-            self.wait(20)
+            self._resolve_findings()
+            self.wait(20 if is_busy else 600)
         self.check()
         assert not self._unresolved(), f"unresolved: {self._unresolved()}"
         assert not self.cancelling, "a cancellation without an end"
+        assert not self.hold, "a hold without an end"
+        self._check_duplicates()
         for row in self.rows.values():
             for doc in row.submission.docs:
-                if self._latest(doc.number) == doc.id:
+                if self._is_latest(doc):
                     self._check_outcome(row, doc)
 
+    def _is_compared(self, began: datetime) -> bool:
+        """Return whether a comparison covers everything that was sent before a time."""
+        swept_at = self.comparison.swept_at
+        until = max([began, *(entry.sent for entry in self.portal.ledger)])
+        is_covered = swept_at is not None and swept_at > until + self.times.portal_settle
+        return is_covered or not self.portal.ledger or not any(map(_was_sent, self.rows.values()))
+
+    def _resolve_findings(self) -> None:
+        """Cancel the documents at the portal that the findings name, as a person would."""
+        for stored in self.findings:
+            one = stored.finding
+            if stored.blocks:
+                (entry,) = [entry for entry in self.portal.ledger if entry.uuid == one.uuid]
+                entry.status = "Cancelled" if entry.is_live else entry.status
+                if one.received_at is None or one.received_at < self.now - DAY:
+                    stored.resolved_by = "person"  # a comparison may not reach back so far
+
     def _finish_due(self, process: Process) -> None:
-        """Do all cancellations and submissions that are due now."""
+        """Do all cancellations, comparisons and submissions that are due now."""
         for document_id in self._overdue_cancellations():
             self._resume(process, document_id)
             self.finish_job(process)
-        for submission_id in self.due():
-            if submission_id in self.due():  # it was not merged meanwhile
+        if self._is_due_for_comparison():
+            self._compare(process)
+            self.finish_job(process)
+        for submission_id in self.due(self.now, self.timeline):
+            if submission_id in self.due(self.now, self.timeline):  # it was not merged meanwhile
                 self.claim(process, submission_id)
             self.finish_job(process)
 
@@ -804,49 +1024,93 @@ class World:
 
     def _has_news(self, row: Row) -> bool:
         """Return whether the next poll of a submission changes a document."""
-        status = {entry.uuid: entry.status for entry in self.ledger if not entry.first}
+        status = {entry.uuid: entry.status for entry in self.portal.ledger if not entry.first}
         news = (
             doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid or "")
             for doc in row.submission.docs
         )
         return row.submission.state == "Accepted" and any(news)
 
+    def _check_duplicates(self) -> None:
+        """Check that a finding names each live document that is not recorded."""
+        uuids = {doc.uuid for doc in self.docs()}
+        for entry in self.portal.ledger:
+            if entry.is_live and entry.uuid not in uuids and self.times is not HASTY:
+                assert self._is_found(entry) or self._is_known(entry), (
+                    f"{entry.content} is live, and no finding names it"
+                )
+        for number, live in self.portal.count_live().items():
+            found = [entry for entry in live if self._is_found(entry)]
+            assert len(live) - len(found) <= 1, f"{number} has {len(live)} live documents"
+
     def _check_outcome(self, row: Row, doc: SubmittedDocument) -> None:
-        there = [entry for entry in self.ledger if entry.number == doc.number and not entry.first]
-        is_release = self.on_absence[doc.id] == "release"
+        origin = self.origins[doc.id]
+        there = self.portal.find_all(origin.content)
+        is_release = origin.on_absence == "release"
         if row.submission.state == "NeedsPerson":
             assert doc.status in MAY_BE_THERE, "released without knowledge"
+        elif doc.uuid:
+            (entry,) = [entry for entry in self.portal.ledger if entry.uuid == doc.uuid]
+            assert doc.status == entry.status, "differs from the portal"
         elif there and doc.status == "NotSent" and self.times is HASTY:
             # Absence was confirmed too early: the sweep finds the document.
             assert is_release
-        elif there:
-            shown = (there[0].uuid, there[0].status)
-            assert (doc.uuid, doc.status) == shown, "differs from the portal"
         else:
+            # A failover can have lost a repetition, which sent the same bytes for another document.
+            sent = [one for one in there if one.document_id == doc.id and not one.is_stray]
+            assert not sent, f"{doc.status}, and the portal has it"
             is_refused = row.submission.state in ("Refused", "Accepted", "Finished")
             expected = "Rejected" if is_refused else "NotSent"
             assert doc.status == expected, f"{doc.status}, and the portal has nothing"
             assert is_refused or is_release, "a submission with on_absence retry was not sent"
 
 
-def _encode(numbers: tuple[str, ...]) -> bytes:
-    return " ".join(numbers).encode()
+def _was_sent(row: Row) -> bool:
+    return row.submission.first_sent_at is not None
 
 
-def _decode(body: bytes) -> tuple[str, ...]:
-    return tuple(body.decode().split())
-
-
-def schedule(seed: int, times: Settings = TIMES, detects: bool = False, steps: int = 150) -> World:
+def schedule(
+    seed: int,
+    times: Settings = TIMES,
+    detects: bool = False,
+    steps: int = 150,
+    faults: Faults = NO_FAULTS,
+) -> World:
     """Return the world after a random schedule. Raises AssertionError for a violation."""
     rng = random.Random(seed)
     world = World(rng.choice, times, detects)
+    try:
+        run_steps(world, rng, steps, faults)
+        world.settle()
+    except Exception as error:
+        error.add_note(f"seed {seed}")
+        raise
+    return world
+
+
+def run_steps(world: World, rng: random.Random, steps: int, faults: Faults) -> None:
+    """Submit documents and do random steps."""
     for _ in range(rng.choice((1, 2, 3, 12))):
         world.submit(rng.choice(ON_ABSENCE))
     for _ in range(steps):
-        _do_random_step(world, rng)
-    world.settle()
-    return world
+        if rng.random() < faults.share:
+            _do_fault(world, rng, faults)
+        else:
+            _do_random_step(world, rng)
+
+
+def _do_fault(world: World, rng: random.Random, faults: Faults) -> None:
+    """Fail over, or set a clock. A backup may be days old."""
+    number = rng.random()
+    if number < faults.clocks:
+        clock = rng.choice(tuple(CLOCK_STEPS))
+        world.step_clock(clock, rng.choice(CLOCK_STEPS[clock]))
+    elif world.standby is None:
+        world.stop_replication()
+    elif number > 0.95:
+        world.wait(2 * DAY.total_seconds())
+    else:
+        world.fail_over()
 
 
 def _do_random_step(world: World, rng: random.Random) -> None:

@@ -265,8 +265,8 @@ EVIDENCE = (
     Mutant(
         "suspects-claimed-together",
         "sql/functions/claim_submissions.sql",
-        "       where not r.is_suspect or r.rank <= suspects\n",
-        "",
+        "       where (not r.is_suspect or r.rank <= suspects)\n",
+        "       where true\n",
         (
             "tests/submission/test_claims.py::test_claims_take_at_most_the_allowed_number_of_suspects",
         ),
@@ -1632,8 +1632,130 @@ CELLS = (
 
 HOLD, MANY_HOLDS = "tests/submission/test_hold.py", "tests/submission/test_many_holds.py"
 
+WORLD = "tests/submission/test_world.py"
+FAILOVERS = (
+    "tests/submission/test_machine.py"
+    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing"
+)
+
 #: A hold is put on every company, and ends after one comparison of what may be missing.
 HELD = (
+    Mutant(
+        "hold-not-checked-in-the-claim",
+        "sql/functions/claim_submissions.sql",
+        "         and not exists (select\n"
+        "                           from public.sending_holds x\n"
+        "                          where x.company_id = h.company_id and x.released_at is null)\n",
+        "",
+        (f"{WORLD}::test_the_world_claims_what_the_statement_claims",),
+    ),
+    Mutant(
+        "hold-not-checked-in-the-claim-of-requests",
+        "sql/functions/claim_submissions.sql",
+        "where x.company_id = s.company_id and x.released_at is null))",
+        "where x.company_id = s.company_id and x.released_at is not null))",
+        (f"{WORLD}::test_the_world_claims_what_the_statement_claims",),
+    ),
+    Mutant(
+        "claimed-before-a-failover-is-noticed",
+        "sql/functions/claim_submissions.sql",
+        "         and public.database_identity() = (select i.identity from "
+        "public.database_identities i)\n",
+        "",
+        (f"{WORLD}::test_the_world_claims_what_the_statement_claims",),
+    ),
+    Mutant(
+        "looked-up-before-a-failover-is-noticed",
+        RECONCILIATIONS,
+        "           and database_identity() = (select identity from database_identities)\n",
+        "",
+        (f"{HOLD}::test_nothing_is_claimed_in_another_database_than_the_noted_one[Uncertain]",),
+    ),
+    Mutant(
+        "hold-ends-before-the-settling-time",
+        "sql/queries/sweep.sql",
+        "w.swept_at >= h.since + :settle::interval)",
+        "w.swept_at >= h.since + 0 * :settle::interval)",
+        (f"{WORLD}::test_the_world_compares_and_ends_holds_as_the_statements_do",),
+    ),
+    Mutant(
+        "hold-ends-with-orphans",
+        "sql/queries/sweep.sql",
+        "                      and f.resolved_at is null\n"
+        "                      and f.kind in ('duplicate', 'orphan'))\nreturning",
+        "                      and f.resolved_at is null\n"
+        "                      and f.kind in ('duplicate'))\nreturning",
+        (f"{WORLD}::test_the_world_compares_and_ends_holds_as_the_statements_do",),
+    ),
+    Mutant(
+        "hold-of-another-database-ends",
+        "sql/queries/sweep.sql",
+        "   and database_identity() = (select identity from database_identities)\n",
+        "",
+        (f"{MANY_HOLDS}::test_a_hold_of_another_database_than_the_noted_one_does_not_end",),
+    ),
+    Mutant(
+        "absence-confirmed-before-the-failover-counts",
+        "sql/functions/hold_sending.sql",
+        "and s.state = 'Uncertain'\n",
+        "and false\n",
+        (f"{WORLD}::test_the_world_holds_sending_as_the_statement_does",),
+    ),
+    Mutant(
+        "failover-during-a-hold-by-hand-compares-less",
+        "sql/functions/hold_sending.sql",
+        "case when h.known_until is not null and excluded.known_until is not null",
+        "case when excluded.known_until is not null",
+        (f"{MANY_HOLDS}::test_a_failover_during_a_hold_by_hand_compares_no_less",),
+    ),
+    Mutant(
+        "comparison-does-not-reach-back",
+        "service/submission/sweep_rules.py",
+        "min(longest, now - known_until + KNOWN_MARGIN)",
+        "KNOWN_MARGIN",
+        (FAILOVERS,),
+    ),
+    Mutant(
+        "possibly-sent-document-not-adopted",
+        "service/submission/sweep_rules.py",
+        '    if row and row["state"] == "Queued" and may_be_sent:\n',
+        '    if row and row["state"] == "Queued" and row["possibly_received"]:\n',
+        (FAILOVERS,),
+    ),
+    Mutant(
+        "orphan-not-reported",
+        "service/submission/sweep_rules.py",
+        "        verdict.findings.append(_finding(ORPHAN, tin, listed, row))\n",
+        "",
+        (FAILOVERS,),
+    ),
+    Mutant(
+        "token-of-a-lost-claim-given-again",
+        "sql/functions/next_fence.sql",
+        "greatest(next_fence.fence + 1,\n"
+        "                    (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
+        "next_fence.fence + 1",
+        (
+            "tests/submission/test_claims.py"
+            "::test_a_claim_lost_by_a_failover_has_another_token_than_later_ones",
+        ),
+    ),
+    Mutant(
+        "absence-confirmed-by-a-wrong-clock",
+        "service/submission/reconcile.py",
+        "complete=not difference)",
+        "complete=True)",
+        (
+            "tests/portal/test_portal_clock.py::test_no_absence_is_confirmed_while_the_clocks_differ",
+        ),
+    ),
+    Mutant(
+        "hold-ended-by-a-wrong-clock",
+        "service/submission/sweep.py",
+        "    if span.is_held and (difference :=",
+        "    if False and (difference :=",
+        ("tests/portal/test_portal_clock.py::test_a_hold_does_not_end_while_the_clocks_differ",),
+    ),
     Mutant(
         "companies-without-keys-not-held",
         "sql/functions/hold_sending.sql",
@@ -1660,7 +1782,7 @@ HELD = (
     Mutant(
         "hold-by-hand-compares-less",
         "sql/functions/hold_sending.sql",
-        "case when excluded.known_until is not null",
+        "case when h.known_until is not null and excluded.known_until is not null",
         "case when true",
         (f"{MANY_HOLDS}::test_a_hold_reaches_back_to_the_latest_recorded_comparison",),
     ),

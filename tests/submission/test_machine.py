@@ -3,21 +3,24 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from harness.world import (
-    ANSWERS,
+    CLOCKS,
+    FAILOVERS,
     HASTY,
-    LOST,
     ON_ABSENCE,
     TIMES,
     WAITS,
+    Faults,
     Job,
     Process,
     Settings,
     World,
     schedule,
 )
+from harness.world_portal import ANSWERS, LOST
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -37,7 +40,7 @@ from service.submission.types import (
 MOST_CLAIMS = state_machine.MOST_CLAIMS
 NOW = World(None).now
 DOCS = (SubmittedDocument(1, "INV-1", "01", NOW), SubmittedDocument(2, "INV-2", "01", NOW))
-SCHEDULES = 700
+SCHEDULES = 400
 
 
 class Submissions(RuleBasedStateMachine):
@@ -93,6 +96,18 @@ class Submissions(RuleBasedStateMachine):
             self.world.settle()
 
 
+class FailingOver(Submissions):
+    """The database loses transactions, and sending is held."""
+
+    @rule()
+    def stop_replication(self) -> None:
+        self.world.stop_replication()
+
+    @rule()
+    def fail_over(self) -> None:
+        self.world.fail_over()
+
+
 class HastySubmissions(Submissions):
     """The settling time is too short for this portal, which recognises duplicates."""
 
@@ -112,6 +127,8 @@ LIMITS = settings(
 )
 TestSubmissions = Submissions.TestCase
 TestSubmissions.settings = LIMITS
+TestFailingOver = FailingOver.TestCase
+TestFailingOver.settings = LIMITS
 TestHastySubmissions = HastySubmissions.TestCase
 TestHastySubmissions.settings = LIMITS
 
@@ -121,6 +138,33 @@ TestHastySubmissions.settings = LIMITS
 def test_random_schedules_end_with_one_document_each(times: Settings, detects: bool) -> None:
     for seed in range(SCHEDULES):
         schedule(seed, times, detects)
+
+
+@pytest.mark.parametrize("faults", [FAILOVERS, CLOCKS])
+def test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing(faults: Faults) -> None:
+    """Transactions are lost, clocks are set, sending is held and compared with the portal."""
+    for seed in range(SCHEDULES):
+        schedule(seed, faults=faults)
+
+
+def test_schedules_with_failovers_reach_holds_findings_and_adoptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached: set[str] = set()
+    for name in ("hold_sending", "end_hold", "adopt", "stop"):
+        monkeypatch.setattr(World, name, _recording(getattr(World, name), name, reached))
+    for seed in range(SCHEDULES // 7):
+        world = schedule(seed, faults=FAILOVERS)
+        reached |= {one.finding.kind for one in world.findings}
+    assert reached >= {"hold_sending", "end_hold", "adopt", "stop", "orphan"}
+
+
+def _recording(method: Callable[..., Any], name: str, called: set[str]) -> Callable[..., Any]:
+    def record(*args: Any) -> Any:
+        called.add(name)
+        return method(*args)
+
+    return record
 
 
 def test_the_world_detects_a_second_document() -> None:
