@@ -71,6 +71,7 @@ def seconds(number: float) -> timedelta:
 
 
 STALE = seconds(2)
+NO_CLAIM = -1
 #: The longest time until the sweeper of a process notices another database.
 NOTICE = seconds(15)
 DAY = timedelta(days=1)
@@ -122,7 +123,8 @@ class Faults:
     clocks: float = 0
 
 
-NO_FAULTS, FAILOVERS, CLOCKS = Faults(), Faults(0.06), Faults(0.08, 0.6)
+BY_HAND = 0.2  # share of other faults in whose place a person compares
+NO_FAULTS, FAILOVERS, CLOCKS = Faults(), Faults(0.08), Faults(0.1, 0.6)
 
 
 @dataclass(slots=True)
@@ -497,7 +499,16 @@ class World(Tables):
         """Claim the company, and compare it with the portal."""
         self.comparison.fence += 1
         self.comparison.lease_until = self.now + LEASE
-        job = Comparing(self, self.comparison.fence)
+        self._start_comparison(process, self.comparison.fence)
+
+    def compare_by_hand(self) -> None:
+        """Compare the company in an idle process without a claim, as `reconcile` does any time."""
+        idle = [process for process in self.processes if not (process.job or process.is_paused)]
+        if idle:
+            self._start_comparison(self.choose(idle), NO_CLAIM)
+
+    def _start_comparison(self, process: Process, fence: int) -> None:
+        job = Comparing(self, fence)
         job.start(job.run())
         process.job = job
 
@@ -1100,11 +1111,13 @@ def run_steps(world: World, rng: random.Random, steps: int, faults: Faults) -> N
 
 
 def _do_fault(world: World, rng: random.Random, faults: Faults) -> None:
-    """Fail over, or set a clock. A backup may be days old."""
+    """Fail over, set a clock, or let a person compare. A backup may be days old."""
     number = rng.random()
     if number < faults.clocks:
         clock = rng.choice(tuple(CLOCK_STEPS))
         world.step_clock(clock, rng.choice(CLOCK_STEPS[clock]))
+    elif rng.random() < BY_HAND:
+        world.compare_by_hand()
     elif world.standby is None:
         world.stop_replication()
     elif number > 0.95:

@@ -1676,7 +1676,7 @@ HELD = (
         "sql/queries/sweep.sql",
         "w.swept_at >= h.since + :settle::interval)",
         "w.swept_at >= h.since + 0 * :settle::interval)",
-        (f"{WORLD}::test_the_world_compares_and_ends_holds_as_the_statements_do",),
+        (f"{WORLD}::test_the_world_ends_holds_as_the_statement_does",),
     ),
     Mutant(
         "hold-ends-with-orphans",
@@ -1685,7 +1685,7 @@ HELD = (
         "                      and f.kind in ('duplicate', 'orphan'))\nreturning",
         "                      and f.resolved_at is null\n"
         "                      and f.kind in ('duplicate'))\nreturning",
-        (f"{WORLD}::test_the_world_compares_and_ends_holds_as_the_statements_do",),
+        (f"{WORLD}::test_the_world_ends_holds_as_the_statement_does",),
     ),
     Mutant(
         "hold-of-another-database-ends",

@@ -182,11 +182,11 @@ async def test_the_world_commits_intents_as_the_statement_does(
     assert sent_in_all
 
 
-async def test_the_world_compares_and_ends_holds_as_the_statements_do(
+async def test_the_world_compares_when_the_statement_does(
     owner: asyncpg.Connection, company: Company
 ) -> None:
     await owner.execute("update companies set tin_verified_at = now()")
-    results: set[tuple[bool, bool]] = set()
+    results: set[bool] = set()
     for seed in WORLDS:
         world = make_world(seed)
         if world.hold and abs(world.hold.since + SETTLE - world.now) < CLOSE:
@@ -196,12 +196,27 @@ async def test_the_world_compares_and_ends_holds_as_the_statements_do(
             claimed = await conn.fetchval(
                 "select company_id from claim_sweep($1, $2, $3)", LEASE, SWEEP, SETTLE
             )
+        assert (claimed is not None) == is_due, seed
+        results.add(is_due)
+    assert results == {False, True}
+
+
+@pytest.mark.parametrize("early", [timedelta(0), timedelta(seconds=1), SETTLE])
+async def test_the_world_ends_holds_as_the_statement_does(
+    owner: asyncpg.Connection, company: Company, early: timedelta
+) -> None:
+    """A comparison by hand can be earlier than the settling time."""
+    results: set[bool] = set()
+    for seed in WORLDS:
+        world = make_world(seed)
+        if world.hold:
+            world.comparison.swept_at = world.hold.since + SETTLE - early
         async with stored(owner, company, world) as conn:
             released = await sql.hold_release(conn, company_id=company.id, settle=SETTLE)
         is_released = world.end_hold(SETTLE, world.timeline)
-        assert (claimed is not None, bool(released)) == (is_due, is_released), seed
-        results.add((is_due, is_released))
-    assert {due for due, _ in results} == {False, True}
+        assert bool(released) == is_released, seed
+        results.add(is_released)
+    assert results == ({False} if early else {False, True})
 
 
 async def test_the_world_holds_sending_as_the_statement_does(
