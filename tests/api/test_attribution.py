@@ -6,32 +6,30 @@ must lead to a record with that mark, and the mark of a refused request must be 
 
 import asyncio
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from conftest import Client, Company
 from fixtures_shared import SharedService
 from kit import (
     Answer,
     buyer,
     create_invoice,
+    create_record,
+    create_sale,
     create_valid_invoice,
     get_invoice,
     invoice,
     line,
     note,
+    now,
     request_json,
+    wait_for_status,
 )
 
 CODES, WAYS = 13, 40  # equal codes, and requests at a time
 REQUESTS = "/api/einvoice-requests"
-
-
-@pytest.fixture
-def another(shared_service: SharedService) -> Company:
-    """Return a second company of the service."""
-    return shared_service.take_company()
 
 
 def mark_of(record: dict[str, Any]) -> str:
@@ -61,16 +59,23 @@ async def send_all(
 
 
 async def check_created(
-    api: Client, path: str, marks: Sequence[str], answers: Sequence[Answer]
+    api: Client,
+    path: str,
+    marks: Sequence[str],
+    answers: Sequence[Answer],
+    earlier: Sequence[str] = (),
 ) -> list[str]:
-    """Check that each 201 names its own record and that no refused one is stored. Return marks."""
+    """Check that each 201 names its own record and that no refused one is stored. Return marks.
+
+    `earlier` are the marks of records that were stored before.
+    """
     assert {status for status, _ in answers} <= {201, 422}
     stored = [mark for mark, (status, _) in zip(marks, answers, strict=True) if status == 201]
     for mark, (status, body) in zip(marks, answers, strict=True):
         if status == 201:
             _, record = await request_json(api, "GET", f"{path}/{body['data']['id']}")
             assert mark_of(record) == mark
-    assert sorted(await list_marks(api, path)) == sorted(stored)
+    assert sorted(await list_marks(api, path)) == sorted([*stored, *earlier])
     return stored
 
 
@@ -103,12 +108,9 @@ async def test_concurrent_creations_with_used_references_get_their_own_answers(
     await create_invoice(api, code=999, reference="order 1", buyer=buyer(name="Buyer first"))
     bodies = make_invoices(CODES * WAYS, CODES * WAYS, references=7)
     answers = await send_all(api, [("POST", "/api/invoices", body) for body in bodies])
-    stored = {
-        body["buyer"]["name"]
-        for body, (status, _) in zip(bodies, answers, strict=True)
-        if status == 201
-    }
-    assert set(await list_marks(api, "/api/invoices")) == stored | {"Buyer first"}
+    marks = [body["buyer"]["name"] for body in bodies]
+    stored = await check_created(api, "/api/invoices", marks, answers, ["Buyer first"])
+    assert len(stored) == CODES * WAYS // 2 + 6  # without a reference, and one of each other
 
 
 async def test_concurrent_creations_with_keys_get_their_own_answers(api: Client) -> None:
@@ -121,6 +123,51 @@ async def test_concurrent_creations_with_keys_get_their_own_answers(api: Client)
     answers = await asyncio.gather(*(create(*each) for each in enumerate(bodies)))
     marks = [body["buyer"]["name"] for body in bodies]
     assert len(await check_created(api, "/api/invoices", marks, answers)) == CODES
+
+
+async def test_concurrent_creations_with_equal_keys_get_one_record_each(api: Client) -> None:
+    bodies = make_invoices(CODES, CODES)
+    sent = [(number, body) for number, body in enumerate(bodies) for _ in range(4)]
+
+    async def create(number: int, body: dict[str, Any]) -> Answer:
+        headers = {"Idempotency-Key": f"key {number}"}
+        return await request_json(api, "POST", "/api/invoices", json=body, headers=headers)
+
+    answers = await asyncio.gather(*(create(*each) for each in sent))
+    assert {status for status, _ in answers} <= {201, 409}
+    for (_, body), (status, answer) in zip(sent, answers, strict=True):
+        if status == 201:
+            record = await get_invoice(api, answer["data"]["id"])
+            assert mark_of(record) == body["buyer"]["name"]
+    marks = [body["buyer"]["name"] for body in bodies]
+    assert sorted(await list_marks(api, "/api/invoices")) == sorted(marks)
+
+
+async def test_concurrent_bodies_with_one_key_store_the_one_that_is_answered(api: Client) -> None:
+    bodies, headers = make_invoices(CODES, CODES), {"Idempotency-Key": "one"}
+
+    async def create(body: dict[str, Any]) -> Answer:
+        return await request_json(api, "POST", "/api/invoices", json=body, headers=headers)
+
+    answers = await asyncio.gather(*map(create, bodies))
+    assert {status for status, _ in answers} <= {201, 409, 422}
+    [winner] = [number for number, (status, _) in enumerate(answers) if status == 201]
+    record = await get_invoice(api, answers[winner][1]["data"]["id"])
+    assert mark_of(record) == bodies[winner]["buyer"]["name"]
+    assert await list_marks(api, "/api/invoices") == [mark_of(record)]
+
+
+async def test_invoices_that_are_sent_together_get_their_own_documents(api: Client) -> None:
+    bodies = [{**body, "submitImmediately": True} for body in make_invoices(CODES, CODES)]
+    answers = await send_all(api, [("POST", "/api/invoices", body) for body in bodies])
+    marks = [body["buyer"]["name"] for body in bodies]
+    assert len(await check_created(api, "/api/invoices", marks, answers)) == CODES
+    for mark, (_, body) in zip(marks, answers, strict=True):
+        invoice_id = body["data"]["id"]
+        await wait_for_status(api, invoice_id, "Valid")
+        async with api.get(f"/api/invoices/{invoice_id}/print") as response:
+            page = await response.text()  # of the bytes that were sent
+        assert re.findall(r"Buyer \d+", page)[:1] == [mark]
 
 
 async def test_concurrent_updates_to_equal_codes_get_their_own_answers(api: Client) -> None:
@@ -168,6 +215,49 @@ async def test_concurrent_notes_with_equal_codes_get_their_own_answers(api: Clie
     assert len(await check_created(api, "/api/adjustment-notes", marks, answers)) == CODES
 
 
+async def test_concurrent_consolidated_invoices_get_their_own_answers(api: Client) -> None:
+    sales = [await create_sale(api) for _ in range(WAYS)]
+    path, common = "/api/consolidated-invoices", {"type": "CONSOLIDATED_INVOICE"}
+    bodies = [
+        {**common, "code": 1 + number % CODES, "issueDateTime": now(), "invoiceIds": [sale]}
+        for number, sale in enumerate(sales)
+    ]
+    answers = await send_all(api, [("POST", path, body) for body in bodies])
+    assert {status for status, _ in answers} == {201, 422}
+    made = {}
+    for sale, (status, body) in zip(sales, answers, strict=True):
+        if status == 201:
+            made[body["data"]["id"]] = sale
+            _, record = await request_json(api, "GET", f"{path}/{body['data']['id']}")
+            assert record["invoice_ids"] == [sale]
+    _, listed = await request_json(api, "GET", f"{path}?per_page=100")
+    assert {record["id"] for record in listed["data"]} == made.keys() and len(made) == CODES
+
+
+async def test_an_invoice_in_two_concurrent_consolidations_is_in_the_answered_one(
+    api: Client,
+) -> None:
+    sale, path = await create_sale(api), "/api/consolidated-invoices"
+    body = {"type": "CONSOLIDATED_INVOICE", "issueDateTime": now(), "invoiceIds": [sale]}
+    sent = [("POST", path, {**body, "code": code}) for code in range(1, CODES)]
+    answers = await send_all(api, sent)
+    [(_, answer)] = [each for each in answers if each[0] == 201]
+    _, listed = await request_json(api, "GET", path)
+    assert [record["id"] for record in listed["data"]] == [answer["data"]["id"]]
+
+
+async def test_concurrent_updates_of_buyer_requests_store_what_is_answered(api: Client) -> None:
+    made = [
+        await create_record(api, REQUESTS, invoiceCode="1", type="LOCAL_INDIVIDUAL", name="Buyer")
+        for _ in range(CODES)
+    ]
+    sent = [("PUT", f"{REQUESTS}/{each['id']}", {"name": f"Buyer {each['id']}"}) for each in made]
+    assert {status for status, _ in await send_all(api, sent)} == {200}
+    for each in made:
+        _, record = await request_json(api, "GET", f"{REQUESTS}/{each['id']}")
+        assert mark_of(record) == f"Buyer {each['id']}"
+
+
 async def test_concurrent_buyer_requests_get_their_own_answers(api: Client) -> None:
     bodies = [
         {"invoiceCode": str(number % CODES), "type": "LOCAL_INDIVIDUAL", "name": f"Buyer {number}"}
@@ -193,20 +283,30 @@ async def test_concurrent_gets_and_pages_return_the_requested_records(api: Clien
     assert all(await asyncio.gather(*itertools.chain(*asked)))
 
 
-async def test_concurrent_creations_of_two_companies_stay_apart(
-    api: Client, another: Company
+async def test_concurrent_creations_of_several_companies_stay_apart(
+    api: Client, shared_service: SharedService
 ) -> None:
-    headers = {"X-API-Key": another.key}
+    companies = [shared_service.take_company() for _ in range(4)]
     bodies = make_invoices(WAYS, CODES)
 
-    async def create(body: dict[str, Any], **options: Any) -> Answer:
-        return await request_json(api, "POST", "/api/invoices", json=body, **options)
+    async def create(company: Company, number: int) -> tuple[Company, str, Answer]:
+        mark = f"Buyer {number} of {company.id}"
+        body = {**bodies[number], "buyer": buyer(name=mark)}
+        headers = {"X-API-Key": company.key, "Idempotency-Key": f"key {number}"}
+        answer = await request_json(api, "POST", "/api/invoices", json=body, headers=headers)
+        return company, mark, answer
 
-    own = [create(body) for body in bodies]
-    others = [create({**body, "buyer": buyer(name="Other")}, headers=headers) for body in bodies]
-    answers = await asyncio.gather(*own, *others)
-    marks = [body["buyer"]["name"] for body in bodies]
-    stored = await check_created(api, "/api/invoices", marks, answers[:WAYS])
-    _, listed = await request_json(api, "GET", "/api/invoices?per_page=100", headers=headers)
-    assert {mark_of(record) for record in listed["data"]} == {"Other"}
-    assert len(stored) == listed["meta"]["total"] == CODES
+    made = [create(company, number) for number in range(WAYS) for company in companies]
+    stored: dict[int, list[str]] = {company.id: [] for company in companies}
+    for company, mark, (status, body) in await asyncio.gather(*made):
+        headers = {"X-API-Key": company.key}
+        if status == 201:
+            stored[company.id].append(mark)
+            path = f"/api/invoices/{body['data']['id']}"
+            _, record = await request_json(api, "GET", path, headers=headers)
+            assert mark_of(record) == mark
+    for company in companies:
+        headers = {"X-API-Key": company.key}
+        _, listed = await request_json(api, "GET", "/api/invoices?per_page=100", headers=headers)
+        assert sorted(map(mark_of, listed["data"])) == sorted(stored[company.id])
+        assert len(stored[company.id]) == CODES

@@ -1321,6 +1321,24 @@ EXACT = (
         ),
     ),
     Mutant(
+        "consolidation-answers-with-another-record",
+        "sql/queries/consolidated_invoices.sql",
+        "select id from stored;",
+        "select coalesce(max(r.id), max(s.id)) from stored s\n"
+        "  left join consolidated_invoices r on r.company_id = :company_id;",
+        (
+            "tests/api/test_attribution.py::test_concurrent_consolidated_invoices_get_their_own_answers",
+        ),
+    ),
+    Mutant(
+        "request-answers-with-another-record",
+        "sql/queries/einvoice_requests.sql",
+        "select id from stored;",
+        "select coalesce(max(r.id), max(s.id)) from stored s\n"
+        "  left join einvoice_requests r on r.company_id = :company_id;",
+        ("tests/api/test_attribution.py::test_concurrent_buyer_requests_get_their_own_answers",),
+    ),
+    Mutant(
         "latest-caller-gets-the-connection",
         "service/fair_queue.py",
         "waiters.popleft()",
