@@ -15,7 +15,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test test-all lint format types docs lock mutants fuzz chaos generators clean
+.PHONY: help run demo test test-all lint format types growth docs lock mutants fuzz chaos generators clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 
 types: $(DEV_STAMP) ## Check the types.
 	@$(BIN)/pyright
+
+growth: $(DEV_STAMP) ## Measure how processor time grows with the input: ARGS="--list", "--only TEXT".
+	@exec env PYTHONPATH=.:tests $(RUNNING) -m growth $(ARGS)
 
 docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
 	@exec $(RUNNING) run.py docs

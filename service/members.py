@@ -77,7 +77,7 @@ def find_unknown(value: Any, shape: Shape, path: str = "") -> Iterator[Unknown]:
 def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
     properties: dict[str, Shape] = {}
     is_closed = False
-    for part_stem, part in _expand(schemas, stem, schema):
+    for part_stem, part in expand(schemas, stem, schema):
         if "items" in part:
             entry = _make_shape(schemas, part_stem, part["items"])
             return Entries(entry, part["maxItems"]) if entry else None
@@ -90,20 +90,20 @@ def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Sha
     return Members(None if is_closed else frozenset(properties), shapes)
 
 
-def _expand(
+def expand(
     schemas: Mapping[str, Schema], stem: str, schema: Schema
 ) -> Iterator[tuple[str, Schema]]:
     """Yield a schema and the schemas that it includes, each with the file that it is in."""
     yield stem, schema
     for part in schema.get("allOf", ()):
-        yield from _expand(schemas, stem, part)
+        yield from expand(schemas, stem, part)
     if "$ref" in schema:
         file, _, pointer = schema["$ref"].partition("#")
         target_stem = file.removesuffix(".json") or stem
         target: Any = schemas[target_stem]
         for step in pointer.split("/")[1:]:
             target = target[step]
-        yield from _expand(schemas, target_stem, target)
+        yield from expand(schemas, target_stem, target)
 
 
 def find_similar(name: str, known: frozenset[str]) -> str | None:

@@ -68,7 +68,7 @@ async def import_codes(config: Config, files: Sequence[str | Path]) -> dict[str,
     A file is a JSON array of objects with a code and a name or description, as the authority
     publishes it, and optionally with the days `valid_from` and `valid_to`. Raises CommandError.
     """
-    lists = {_list_of(path): _read(path) for path in map(Path, files)}
+    lists = {_list_of(path): read_codes(path) for path in map(Path, files)}
     async with with_database(config) as (config, database):
         async with database.across() as conn, conn.transaction():
             for name, entries in lists.items():
@@ -130,7 +130,7 @@ def _list_of(path: Path) -> str:
     )
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def read_codes(path: Path) -> list[dict[str, str]]:
     try:
         rows = json_codec.loads(path.read_bytes())
         if not isinstance(rows, list):
