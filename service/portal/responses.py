@@ -40,6 +40,7 @@ from service.portal.errors import (
 
 LOGIN_REFUSED = "The portal refuses the login."
 MOST_ROWS = 10_000  # rows of one listing; the portal shows no more. Portal: 5.5
+MOST_PAGE_ROWS = 1000  # rows of one page, of which 100 are requested
 PAUSE = timedelta(seconds=60)  # after a 429 without a Retry-After
 PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
 TOKEN_LIFE = 300  # seconds, where the portal gives none: a 401 renews the token earlier
@@ -610,6 +611,8 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
         return [], []
     if not isinstance(values, list):
         raise Unreadable(f"{name} is not a list.")
+    if len(values) > MOST_PAGE_ROWS:
+        raise Unreadable(f"{name} has more than {MOST_PAGE_ROWS} rows.")
     found = [
         _document_or_odd(fold_members(value)) if isinstance(value, dict) else _no_object(value)
         for value in values

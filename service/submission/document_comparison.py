@@ -110,7 +110,7 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
         return []
     try:
         sent, shown = read_sent(content), read_sent(copy.encode("utf-8"))
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return ["its text cannot be read as a document"]
     facts = {
         "supplier": (sent.supplier, shown.supplier),

@@ -2316,6 +2316,24 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "page-of-the-portal-with-any-number-of-rows",
+        "service/portal/responses.py",
+        "if len(values) > MOST_PAGE_ROWS:",
+        "if False:",
+        (
+            "tests/portal/test_portal_client.py::test_a_page_with_many_more_rows_than_requested_is_unclear",
+        ),
+    ),
+    Mutant(
+        "deeply-nested-copy-is-an-error",
+        "service/submission/document_comparison.py",
+        ", ArithmeticError, RecursionError)",
+        ", ArithmeticError)",
+        (
+            "tests/submission/test_document_identity.py::test_a_copy_that_is_nested_too_deeply_cannot_be_read",
+        ),
+    ),
+    Mutant(
         "stored-line-copied-to-many",
         "service/dashboard/document_form.py",
         "left.pop(_find_origin(fields, number), {})",

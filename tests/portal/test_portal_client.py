@@ -33,7 +33,7 @@ from service.config import Config, read_config
 from service.portal import client, responses
 from service.portal.client import OpenSubmission, Portal, portal_session
 from service.portal.errors import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
-from service.portal.responses import Receipt
+from service.portal.responses import MOST_PAGE_ROWS, Receipt
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -1278,6 +1278,13 @@ INCOMPLETE = {
 async def test_a_listing_that_may_be_incomplete_is_unclear(given: list[dict[str, Any]]) -> None:
     async with portal_to(respond_by_page(*given)) as (portal, _):
         with pytest.raises(Unclear):
+            await portal.search(TIN, NOW, NOW + timedelta(1))
+
+
+async def test_a_page_with_many_more_rows_than_requested_is_unclear() -> None:
+    given = listing([{}] * (MOST_PAGE_ROWS + 1), 1, MOST_PAGE_ROWS + 1)
+    async with portal_to(respond_by_page(given)) as (portal, _):
+        with pytest.raises(Unclear, match="more than 1000 rows"):
             await portal.search(TIN, NOW, NOW + timedelta(1))
 
 

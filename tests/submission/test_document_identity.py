@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
+from harness.paths import DOCUMENTS
 from kit import (
     cancel_latest,
     create_invoice,
@@ -35,6 +36,7 @@ from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, CompanyContext
+from service.submission.document_comparison import copy_differences
 from service.submission.matching import (
     MOST_COPIES,
     find_first_send,
@@ -413,6 +415,12 @@ async def test_reformatted_copy_is_proven(
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
+
+
+def test_a_copy_that_is_nested_too_deeply_cannot_be_read() -> None:
+    sent = (DOCUMENTS / "everything.json").read_bytes()
+    assert copy_differences(sent, sent.decode()) == []
+    assert copy_differences(sent, "[" * 100_000) == ["its text cannot be read as a document"]
 
 
 async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str], str]) -> None:
