@@ -45,8 +45,9 @@ from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
+from service.submission.database_identity import DatabaseMonitor, record_database_identity
 from service.submission.signers import Signers
-from service.submission.sweep import Sweeper, record_database_identity
+from service.submission.sweep import Sweeper
 from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
@@ -194,11 +195,13 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     session = DedicatedSession(
         config.database_url, listeners, config.database_silence, database_bounds(config)
     )
-    session.on_reconnect += [*(ring.forget_all for ring in rings), due.set, lists.woken.set]
+    monitor = DatabaseMonitor(database)
+    forget_keys = [ring.forget_all for ring in rings]
+    session.on_reconnect += [*forget_keys, due.set, lists.woken.set, monitor.woken.set]
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
     app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due
-    async with session.running(), rings[0].running(), rings[1].running():
+    async with session.running(), monitor.running(), rings[0].running(), rings[1].running():
         await session.connected()
         yield
 
@@ -281,6 +284,5 @@ async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[N
 async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
     """Compare the companies with the portal."""
     sweeper = Sweeper(_background_context(app, database))
-    app[SUBMISSION_CONTEXT].session.on_reconnect.append(sweeper.woken.set)
     async with sweeper.running():
         yield

@@ -108,7 +108,8 @@ CODES: dict[str, ErrorCode] = {
     ),
     "sending_held": ErrorCode(
         "400",
-        "Sending is held after a restore or a failover; nothing was sent.",
+        "Sending is held after a restore or a failover, or pauses for a minute after a standby of "
+        "the database has changed; nothing was sent.",
         "Repeat the request later.",
     ),
     "number_at_portal": ErrorCode(

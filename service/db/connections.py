@@ -17,6 +17,7 @@ from asyncio.trsock import TransportSocket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
@@ -27,6 +28,8 @@ Connection = asyncpg.Connection
 FIRST_GENERATED_OID = 10_000
 #: Prepared statements of a connection, more than there are named statements.
 MAX_PREPARED = 1000
+
+_warnings: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
 
 class _Connection(asyncpg.Connection):
@@ -120,6 +123,7 @@ async def connect(
     )
     try:
         await _bound_silence(limits, connection)
+        connection.add_log_listener(_note_warning)
     except BaseException:
         connection.terminate()
         raise
@@ -130,6 +134,16 @@ async def _bound_silence(limits: Keepalive, connection: Connection) -> None:
     if (client_socket := get_socket(connection)).family != getattr(socket, "AF_UNIX", None):
         for (level, option), value in limits.socket_options.items():
             client_socket.setsockopt(level, option, value)
+
+
+def count_warnings(connection: Connection) -> int:
+    """Return how many warnings the server has sent on a connection."""
+    return _warnings.get(connection, 0)
+
+
+def _note_warning(connection: Connection, message: asyncpg.PostgresLogMessage) -> None:
+    if message.as_dict().get("severity_en") == "WARNING":
+        _warnings[connection] = count_warnings(connection) + 1
 
 
 def get_socket(connection: Connection) -> TransportSocket:

@@ -15,7 +15,7 @@ import asyncpg
 
 from service.config import SILENCE_SECONDS, Config
 from service.db.compatibility import APPLICATION_NAME
-from service.db.connections import Connection, connect
+from service.db.connections import Connection, connect, count_warnings
 from service.db.pool import Pool
 from service.db.statements import Statement, sql
 from service.errors import Busy, Unavailable, describe_error, retry_after
@@ -36,6 +36,7 @@ SESSION = {
     "lock_timeout": "3s",
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
+    "client_min_messages": "warning",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",  # Planning takes longer than most statements run.
 }
@@ -274,7 +275,7 @@ class Database:
         """
         conn = self.pool.take_recent(CHECK_SECONDS) or await self._acquire_checked()
         try:
-            with noting_commit():
+            with noting_commit(conn):
                 return await statement(conn, **values)
         except BaseException as error:
             terminate_interrupted(conn, error)
@@ -450,17 +451,19 @@ async def _commit(conn: Connection, begin: str) -> None:
     if "read only" in begin:
         await conn.execute("commit")
         return
-    with noting_commit():
+    with noting_commit(conn):
         await conn.execute("commit")
 
 
 @contextmanager
-def noting_commit() -> Iterator[None]:
+def noting_commit(conn: Connection) -> Iterator[None]:
     """Note that the block committed a transaction, so that it is not retried.
 
-    After an error other than an abort, the commit may have happened.
+    After an error other than an abort, the commit may have happened. Raises Unavailable after a
+    warning: the transaction is committed, but no synchronous standby has confirmed it.
     """
     error: asyncpg.PostgresError | None = None
+    warnings = count_warnings(conn)
     try:
         yield
     except asyncpg.PostgresError as raised:
@@ -470,6 +473,8 @@ def noting_commit() -> Iterator[None]:
         committed = _COMMITTED.get()
         if committed is not None and not (error and is_aborted(error)):
             committed.append(True)
+    if count_warnings(conn) > warnings:
+        raise Unavailable(UNAVAILABLE, retry_after(2))
 
 
 async def check_tenant_isolation(conn: Connection) -> None:

@@ -49,6 +49,13 @@ from service.submission.types import (
 # At most this time passes between the intent and the first byte, so that the claim is still held.
 STALE_SECONDS = 2
 
+STANDBYS_CHANGED: Error = {
+    "code": "SendingHeld",
+    "path": "",
+    "message": "The synchronous standbys of the database have changed. Sending resumes "
+    f"automatically after at most 75 seconds. {NOTHING_SENT}",
+}
+
 #: Merges waiting submissions into a claimed one. Returns the claim on the result, None if lost.
 Merge = Callable[[SubmissionContext, Claim], Awaitable[Claim | None]]
 
@@ -171,6 +178,8 @@ class _Transmission:
         """Open the request that will carry the stored bytes. Nothing is written."""
         async with context.database.reading(claim.company_id) as conn:
             self._body = await sql.submission_body(conn, **claim.key)
+            if await sql.send_confirmation_get(conn) is None:
+                return NotReceived(STANDBYS_CHANGED)
         try:
             self._request = await self._stack.enter_async_context(
                 context.portal.open_submission(submission.tin, self._body)
@@ -185,7 +194,7 @@ class _Transmission:
         claim: Claim,
         submission: Submission,
         command: CommitIntent,
-    ) -> IntentCommitted | None:
+    ) -> IntentCommitted | NotReceived | None:
         """Commit the intent. Return None if the claim was lost or sending is held."""
         began = time.monotonic()
         async with context.database.company(claim.company_id) as conn:
@@ -199,6 +208,8 @@ class _Transmission:
             return None
         SUBMISSION_MOVES.labels("Sending").inc()
         failpoints.reach("after_intent_commit")
+        if not await _is_confirmed(context, row["confirmation"]):
+            return NotReceived(STANDBYS_CHANGED)
         return IntentCommitted(self._body, began)
 
     async def send(
@@ -225,6 +236,16 @@ class _Transmission:
             event = await _classify(context, why)
         failpoints.reach("answer_read")
         return event
+
+
+async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
+    """Return whether a committed intent is on all standbys that are promoted without a hold.
+
+    `before` is who would confirm its commit, read in its transaction. It is read again, because
+    replication may have been switched to asynchronous meanwhile.
+    """
+    async with context.database.across() as conn:
+        return before is not None and before == await sql.send_confirmation_get(conn)
 
 
 async def _classify(

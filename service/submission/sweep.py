@@ -17,7 +17,7 @@ from typing import Any
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop, running
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
@@ -272,21 +272,8 @@ async def _record_sighting(
     )
 
 
-async def record_database_identity(database: Database) -> None:
-    """Hold sending if this is another database than before, whose rows may be outdated."""
-    async with database.across() as conn:
-        if await sql.database_note(conn):
-            log.warning(
-                "This is another database than before: sending is held for each company until it "
-                "was compared with the portal."
-            )
-
-
 class Sweeper(Loop):
-    """Sweeps companies as they become due. Any number of processes share this by claims.
-
-    It is woken when PostgreSQL was unavailable and may be another database now.
-    """
+    """Sweeps companies as they become due. Any number of processes share this by claims."""
 
     def __init__(self, context: SubmissionContext) -> None:
         pause = min(LONGEST_SLEEP, context.config.sweep.total_seconds() / 4)
@@ -296,7 +283,6 @@ class Sweeper(Loop):
 
     async def work(self) -> float | None:
         """Sweep the next due company. If it is interrupted, the next claim repeats it."""
-        await record_database_identity(self._context.database)
         return 0 if await self._sweep_next() else None
 
     async def _sweep_next(self) -> bool:

@@ -1,31 +1,55 @@
 -- The rows may then be older than what was sent. They are those of one moment, which is not before
 -- the latest comparison that they record: what was sent until then is recorded too. A comparison
 -- records its time only in the noted database.
-create or replace function record_database_identity() returns boolean
+--
+-- Nothing is missing on a standby that had to confirm every intent until a proof expires. A proof
+-- expires after 60 seconds for the process that made it, and 15 seconds later for those that send.
+-- The process measures `age` after it has seen this database, so that a pause does not matter.
+create or replace function record_database_identity(
+    seen text default null, former text default null, proof bigint default null,
+    age interval default null)
+  returns text
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
   here text := public.database_identity();
+  was public.database_identities;
+  is_lossless boolean;
 begin
   insert into public.database_identities (identity)
   values (here)
       on conflict do nothing;
   if found then
-    return false;
+    return null;
   end if;
+  select * into was from public.database_identities for update;
+  if was.identity = here then
+    return null;
+  end if;
+  is_lossless := seen = here
+    and was.identity = former
+    and was.proof >= record_database_identity.proof
+    and age < interval '60 seconds'
+    and was.guarded_until > clock_timestamp() + interval '15 seconds'
+    and public.server_name() = any (was.standbys)
+    and split_part(here, '/', 2) collate "C" > split_part(former, '/', 2)
+    and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '');
   update public.database_identities
-     set identity = here, noted_at = clock_timestamp()
-   where identity <> here;
-  if not found then
-    return false;
+     set identity = here, noted_at = clock_timestamp(),
+         guarded_until = case when guarded_until is not null
+                              then clock_timestamp() + interval '75 seconds' end;
+  if is_lossless then
+    return 'lossless';
   end if;
   perform public.hold_sending(
     'The database was restored, copied or failed over.',
     (select max(w.swept_at) from public.sweeps w where w.swept_at <= clock_timestamp()));
-  return true;
+  return 'held';
 end $$;
 alter function record_database_identity owner to einvoice_across;
 revoke all on function record_database_identity from public;
 grant execute on function record_database_identity to einvoice_service;
 comment on function record_database_identity is
-  'Record the identity of this database. True, with sending held for all companies, when it was '
-  'another one before.';
+  'Record the identity of this database. If it was another one before, returns `held`, with '
+  'sending held for all companies, or `lossless` if a proof of the caller shows that no send is '
+  'missing. The proof: the identity that it has seen, the one of its latest proof, and the number '
+  'and age of that.';

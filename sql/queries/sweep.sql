@@ -246,9 +246,18 @@ update sending_holds h
                       and f.kind in ('duplicate', 'orphan'))
 returning pg_notify('submission_due', '') is not null;
 
+-- name: database_identity_get :one
+-- Return the identity of this database, and the recorded one, which is null in a new database.
+select database_identity() as seen, (select identity from database_identities) as recorded;
+
 -- name: database_note :value
--- Record which database this is. Returns true if it was another one before; then sending is held.
-select record_database_identity();
+-- Record which database this is. If it was another one before, returns `held`, with sending held,
+-- or `lossless` if a proof shows that no send is missing. Without a proof its values are null.
+select record_database_identity(:seen, :former, :proof::bigint, :age::interval);
+
+-- name: database_prove :one
+-- Record a proof that synchronous standbys confirm every commit. No row: there is none.
+select identity, proof from prove_database();
 
 -- name: sending_is_held :value
 -- Return true while sending is held for a company.

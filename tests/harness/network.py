@@ -48,6 +48,13 @@ class Network:
         await self.heal()
         self._resets = True
 
+    async def lead_to(self, url: str) -> None:
+        """Cut every connection, and carry new ones to the server of another URL."""
+        await self.refuse()
+        parts = urlsplit(url)
+        self._server = (parts.hostname, parts.port)
+        await self.heal()
+
     def forget(self) -> None:
         """Silence the current connections. New ones are carried."""
         self._silent |= self._paths
@@ -66,7 +73,10 @@ class Network:
         self._paths.add(writer)
         if self._swallows:
             self._silent.add(writer)
-        there, back = await asyncio.open_connection(*self._server)
+        try:
+            there, back = await asyncio.open_connection(*self._server)
+        except ConnectionError:
+            return writer.transport.abort()
         self._paths.add(back)
         if writer in self._silent:
             self._silent.add(back)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import asyncpg
 
 from harness.processes import START_SECONDS, free_port
-from harness.waiting import POLL_SECONDS, patience, wait_until
+from harness.waiting import POLL_SECONDS, patience, until, wait_until
 from service.embedded_postgres.binaries import (
     choose_account,
     find_programs,
@@ -31,11 +31,15 @@ MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
 class PostgresServer:
-    """A server in a directory. As a context manager it is created, started, and stopped."""
+    """A server in a directory. As a context manager it is created, started, and stopped.
 
-    def __init__(self, home: Path, port: int = 0) -> None:
+    `name` is that of a standby in synchronous_standby_names of other servers.
+    """
+
+    def __init__(self, home: Path, port: int = 0, name: str = "") -> None:
         self.port = port or free_port()
         self.url = self.password = ""  # of the superuser
+        self.name = name
         self._home = home.resolve()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -93,7 +97,8 @@ class PostgresServer:
 
     def _launch(self) -> None:
         cluster = self._cluster
-        named = {**SETTINGS, **KEPT, "port": self.port}
+        names = {"cluster_name": self.name, "einvoice.server_name": self.name}
+        named = {**SETTINGS, **KEPT, **names, "port": self.port}
         settings = [f"--{name}={value}" for name, value in named.items()]
         command = [cluster.programs.bin / "postgres", *settings, "-D", cluster.path]
         with (self._home / "server.log").open("ab") as log:
@@ -113,6 +118,12 @@ class PostgresServer:
             return await conn.fetchval(statement)
         finally:
             await conn.close()
+
+    async def configure(self, name: str, value: str) -> None:
+        """Change a setting of the running server."""
+        await self.execute(f"alter system set {name} = '{value}'")
+        await self.execute("select pg_reload_conf()")
+        await until(lambda: self.execute(f"select current_setting('{name}') = '{value}'"))
 
     async def stop(self, mode: str = "fast") -> None:
         """Shut the server down. Raises TimeoutError."""

@@ -16,8 +16,8 @@ from service.embedded_postgres.binaries import launch
 class StandbyServer(PostgresServer):
     """A standby of the server with the address `primary`, made by pg_basebackup."""
 
-    def __init__(self, home: Path, primary: str) -> None:
-        super().__init__(home)
+    def __init__(self, home: Path, primary: str, name: str = "") -> None:
+        super().__init__(home, name=name)
         self._primary = primary
 
     async def _create(self) -> None:
@@ -45,12 +45,6 @@ class StandbyServer(PostgresServer):
     async def promote(self) -> None:
         """Make the standby a primary."""
         await self.execute("select pg_promote()")
-
-    async def configure(self, name: str, value: str) -> None:
-        """Change a setting of the running server."""
-        await self.execute(f"alter system set {name} = '{value}'")
-        await self.execute("select pg_reload_conf()")
-        await until(lambda: self.execute(f"select current_setting('{name}') = '{value}'"))
 
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:

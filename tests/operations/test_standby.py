@@ -42,6 +42,7 @@ from service.db.standby import Reason, StandbyReads
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.http import app_keys
+from service.submission.database_identity import record_database_identity
 
 CLIENTS = 6
 ROUNDS = 30
@@ -591,8 +592,8 @@ async def test_a_standby_is_read_after_a_failover_once_the_timeline_is_noted(
 
 async def note_identity(url: str) -> None:
     """Note the identity of a database, as each start does."""
-    async with connected_pool(url, 1) as pool, Database(pool).across() as conn:
-        await sql.database_note(conn)
+    async with connected_pool(url, 1) as pool:
+        await record_database_identity(Database(pool))
 
 
 async def is_there(url: str) -> bool:

@@ -231,6 +231,28 @@ async def test_no_submission_is_marked_as_sending_during_a_sending_hold(
     assert await claimed.rows() == before
 
 
+async def test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent(
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """A proof begins after the transaction has read that there is none."""
+    await owner.execute(
+        """
+        create function begin_proof() returns trigger security definer language plpgsql as $$
+        begin
+          update database_identities
+             set standbys = '{b}', guarded_until = clock_timestamp() + interval '1 hour';
+          return null;
+        end $$;
+        create trigger begin_proof after update on submissions
+           for each row when (new.state = 'Sending') execute function begin_proof();
+        """
+    )
+    invoice_id = await create_invoice(api)
+    status, body = await submit(api, invoice_id)
+    assert (status, body["code"]) == (400, "sending_held")
+    assert not await sandbox.ledger()
+
+
 async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
     """The process paused between the intent and the send; its claim may be lost by now."""
     submission: Any = await results.load(claimed.context, claimed.claim)

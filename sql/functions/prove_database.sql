@@ -1,0 +1,24 @@
+-- While a proof can end a failover without a hold, an intent needs the confirmation of its
+-- standbys. Other standbys can therefore be proven only when that time is over, or if they confirm
+-- for the former ones too. A server that was promoted confirms by itself.
+create or replace function prove_database() returns table (identity text, proof bigint)
+  volatile security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    update public.database_identities i
+       set standbys = c.names, proof = i.proof + 1,
+           guarded_until = clock_timestamp() + interval '75 seconds'
+      from (select public.synchronous_standbys() as names, public.server_name() as here) c
+     where i.identity = public.database_identity()
+       and c.names <> '{}'
+       and c.here <> all (c.names)
+       and (i.standbys <@ (c.names || c.here)
+            or i.guarded_until is null
+            or i.guarded_until <= clock_timestamp())
+    returning i.identity, i.proof;
+  end;
+alter function prove_database owner to einvoice_across;
+revoke all on function prove_database from public;
+grant execute on function prove_database to einvoice_service;
+comment on function prove_database is
+  'Record a proof that named synchronous standbys confirm every commit. Returns the identity of '
+  'the database and the number of the proof. No row: they do not, or this server has no name.';

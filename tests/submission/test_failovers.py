@@ -1,0 +1,428 @@
+"""Failovers between real servers: sending is held unless the new primary has every send.
+
+`a` is the first primary, and `b` its standby. The service reaches them by one address.
+"""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+from conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
+from harness.environments import variables
+from harness.network import Network
+from harness.postgres_server import PostgresServer
+from harness.processes import Service
+from harness.standby import StandbyServer
+from kit import create_invoice, get_invoice, submit, wait_for_status
+
+from service.db.migrations import migrate
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+from service.errors import Unavailable
+from service.submission import database_identity
+
+HOLDS = "select count(*) from sending_holds"
+NOTED = "select identity = database_identity() from database_identities"
+PROOFS = "select proof from database_identities"
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+#: The time until which intents need a confirmation passes.
+PASS_TIME = "update database_identities set guarded_until = clock_timestamp()"
+PAUSE = {"client_id": "client", "operation": "submit", "pause": timedelta(0)}
+CLIENTS = 5
+#: Longer than a proof is valid.
+PAUSE_SECONDS = 61
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A primary, its standby, and the address that leads to one of them."""
+
+    primary: PostgresServer
+    standby: StandbyServer
+    address: Network
+
+    async def synchronize(self, names: str = "b") -> None:
+        """Let commits wait for standbys."""
+        await self.primary.configure("synchronous_standby_names", names)
+
+    async def wait_for_proof(self) -> None:
+        """Wait until a process has proven the database again."""
+        former = await self.primary.execute(PROOFS)
+        await until(lambda: self.primary.execute(PROOFS), lambda proof: proof > former)
+
+    async def fail_over(self, mode: str = "immediate") -> None:
+        """Stop the primary and promote the standby."""
+        await self.primary.stop(mode)
+        await self.take_over(self.standby)
+
+    async def take_over(self, server: StandbyServer) -> None:
+        """Promote a standby, and wait until a process has noted it."""
+        await server.promote()
+        await server.configure("synchronous_standby_names", "")
+        await self.address.lead_to(server.url)
+        await until(lambda: server.execute(NOTED))
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        primary = PostgresServer(tmp_path / "a", name="a")
+        await stack.enter_async_context(primary)
+        await migrate(primary.url)
+        standby = StandbyServer(tmp_path / "b", primary.url, "b")
+        await stack.enter_async_context(standby)
+        address = Network(primary.url)
+        await address.heal()
+        stack.push_async_callback(address.refuse)
+        yield Site(primary, standby, address)
+
+
+@pytest.fixture
+def environment(site: Site, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(database_identity, "CHECK_SECONDS", 0.1)
+    return {**variables(site.address.url, sandbox.base), "SWEEP_SECONDS": "0.2"}
+
+
+@pytest.fixture
+async def company(environment: dict[str, str]) -> Company:
+    return await make_company(environment)
+
+
+@pytest.fixture
+async def api(start: StartService, company: Company) -> Client:
+    return await start(company)
+
+
+async def count_repetitions(sandbox: Sandbox) -> int:
+    """Return how many documents the portal has twice."""
+    numbers = Counter(entry["number"] for entry in await sandbox.ledger())
+    return sum(times - 1 for times in numbers.values())
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+async def test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice(
+    site: Site, api: Client, sandbox: Sandbox, mode: str
+) -> None:
+    """The primary crashes, or is shut down for a switchover, while clients submit."""
+    await sandbox.settings(duplicate_detection=False, duplicate_window_seconds=0)
+    await sandbox.fault("submit", "slow", seconds=0.1, times=1_000_000)
+    await site.synchronize()
+    await site.wait_for_proof()
+    created: list[int] = []
+
+    async def work() -> None:
+        while True:
+            try:
+                created.append(await create_invoice(api))
+                await submit(api, created[-1])
+            except (AssertionError, aiohttp.ClientError):
+                await asyncio.sleep(0.1)
+
+    clients = [asyncio.create_task(work()) for _ in range(CLIENTS)]
+    await until(sandbox.ledger, lambda found: len(found) > 2 * CLIENTS)
+    await site.fail_over(mode)
+    sent = len(await sandbox.ledger())
+    await until(sandbox.ledger, lambda found: len(found) > sent + CLIENTS)
+    for client in clients:
+        client.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    assert await site.standby.execute(HOLDS) == 0
+    for invoice_id in created:
+        if (await get_invoice(api, invoice_id))["status"] != "Draft":
+            await wait_for_status(api, invoice_id, "Valid")
+    assert await count_repetitions(sandbox) == 0
+
+
+async def test_a_failover_to_an_asynchronous_standby_that_lacks_sends_holds(
+    site: Site, api: Client, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_invoice(api)
+    await site.standby.stop()
+    assert (await submit(api, invoice_id))[0] == 200
+    await site.primary.stop()
+    await site.standby.start()
+    await site.take_over(site.standby)
+    assert await site.standby.execute(HOLDS) == 1
+    assert (await submit(api, invoice_id))[1]["code"] in ("sending_held", "number_at_portal")
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted(
+    site: Site, api: Client, sandbox: Sandbox
+) -> None:
+    """It fails, and the primary goes on alone: first it sends nothing, then without a standby."""
+    await site.synchronize()
+    await site.wait_for_proof()
+    invoice_id = await create_invoice(api)
+    await site.standby.stop()
+    await site.synchronize("")
+    status, body = await submit(api, invoice_id)
+    assert (status, body["code"]) == (400, "sending_held") and not await sandbox.ledger()
+    await site.primary.execute(PASS_TIME)
+    assert (await submit(api, invoice_id))[0] == 200
+    await site.primary.stop()
+    await site.standby.start()
+    await site.take_over(site.standby)
+    assert await site.standby.execute(HOLDS) == 1
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_work_that_waits_for_a_confirmation_is_sent_later(
+    site: Site, api: Client, sandbox: Sandbox
+) -> None:
+    await site.primary.execute(AUTOMATIC)
+    await site.synchronize()
+    await site.wait_for_proof()
+    await site.synchronize("")
+    invoice_id = await create_invoice(api, isReady=True)
+    held = "select last_error ->> 'code' from submissions"
+    await until(lambda: site.primary.execute(held), lambda code: code == "SendingHeld")
+    assert not await sandbox.ledger()
+    await site.synchronize()
+    await wait_for_status(api, invoice_id, "Valid")
+
+
+@pytest.mark.parametrize("name", ["a", "c", ""])
+async def test_a_server_that_did_not_have_to_confirm_holds(
+    site: Site, api: Client, name: str, tmp_path: Path
+) -> None:
+    """A copy of the primary's machine, another standby, and one without a name."""
+    await site.synchronize()
+    await site.wait_for_proof()
+    async with StandbyServer(tmp_path / "copy", site.primary.url, name) as copy:
+        await site.wait_for_proof()
+        position = await site.primary.execute("select pg_current_wal_lsn()::text")
+        await site.primary.stop("immediate")
+        await until(lambda: copy.execute(f"select pg_last_wal_receive_lsn() >= '{position}'"))
+        await site.take_over(copy)
+        assert await copy.execute(HOLDS) == 1
+
+
+async def test_a_process_that_starts_after_a_synchronous_failover_holds(
+    site: Site, api: Client, start: StartService, company: Company
+) -> None:
+    await site.synchronize()
+    await site.wait_for_proof()
+    await api.close()
+    await site.primary.stop("immediate")
+    await site.standby.promote()
+    await site.standby.configure("synchronous_standby_names", "")
+    await site.address.lead_to(site.standby.url)
+    await start(company)
+    assert await site.standby.execute(HOLDS) == 1
+
+
+@pytest.mark.long
+async def test_a_process_that_was_paused_for_longer_than_its_proof_holds(
+    site: Site, environment: dict[str, str], company: Company, tmp_path: Path
+) -> None:
+    """The time until which intents need a confirmation is not over."""
+    await site.synchronize()
+    async with Service(environment, tmp_path / "service.log", ["serve"]) as service:
+        await site.wait_for_proof()
+        await site.primary.execute(
+            "update database_identities set guarded_until = now() + interval '1 hour'"
+        )
+        service.send_signal(signal.SIGSTOP)
+        await service.paused()
+        await site.primary.stop("immediate")
+        await site.standby.promote()
+        await site.standby.configure("synchronous_standby_names", "")
+        await site.address.lead_to(site.standby.url)
+        await asyncio.sleep(PAUSE_SECONDS)
+        service.send_signal(signal.SIGCONT)
+        await until(lambda: site.standby.execute(NOTED))
+        assert await site.standby.execute(HOLDS) == 1
+
+
+async def test_a_commit_that_no_standby_has_confirmed_is_no_success(
+    site: Site, company: Company
+) -> None:
+    """The wait for the standby is cancelled, after which PostgreSQL reports only a warning."""
+    cancel = "select count(pg_cancel_backend(pid)) from pg_stat_activity where wait_event='SyncRep'"
+    await site.synchronize("nobody")
+    async with connected_pool(site.primary.url, 1) as pool:
+        database = Database(pool)
+
+        async def commit() -> None:
+            async with database.company(company.id) as conn:
+                await sql.pause_set(conn, **PAUSE)
+
+        for work in (commit(), database.write(sql.pause_set, **PAUSE)):
+            task = asyncio.create_task(work)
+            await until(lambda: site.primary.execute(cancel))
+            with pytest.raises(Unavailable):
+                await task
+
+
+#: Facts of a lossless failover from the timeline 0 to 1. `stored` is what the new primary has.
+LOSSLESS = {
+    "seen": "{cluster}/00000001/{rest}",
+    "former": "{cluster}/00000000/{rest}",
+    "stored": "{cluster}/00000000/{rest}",
+    "proof": 7,
+    "stored_proof": 7,
+    "age": timedelta(seconds=59),
+    "left": timedelta(seconds=17),
+    "standbys": ["a", "b"],
+    "name": "B",
+}
+OTHER_CLUSTER = "1/00000000/{rest}"
+OTHER_DATABASE = "{cluster}/00000000/1/1"
+LATER_TIMELINE = "{cluster}/00000002/{rest}"
+STORE = """
+insert into database_identities as i (identity, proof, guarded_until, standbys)
+values ($1, $2, clock_timestamp() + $3::interval, $4)
+    on conflict (only_one) do update
+   set identity = $1, proof = $2, guarded_until = excluded.guarded_until, standbys = $4
+"""
+
+
+async def record(owner: asyncpg.Connection, **changes: Any) -> str | None:
+    """Return the outcome on a promoted server, with other facts than those of LOSSLESS."""
+    here = await owner.fetchval("select database_identity()")
+    cluster, _, rest = str(here).split("/", 2)
+    facts = {
+        name: value.format(cluster=cluster, rest=rest) if isinstance(value, str) else value
+        for name, value in {**LOSSLESS, **changes}.items()
+    }
+    await owner.execute("select set_config('einvoice.server_name', $1, false)", facts["name"])
+    stored = [facts[name] for name in ("stored", "stored_proof", "left", "standbys")]
+    await owner.execute(STORE, *stored)
+    proof = [facts[name] for name in ("seen", "former", "proof", "age")]
+    return await owner.fetchval("select record_database_identity($1, $2, $3, $4)", *proof)
+
+
+async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
+    assert await record(owner) == "lossless"
+    assert await owner.fetchval(HOLDS) == 0
+    assert await owner.fetchval(NOTED)
+    # Processes may still have a proof of the former primary.
+    assert await owner.fetchval(
+        "select guarded_until > clock_timestamp() + interval '60 seconds' from database_identities"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seen": "another server behind the address"},
+        {"stored": OTHER_CLUSTER},
+        {"proof": 8},
+        {"proof": None},
+        {"age": timedelta(seconds=60)},
+        {"age": None},
+        {"left": timedelta(seconds=15)},
+        {"left": None},
+        {"name": "c"},
+        {"name": ""},
+        {"standbys": []},
+        {"former": OTHER_CLUSTER, "stored": OTHER_CLUSTER},
+        {"former": OTHER_DATABASE, "stored": OTHER_DATABASE},
+        {"former": LATER_TIMELINE, "stored": LATER_TIMELINE},
+    ],
+    ids=str,
+)
+async def test_an_incomplete_proof_holds(
+    owner: asyncpg.Connection, changes: dict[str, Any]
+) -> None:
+    assert await record(owner, **changes) == "held"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """Yield a primary with the name `a`, without standbys."""
+    server = PostgresServer(tmp_path_factory.mktemp("server"), name="a")
+    with asyncio.Runner() as runner, run_context(runner.run, server):
+        runner.run(migrate(server.url))
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("", []),
+        ("b", ["b"]),
+        ("1 (b)", ["b"]),
+        ('FIRST 2 (b, "C-1")', ["b", "c-1"]),
+        ("ANY 2 (b,c)", ["b", "c"]),
+        ("b, c", []),
+        ("ANY 1 (b, c)", []),
+        ("2 (b, b)", []),
+        ("*", []),
+        ("1 (*)", []),
+        ('"b c"', []),
+    ],
+)
+async def test_standbys_are_synchronous_if_all_have_to_confirm(
+    server: PostgresServer, names: str, expected: list[str]
+) -> None:
+    await server.configure("synchronous_standby_names", names)
+    assert await server.execute("select synchronous_standbys()") == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [("on", ["b"]), ("remote_apply", ["b"]), ("remote_write", []), ("local", []), ("off", [])],
+)
+async def test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing(
+    server: PostgresServer, level: str, expected: list[str]
+) -> None:
+    await server.configure("synchronous_standby_names", "b")
+    conn = await asyncpg.connect(server.url, server_settings={"synchronous_commit": level})
+    assert await conn.fetchval("select synchronous_standbys()") == expected
+    await conn.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "standbys", "seconds", "is_proven"),
+    [
+        ("b", "a", [], None, True),
+        ("2 (b, c)", "a", ["b"], 9, True),
+        ("c", "b", ["b", "c"], 9, True),  # b was promoted
+        ("c", "a", ["b"], 9, False),
+        ("b", "a", ["b", "c"], 9, False),
+        ("c", "a", ["b"], -9, True),
+        ("", "a", ["b"], -9, False),
+        ("b", "", [], None, False),
+        ("b", "b", [], None, False),
+    ],
+)
+async def test_other_standbys_are_proven_when_the_former_proof_is_over(
+    server: PostgresServer,
+    names: str,
+    name: str,
+    standbys: list[str],
+    seconds: int | None,
+    is_proven: bool,
+) -> None:
+    """Nothing is committed, since there is no standby."""
+    await server.configure("synchronous_standby_names", names)
+    conn = await asyncpg.connect(server.url, server_settings={"einvoice.server_name": name})
+    await conn.execute("begin")
+    left = None if seconds is None else timedelta(seconds=seconds)
+    here = await conn.fetchval("select database_identity()")
+    await conn.execute(STORE, here, 1, left, standbys)
+    can_send = "select send_confirmation() is not null"
+    assert await conn.fetchval(can_send) == (is_proven or left is None or left < timedelta(0))
+    found = await conn.fetchrow("select identity, proof from prove_database()")
+    assert found == ((here, 2) if is_proven else None)
+    await conn.close()
+
+
+async def test_another_database_than_the_noted_one_is_not_proven(server: PostgresServer) -> None:
+    await server.configure("synchronous_standby_names", "b")
+    conn = await asyncpg.connect(server.url)
+    await conn.execute("begin")
+    await conn.execute(STORE, "another", 1, None, [])
+    assert await conn.fetchrow("select identity, proof from prove_database()") is None
+    await conn.close()
