@@ -933,8 +933,9 @@ class World(Tables):
                 assert doc.id in self.cancelling, f"{doc.number} is Valid with a cancel request"
 
     def _check_rejected(self, command: Write) -> None:
-        """Check that the portal has none of the documents that become Rejected."""
-        rejected = [change.id for change in command.changes if change.status == "Rejected"]
+        """Check that the portal has none of the documents that become Rejected or NotSent."""
+        ended = ("Rejected", "NotSent")
+        rejected = [change.id for change in command.changes if change.status in ended]
         there = [
             one.content
             for one in self.portal.ledger
