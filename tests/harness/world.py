@@ -341,7 +341,9 @@ class World(Tables):
         documents = [
             doc.id
             for doc in self.docs()
-            if doc.status in ("Submitted", "Valid") and not self._is_being_cancelled(doc.id)
+            if doc.status in ("Submitted", "Valid")
+            and self.now - (doc.validated_at or self.now) <= states.CANCEL_WINDOW
+            and not self._is_being_cancelled(doc.id)
         ]
         idle = [process for process in self.processes if not (process.job or process.is_paused)]
         if documents and idle:
