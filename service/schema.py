@@ -84,6 +84,21 @@ def _check_unique_items(
         yield ValidationError("has entries twice")
 
 
+def _check_unknown_members(
+    checker: Validator, allowed: Any, value: Any, schema: Schema
+) -> Iterator[ValidationError]:
+    """Check additionalProperties: jsonschema sorts and quotes all unknown members in its message.
+
+    The members of a value that may have any are checked by their schema.
+    """
+    if allowed is not False:
+        yield from _RULES["additionalProperties"](checker, allowed, value, schema) or ()
+    elif checker.is_type(value, "object"):
+        known = schema.get("properties", {})
+        if any(name not in known and not _matches_pattern(schema, name) for name in value):
+            yield ValidationError("has unknown members")
+
+
 def _check_unless_long(limit: str, check: Check) -> Check:
     """Return a check that leaves out a value which is too long: judging millions takes seconds."""
 
@@ -114,7 +129,7 @@ _Careful = extend(
         "items": _check_unless_long("maxItems", _RULES["items"]),
         "uniqueItems": _check_unless_long("maxItems", _check_unique_items),
         "propertyNames": _check_unless_long("maxProperties", _RULES["propertyNames"]),
-        "additionalProperties": _check_unless_long("maxProperties", _RULES["additionalProperties"]),
+        "additionalProperties": _check_unless_long("maxProperties", _check_unknown_members),
     },
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )

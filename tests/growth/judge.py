@@ -16,8 +16,8 @@ DOUBLINGS = 3
 REPEATS = 5
 #: Growth of the time in a doubling that fails if the next one grows like it.
 MOST_GROWTH = 2.5
-#: The time of one input at any size. A request of two megabytes takes 20 to 150 ms; one that
-#: takes more than half a second is slow, also if its time is linear.
+#: The longest time of one input, also if it is linear. The syntax of a body of two megabytes takes
+#: 50 to 200 ms, and its check as much; a busy machine inflates both.
 MOST_SECONDS = 0.5
 SMALLEST = 512  # bytes
 LADDER = 4  # fourfold steps below the limit

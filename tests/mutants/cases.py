@@ -2334,6 +2334,13 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "all-unknown-members-quoted",
+        "service/schema.py",
+        "    if allowed is not False:",
+        "    if True:",
+        (f"{UNKNOWN}::test_unknown_members_are_not_quoted_by_the_validator",),
+    ),
+    Mutant(
         "stored-line-copied-to-many",
         "service/dashboard/document_form.py",
         "left.pop(_find_origin(fields, number), {})",
