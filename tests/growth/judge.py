@@ -26,7 +26,7 @@ STOP_SECONDS = 5.0  # A door that takes longer is not measured with larger input
 #: Growth of the time per growth of the size, measured once, up to which a door passes: a little
 #: less than that of a time that grows by 2.5 for each doubling.
 CLEAR_GROWTH = 1.5
-FURTHER = 4  # times the limit up to which sizes are measured, in case the limit does not hold
+FURTHER = 2  # times the limit up to which sizes are doubled, in case the limit does not hold
 
 #: Returns the processor time in seconds of one input of a size in bytes.
 Cost = Callable[[int], float]
@@ -104,12 +104,12 @@ def _climb(cost: Cost, sizes: list[int]) -> dict[int, float]:
 
 
 def _list_sizes(limit: int) -> list[int]:
-    """Return sizes that grow fourfold up to the limit, and one beyond it.
+    """Return sizes that grow fourfold up to the limit.
 
     Small ones are left out: what costs less than 20 ms at the limit costs less below it.
     """
     steps = LADDER if limit > SMALL_LIMIT else 0
-    return [*(limit >> 2 * step for step in range(steps, -1, -1)), limit * 2]
+    return [limit >> 2 * step for step in range(steps, -1, -1)]
 
 
 def _may_grow(times: dict[int, float]) -> bool:

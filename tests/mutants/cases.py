@@ -2341,6 +2341,13 @@ LIMITED = (
         (f"{UNKNOWN}::test_unknown_members_are_not_quoted_by_the_validator",),
     ),
     Mutant(
+        "login-at-the-sandbox-in-any-charset",
+        "service/sandbox/login.py",
+        'not in ("utf-8", "utf8")',
+        '== "nonsense"',
+        ("tests/sandbox/test_sandbox.py::test_a_login_in_another_charset_is_refused",),
+    ),
+    Mutant(
         "stored-line-copied-to-many",
         "service/dashboard/document_form.py",
         "left.pop(_find_origin(fields, number), {})",

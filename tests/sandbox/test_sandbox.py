@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from fixtures_sandbox import (
@@ -51,6 +52,14 @@ async def test_login_refusals_are_oauth_errors(
 ) -> None:
     answer = await portal.http.post("/connect/token", data=fields, headers=headers)
     assert (answer.status, (await answer.json())["error"]) == (400, error)
+
+
+@pytest.mark.parametrize("charset", ["punycode", "utf-16", "nonsense"])
+async def test_a_login_in_another_charset_is_refused(portal: Portal, charset: str) -> None:
+    headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+    fields = urlencode(OAUTH).encode()
+    answer = await portal.http.post("/connect/token", data=fields, headers=headers)
+    assert (answer.status, (await answer.json())["error"]) == (400, "invalid_request")
 
 
 async def test_a_client_that_is_no_intermediary_acts_only_for_itself(portal: Portal) -> None:
