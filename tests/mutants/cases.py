@@ -2437,6 +2437,167 @@ UNSENT = (
         ' in ANSWERED or row["is_held"]',
         " in ANSWERED",
         (f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",),
+FAILOVERS = "tests/submission/test_failovers.py"
+RECORD_IDENTITY = "sql/functions/record_database_identity.sql"
+INCOMPLETE = f"{FAILOVERS}::test_an_incomplete_proof_holds"
+PROVEN = f"{FAILOVERS}::test_other_standbys_are_proven_when_the_former_proof_is_over"
+CONFIRMING = f"{FAILOVERS}::test_standbys_are_synchronous_if_all_have_to_confirm"
+
+#: Sending goes on after a failover only if nothing can be missing.
+PROVEN_FAILOVERS = (
+    Mutant(
+        "proof-of-another-server",
+        RECORD_IDENTITY,
+        "seen = here\n",
+        "seen is not null\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "proof-of-another-history",
+        RECORD_IDENTITY,
+        "and was.identity = former\n",
+        "and former is not null\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "later-proof-is-missing",
+        RECORD_IDENTITY,
+        "was.proof >= record_database_identity.proof\n",
+        "was.proof >= 0\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "expired-proof-counts",
+        RECORD_IDENTITY,
+        "and age < interval '60 seconds'\n",
+        "and age < interval '1 hour'\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "proof-without-age-counts",
+        RECORD_IDENTITY,
+        "and age < interval '60 seconds'\n",
+        "and coalesce(age, '0') < interval '60 seconds'\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "proof-expired-by-the-database-clock",
+        RECORD_IDENTITY,
+        "and was.guarded_until > clock_timestamp() + interval '15 seconds'\n",
+        "and was.guarded_until is not null\n",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "any-server-is-lossless",
+        RECORD_IDENTITY,
+        "and public.server_name() = any (was.standbys)\n",
+        "",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "earlier-timeline-is-lossless",
+        RECORD_IDENTITY,
+        "    and split_part(here, '/', 2) collate \"C\" > split_part(former, '/', 2)\n",
+        "",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "other-cluster-is-lossless",
+        RECORD_IDENTITY,
+        "\n    and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '');",
+        ";",
+        (INCOMPLETE,),
+    ),
+    Mutant(
+        "confirmation-ends-with-the-timeline",
+        RECORD_IDENTITY,
+        "then clock_timestamp() + interval '75 seconds' end",
+        "then null end",
+        (f"{FAILOVERS}::test_a_proven_failover_is_lossless",),
+    ),
+    Mutant(
+        "one-of-two-standbys-proves",
+        "sql/functions/synchronous_standbys.sql",
+        "l.demanded = cardinality(l.names)",
+        "l.demanded <= cardinality(l.names)",
+        (CONFIRMING,),
+    ),
+    Mutant(
+        "any-name-of-a-standby-proves",
+        "sql/functions/synchronous_standbys.sql",
+        "where n.name !~ '^[a-z0-9_.-]+$')",
+        "where n.name = '')",
+        (CONFIRMING,),
+    ),
+    Mutant(
+        "commit-without-standby-proves",
+        "sql/functions/synchronous_standbys.sql",
+        "in ('on', 'remote_apply')",
+        "<> ''",
+        (f"{FAILOVERS}::test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing",),
+    ),
+    Mutant(
+        "unconfirmed-intent-allowed",
+        "sql/functions/send_confirmation.sql",
+        "when i.standbys <@ (synchronous_standbys() || server_name())",
+        "when true",
+        (
+            PROVEN,
+            f"{FAILOVERS}::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
+        ),
+    ),
+    Mutant(
+        "confirmation-not-read-again",
+        "service/submission/send.py",
+        "before is not None and before == await sql.send_confirmation_get(conn)",
+        "before is not None",
+        (
+            "tests/submission/test_claims.py::test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent",
+        ),
+    ),
+    Mutant(
+        "other-standbys-proven-at-once",
+        "sql/functions/prove_database.sql",
+        "and (i.standbys <@ (c.names || c.here)\n",
+        "and (true\n",
+        (PROVEN,),
+    ),
+    Mutant(
+        "asynchronous-replication-proves",
+        "sql/functions/prove_database.sql",
+        "       and c.names <> '{}'\n",
+        "",
+        (PROVEN,),
+    ),
+    Mutant(
+        "unnamed-server-proves",
+        "sql/functions/prove_database.sql",
+        "       and c.here <> all (c.names)\n",
+        "",
+        (PROVEN,),
+    ),
+    Mutant(
+        "another-database-proves",
+        "sql/functions/prove_database.sql",
+        "where i.identity = public.database_identity()\n",
+        "where true\n",
+        (f"{FAILOVERS}::test_another_database_than_the_noted_one_is_not_proven",),
+    ),
+    Mutant(
+        "commit-without-confirmation-succeeds",
+        "service/db/transactions.py",
+        "if count_warnings(conn) > warnings:",
+        "if False:",
+        (f"{FAILOVERS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),
+    ),
+    Mutant(
+        "proof-forgotten",
+        "service/submission/database_identity.py",
+        "await _record(conn, self._proof)",
+        "await _record(conn, None)",
+        (
+            f"{FAILOVERS}::test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice[immediate]",
+        ),
     ),
 )
 
@@ -2456,6 +2617,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CELLS,
     *LIMITED,
     *HELD,
+    *PROVEN_FAILOVERS,
     *ACCEPTED,
     *PEOPLE,
     *UNSENT,
