@@ -2359,7 +2359,6 @@ LIMITED = (
 )
 
 NOT_SENT = "tests/submission/test_not_sent.py"
-HOLD = "tests/submission/test_hold.py"
 
 #: Submissions that reached nothing are reported as that, and those in a hold are not waited for.
 UNSENT = (
@@ -2437,11 +2436,14 @@ UNSENT = (
         ' in ANSWERED or row["is_held"]',
         " in ANSWERED",
         (f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",),
-FAILOVERS = "tests/submission/test_failovers.py"
+    ),
+)
+
+FAILOVER_TESTS = "tests/submission/test_failovers.py"
 RECORD_IDENTITY = "sql/functions/record_database_identity.sql"
-INCOMPLETE = f"{FAILOVERS}::test_an_incomplete_proof_holds"
-PROVEN = f"{FAILOVERS}::test_other_standbys_are_proven_when_the_former_proof_is_over"
-CONFIRMING = f"{FAILOVERS}::test_standbys_are_synchronous_if_all_have_to_confirm"
+INCOMPLETE = f"{FAILOVER_TESTS}::test_an_incomplete_proof_holds"
+PROVEN = f"{FAILOVER_TESTS}::test_other_standbys_are_proven_when_the_former_proof_is_over"
+CONFIRMING = f"{FAILOVER_TESTS}::test_standbys_are_synchronous_if_all_have_to_confirm"
 
 #: Sending goes on after a failover only if nothing can be missing.
 PROVEN_FAILOVERS = (
@@ -2513,7 +2515,7 @@ PROVEN_FAILOVERS = (
         RECORD_IDENTITY,
         "then clock_timestamp() + interval '75 seconds' end",
         "then null end",
-        (f"{FAILOVERS}::test_a_proven_failover_is_lossless",),
+        (f"{FAILOVER_TESTS}::test_a_proven_failover_is_lossless",),
     ),
     Mutant(
         "one-of-two-standbys-proves",
@@ -2534,7 +2536,7 @@ PROVEN_FAILOVERS = (
         "sql/functions/synchronous_standbys.sql",
         "in ('on', 'remote_apply')",
         "<> ''",
-        (f"{FAILOVERS}::test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing",),
+        (f"{FAILOVER_TESTS}::test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing",),
     ),
     Mutant(
         "unconfirmed-intent-allowed",
@@ -2543,7 +2545,7 @@ PROVEN_FAILOVERS = (
         "when true",
         (
             PROVEN,
-            f"{FAILOVERS}::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
+            f"{FAILOVER_TESTS}::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
         ),
     ),
     Mutant(
@@ -2581,14 +2583,14 @@ PROVEN_FAILOVERS = (
         "sql/functions/prove_database.sql",
         "where i.identity = public.database_identity()\n",
         "where true\n",
-        (f"{FAILOVERS}::test_another_database_than_the_noted_one_is_not_proven",),
+        (f"{FAILOVER_TESTS}::test_another_database_than_the_noted_one_is_not_proven",),
     ),
     Mutant(
         "commit-without-confirmation-succeeds",
         "service/db/transactions.py",
         "if count_warnings(conn) > warnings:",
         "if False:",
-        (f"{FAILOVERS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),
+        (f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),
     ),
     Mutant(
         "proof-forgotten",
@@ -2596,7 +2598,7 @@ PROVEN_FAILOVERS = (
         "await _record(conn, self._proof)",
         "await _record(conn, None)",
         (
-            f"{FAILOVERS}::test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice[immediate]",
+            f"{FAILOVER_TESTS}::test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice[immediate]",
         ),
     ),
 )
