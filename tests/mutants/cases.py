@@ -1016,8 +1016,8 @@ APART = (
     Mutant(
         "missed-import-of-codes",
         "service/app.py",
-        "due.set, lists.woken.set]",
-        "due.set]",
+        "due.set, lists.woken.set, monitor.woken.set]",
+        "due.set, monitor.woken.set]",
         (
             "tests/operations/test_code_lists.py"
             "::test_an_import_without_notification_is_noticed_after_a_lost_session",
@@ -2058,8 +2058,8 @@ ACCEPTED = (
     Mutant(
         "sign-in-link-counts-as-a-password",
         "service/dashboard/sign_in.py",
-        "link.company_id, link.step != ENTER)",
-        "link.company_id, True)",
+        "link.company_id, None, link.step != ENTER)",
+        "link.company_id, None, True)",
         (f"{ROLES}::test_a_link_that_asks_for_nothing_is_no_entered_password",),
     ),
     Mutant(
