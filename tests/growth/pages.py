@@ -45,6 +45,7 @@ ENDING = (
 STORED_LIMIT = json_codec.MOST_STORED_BYTES - 2_000
 #: Fields of forms that no page of the stage shows, since it has no record in their state.
 FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "/account/links-seen": ("until",),
     "/companies": ("company",),
     "/consolidated/plan": ("month", "type", "code"),
     "/settings/certificate/remove": (),
