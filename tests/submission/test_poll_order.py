@@ -24,8 +24,11 @@ CLAIM = "select company_id, id, state from claim_submissions(interval '1 minute'
 
 
 @pytest.fixture
-async def companies(environment: dict[str, str], company: Company) -> list[int]:
-    """Return the ids of twelve companies."""
+async def companies(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+) -> list[int]:
+    """Return the ids of twelve companies, in a noted database."""
+    await owner.execute("select record_database_identity()")
     config = read_config(environment)
     async with connected_pool(config.database_url, 1) as pool:
         more = [
