@@ -27,6 +27,7 @@ STATUS_AFTER = {
     "invalid": "Invalid",
     "cancelled": "Cancelled",
     "rejected": "Draft",
+    "not_sent": "Draft",
 }
 #: Events for which the record is not locked.
 CHANGES = {"updated", "deleted"}
