@@ -89,7 +89,7 @@ async def _find_user(request: web.Request, email: str, password: str) -> Mapping
     _refuse(state.tries.take(sender.group))
     async with request.app[app_keys.DATABASE].across() as conn:
         user = await sql.user_account(conn, email=email)
-    account = digest_of(user["account"])
+    account = user["account"]
     _refuse(state.tries.take((account, sender.network)))
     wait = state.accounts.take(account)
     is_allowed = not wait or await _is_near(request, user["id"])
