@@ -14,6 +14,10 @@ STRANGERS = "strangers"
 #: The client that the present task works for, None for the service itself.
 CLIENT: ContextVar[Hashable] = ContextVar("client", default=None)
 
+#: PostgreSQL and the processors serve few places at a time: more of them for one client only make
+#: the others slower.
+SHARE = 4
+
 Waiter = asyncio.Future[None]
 _NO_CLIENT = object()
 
@@ -21,9 +25,9 @@ _NO_CLIENT = object()
 class FairQueue:
     """Lends a number of places to clients in turn, and to the callers of a client in their order.
 
-    A client gets a place unless it holds more than are free: alone it gets about half of them, a
-    second client a quarter, and something is left for the next one. The service itself may have
-    all. `most_waiting` is the number of callers of one client that may wait.
+    A client gets a place unless SHARE times its own are more than the free ones: alone it gets
+    about a fifth of them, and something is left for the next one. The service itself may have all.
+    `most_waiting` is the number of callers of one client that may wait.
     """
 
     def __init__(self, places: int, most_waiting: int) -> None:
@@ -64,7 +68,7 @@ class FairQueue:
             pass
 
     def _may_enter(self, client: Hashable) -> bool:
-        return self._free > 0 and (client is None or self._held[client] <= self._free)
+        return self._free > 0 and (client is None or self._held[client] * SHARE <= self._free)
 
     def _take(self, client: Hashable) -> None:
         self._free -= 1

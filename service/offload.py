@@ -4,8 +4,9 @@ Threads share one interpreter, so there is one, which the clients of the service
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -23,6 +24,7 @@ MOST_WAITING = 64  # callers of one client, each with a document in memory
 BUSY = "The service is busy with other work of this client, please try again."
 
 _processor = FairQueue(1, MOST_WAITING)
+turns = FairQueue(3, MOST_WAITING)  # one of each client at a time
 _thread = ThreadPoolExecutor(1, "offload")
 
 
@@ -54,3 +56,21 @@ async def run_in_thread(
         return await asyncio.get_running_loop().run_in_executor(_thread, call)
     finally:
         _processor.leave(CLIENT.get())
+
+
+@asynccontextmanager
+async def turn() -> AsyncIterator[None]:
+    """Wait for the turn of the client, before it reads what it needs for heavy work.
+
+    Else all its callers that wait have a parsed document in memory, which the garbage collector
+    scans again and again. Raises Busy if the client has too much work.
+    """
+    client = CLIENT.get()
+    try:
+        await turns.enter(WAIT_SECONDS)
+    except TimeoutError:
+        raise Busy(BUSY, retry_after(2)) from None
+    try:
+        yield
+    finally:
+        turns.leave(client)

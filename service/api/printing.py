@@ -14,11 +14,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import asyncpg
-import jinja2
 import segno
 from aiohttp import web
 
-from service import json_codec
+from service import json_codec, templates
 from service.api.operation import Operation
 from service.api.records import Documents
 from service.db.connections import Connection
@@ -74,23 +73,9 @@ FILTERS = (
     printing.facts,
     printing.address,
 )
-
-
-def _make_environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        auto_reload=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update({function.__name__: function for function in FILTERS})
-    environment.globals.update(style=STYLE, policy=POLICY)
-    return environment
-
-
-PAGE = _make_environment().get_template("print.html")
+ENVIRONMENT = templates.make_environment(
+    FOLDER, {function.__name__: function for function in FILTERS}, style=STYLE, policy=POLICY
+)
 
 
 def declare(operation: partial[Operation], documents: Documents) -> None:
@@ -161,7 +146,9 @@ def _render(
         }
     title, malay = printing.get_titles(shown.kind, consolidated=kind is CONSOLIDATED)
     link = record["validation_link"] if record["status"] == "Valid" else None
-    return PAGE.render(
+    return templates.render(
+        ENVIRONMENT,
+        "print.html",
         shown=shown,
         record=record,
         title=title,

@@ -8,6 +8,7 @@ import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -19,6 +20,7 @@ import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
+from service import templates
 from service.dashboard import activity, formats, sessions
 from service.dashboard.operations import answer_bytes
 from service.dashboard.sessions import PERSON, READ, SESSION, Session
@@ -34,7 +36,7 @@ from service.http.actor import identify
 from service.http.error_responses import error_response
 from service.http.forms import PUBLIC_FORM, SESSION_FORM, read_form
 from service.http.tokens import make_token
-from service.offload import offload
+from service.offload import offload, turn
 
 FOLDER = Path(__file__).parent
 #: Texts of all pages; another language is another file of the same form.
@@ -68,7 +70,8 @@ class Page:
     """A route of the dashboard. `right` is what the role must have, None for a public page.
 
     A form that changes secrets or roles has `return_to`: the path of its page, to which the person
-    returns after entering the password again, unless it was entered a short time ago.
+    returns after entering the password again, unless it was entered a short time ago. A stream
+    takes as long as its client reads.
     """
 
     method: str
@@ -76,6 +79,12 @@ class Page:
     handler: PageHandler
     right: str | None
     return_to: str | None = None
+    is_stream: bool = False
+
+    @property
+    def is_in_turn(self) -> bool:
+        """True if a company reads such pages one after another: they may show large documents."""
+        return self.method == "GET" and self.right is not None and not self.is_stream
 
 
 class SignInNeeded(Exception):
@@ -124,9 +133,10 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
             await _check_form(request)
         if page.return_to is not None and not request[SESSION].is_recent:
             return redirect(confirmation_path(page.return_to.format(**request.match_info)))
-        response = await page.handler(request)
-        if isinstance(response, PageResponse):
-            await offload(answer_bytes(request), response.render)
+        async with turn() if page.is_in_turn else nullcontext():
+            response = await page.handler(request)
+            if isinstance(response, PageResponse):
+                await offload(answer_bytes(request), response.render)
         return response
     except SignInNeeded:
         return _ask_to_sign_in(request)
@@ -147,12 +157,13 @@ async def _enter(request: web.Request, right: str) -> None:
     request[SESSION] = session
     if session.company_id is not None:
         request[app_keys.COMPANY] = session.company_id
-        CLIENT.set(session.company_id)
     actor = f"user {session.user_id}"
+    client = session.company_id or actor
+    CLIENT.set(client)
     request[app_keys.KEY_ID] = f"user:{session.user_id}"
     identify(request, actor)
     # Apart from requests with keys, so that no flood by an integration locks people out.
-    if wait := app[app_keys.LIMITER].take(("pages", session.company_id or actor)):
+    if wait := app[app_keys.LIMITER].take(("pages", client)):
         raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
     if right != PERSON and session.company_id is None:
         raise CompanyNeeded
@@ -213,18 +224,25 @@ class PageResponse(web.Response):
 
     def __init__(self, status: int, make_text: Callable[[], str]) -> None:
         super().__init__(status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
-        self._make_text = make_text
+        self._make_text: Callable[[], str] | None = make_text
 
     def render(self) -> None:
-        """Make the text."""
-        self.text = self._make_text()
+        """Make the text, once, and forget what it is made from.
+
+        A connection keeps its last response until the next request.
+        """
+        make_text, self._make_text = self._make_text, None
+        assert make_text is not None
+        self.text = make_text()
 
 
 def render(request: web.Request, template: str, status: int = 200, **values: Any) -> PageResponse:
     """Return a page. Its text is made when its handler has returned."""
     session: Session | None = request.get(SESSION)
     make_text = partial(
-        _environment().get_template(template).render,
+        templates.render,
+        _environment(),
+        template,
         **values,
         session=session,
         form_token=form_token(request),
@@ -273,18 +291,10 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        auto_reload=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    filters = {**formats.FILTERS, "fill": _fill, **activity.make_filters(TEXTS)}
+    return templates.make_environment(
+        FOLDER / "templates", filters, t=TEXTS, asset=asset_path, confirmation=confirmation_path
     )
-    environment.filters.update(formats.FILTERS)
-    environment.filters.update(fill=_fill, **activity.make_filters(TEXTS))
-    environment.globals.update(t=TEXTS, asset=asset_path, confirmation=confirmation_path)
-    return environment
 
 
 def _fill(text: str, **values: Any) -> Markup:

@@ -31,6 +31,7 @@ from service.dashboard.documents import (
 )
 from service.dashboard.formats import other_party
 from service.dashboard.operations import read
+from service.dashboard.sessions import READ
 from service.documents import money
 from service.offload import offload
 
@@ -191,5 +192,6 @@ def _make_cell(value: object) -> str:
 
 
 for _kind in KINDS:
-    page("GET", f"{_kind.path}.csv")(partial(show_csv, _kind))
+    _list = pages.Page("GET", f"{_kind.path}.csv", partial(show_csv, _kind), READ, is_stream=True)
+    PAGES.append(_list)
     page("GET", f"{_kind.path}/{{id:[0-9]+}}.csv")(partial(show_lines_csv, _kind))

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +22,7 @@ from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database, ignoring_held_company
 from service.errors import Conflict, Unauthorized, describe_error
+from service.fair_queue import CLIENT
 from service.loops import Loop
 
 REQUIRED = "API key is required"
@@ -58,12 +59,13 @@ DAY_SECONDS = 86400
 class KeyKind:
     """The differences between keys of companies and of integration accounts.
 
-    `owner` is the column and variable of the owner's id. `transaction` opens a transaction with
-    tenant isolation for the owner.
+    `owner` is the column and variable of the owner's id, `client` returns the client of the fair
+    queues with this id. `transaction` opens a transaction with tenant isolation for the owner.
     """
 
     prefix: str
     owner: str
+    client: Callable[[int], Hashable]
     wrong: str
     transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
     insert: Statement
@@ -75,6 +77,7 @@ class KeyKind:
 COMPANY = KeyKind(
     "einv",
     "company_id",
+    lambda company_id: company_id,
     WRONG,
     Database.company,
     sql.api_key_insert,
@@ -85,6 +88,7 @@ COMPANY = KeyKind(
 INTEGRATION = KeyKind(
     "einp",
     "account_id",
+    lambda account_id: ("account", account_id),
     INTEGRATION_WRONG,
     Database.account,
     sql.integration_key_insert,
@@ -197,7 +201,7 @@ class KeyRing(Loop):
         self._warned: dict[str, float] = {}  # key id -> monotonic time of the last warning
 
     async def owner_of(self, text: str) -> KeyOwner:
-        """Return the owner of a key.
+        """Return the owner of a key, for which the present task works from then on.
 
         Raises Unauthorized with one message for unknown, wrong, revoked and expired keys.
         """
@@ -208,10 +212,13 @@ class KeyRing(Loop):
         now = time.monotonic()
         key = self._cached.get(key_id)
         if key is None or now >= key.read_at + CACHE_SECONDS:
+            if key and hmac.compare_digest(key.digest, digest):
+                CLIENT.set(self._kind.client(key.owner))  # It does not wait with strangers.
             key = await self._read(key_id, now)
         is_right = hmac.compare_digest(key.digest if key else _NO_DIGEST, digest)
         if not key or not is_right or key.is_revoked or key.expires_at <= now:
             raise Unauthorized(self._kind.wrong)
+        CLIENT.set(self._kind.client(key.owner))
         if key.move_state is None:
             self._used[key_id] = key.owner
         if key.expires_at <= now + WARN_SECONDS:

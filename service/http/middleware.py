@@ -166,7 +166,6 @@ async def _authenticate_company(request: web.Request) -> None:
     if not text:
         raise Unauthorized(REQUIRED)
     owner = await _find_owner(request, request.app[app_keys.KEY_RING], text)
-    CLIENT.set(owner.id)
     request[app_keys.COMPANY] = owner.id
     request[app_keys.KEY_ID] = owner.key_id
     if wait := request.app[app_keys.LIMITER].take(owner.id):
@@ -190,7 +189,6 @@ async def _authenticate_account(request: web.Request) -> None:
     request[app_keys.QUOTA_HEADERS] = quota.exhausted_headers()
     text = (header(request, "X-Portal-Key") or "").strip()
     owner = await _find_owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
-    CLIENT.set(("account", owner.id))
     request[app_keys.ACCOUNT] = owner.id
     request[app_keys.KEY_ID] = owner.key_id
     request[app_keys.QUOTA_HEADERS], wait = await quota.take(owner.id, owner.key_id)

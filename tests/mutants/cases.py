@@ -1357,7 +1357,7 @@ EXACT = (
     Mutant(
         "one-client-gets-all-places",
         "service/fair_queue.py",
-        "(client is None or self._held[client] <= self._free)",
+        "(client is None or self._held[client] * SHARE <= self._free)",
         "True",
         (
             "tests/operations/test_fair_queue.py::test_a_client_alone_leaves_places_for_others",
@@ -1384,10 +1384,54 @@ EXACT = (
         ),
     ),
     Mutant(
+        "turns-of-a-client-overlap",
+        "service/offload.py",
+        "        await turns.enter(WAIT_SECONDS)\n",
+        "        turns.enter_at_once()\n",
+        (
+            "tests/operations/test_fair_queue.py::test_turns_of_a_client_do_not_overlap_and_those_of_others_do",
+        ),
+    ),
+    Mutant(
+        "page-without-a-turn",
+        "service/dashboard/pages.py",
+        "async with turn() if page.is_in_turn else nullcontext():",
+        "async with nullcontext():",
+        ("tests/operations/test_fair_queue.py::test_pages_of_a_company_wait_for_their_turn",),
+    ),
+    Mutant(
+        "list-download-in-turn",
+        "service/dashboard/pages.py",
+        "self.right is not None and not self.is_stream",
+        "self.right is not None",
+        ("tests/operations/test_fair_queue.py::test_pages_of_a_company_wait_for_their_turn",),
+    ),
+    Mutant(
+        "known-keys-wait-behind-strangers",
+        "service/http/api_keys.py",
+        "            if key and hmac.compare_digest(key.digest, digest):\n",
+        "            if False:\n",
+        ("tests/operations/test_fair_queue.py::test_a_known_key_does_not_wait_behind_strangers",),
+    ),
+    Mutant(
+        "rendered-values-left-to-the-collector",
+        "service/templates.py",
+        "            context.vars.clear()\n",
+        "            pass\n",
+        ("tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",),
+    ),
+    Mutant(
+        "page-keeps-its-values",
+        "service/dashboard/pages.py",
+        "make_text, self._make_text = self._make_text, None",
+        "make_text = self._make_text",
+        ("tests/operations/test_templates.py::test_a_page_keeps_only_its_text",),
+    ),
+    Mutant(
         "companies-share-the-place-of-strangers",
-        "service/http/middleware.py",
-        "    CLIENT.set(owner.id)\n",
-        "",
+        "service/http/api_keys.py",
+        "        CLIENT.set(self._kind.client(key.owner))\n        if key.move_state",
+        "        if key.move_state",
         ("tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",),
     ),
     Mutant(

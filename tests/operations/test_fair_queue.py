@@ -4,15 +4,19 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 
 import pytest
 from conftest import Company, StartService, make_company
+from harness.visitors import Visitor, join
+from harness.waiting import wait_until
 from kit import request_json
 
+from service import offload
 from service.errors import Busy
-from service.fair_queue import CLIENT, FairQueue
-from service.http import app_keys
-from service.offload import MOST_WAITING, run_in_thread
+from service.fair_queue import CLIENT, STRANGERS, FairQueue
+from service.http import api_keys, app_keys
+from service.offload import MOST_WAITING, run_in_thread, turn
 
 
 @contextmanager
@@ -78,8 +82,8 @@ async def test_a_client_that_comes_back_at_once_is_behind_the_others(turns: list
 
 async def test_a_client_alone_leaves_places_for_others() -> None:
     queue = FairQueue(16, 100)
-    assert [enter_all(queue, client) for client in "abc"] == [9, 4, 2]
-    assert enter_all(queue, None) == 1
+    assert [enter_all(queue, client) for client in "abc"] == [4, 3, 2]
+    assert enter_all(queue, None) == 7
 
 
 async def test_a_thousand_clients_are_served_once_each_before_the_first_again() -> None:
@@ -187,6 +191,59 @@ async def test_a_client_with_too_much_work_is_refused_at_once(turns: list[str]) 
     assert len(turns) == MOST_WAITING + 1
 
 
+async def test_turns_of_a_client_do_not_overlap_and_those_of_others_do(turns: list[str]) -> None:
+    end = asyncio.Event()
+
+    async def work(client: str) -> None:
+        async with turn():
+            turns.append(client)
+            await end.wait()
+
+    tasks = [begin(client, partial(work, client)) for client in "aab"]
+    while len(turns) < 2:
+        await asyncio.sleep(0)
+    assert sorted(turns) == ["a", "b"]
+    end.set()
+    await asyncio.gather(*tasks)
+    assert sorted(turns) == ["a", "a", "b"]
+
+
+async def test_a_client_whose_turns_all_wait_is_refused_before_it_reads(turns: list[str]) -> None:
+    end = asyncio.Event()
+
+    async def work() -> None:
+        async with turn():
+            await end.wait()
+
+    tasks = [begin("a", work) for _ in range(MOST_WAITING + 2)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    (refused,) = done
+    assert isinstance(refused.exception(), Busy)
+    end.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_pages_of_a_company_wait_for_their_turn(
+    start: StartService, company: Company, environment: dict[str, str]
+) -> None:
+    """A page of another company, and a file that is streamed, do not wait."""
+    api, other = await start(company), await make_company(environment)
+    config, site = api.app[app_keys.CONFIG], api.make_url("/")
+    for each in (company, other):
+        await join(config, site, each.id, f"{each.id}@example.com", "owner")
+    async with Visitor(site) as visitor, Visitor(site) as stranger:
+        await visitor.sign_in(f"{company.id}@example.com")
+        await stranger.sign_in(f"{other.id}@example.com")
+        with working_for(company.id):
+            async with turn():
+                waiting = asyncio.create_task(visitor.get("/invoices"))
+                await wait_until(lambda: offload.turns.waiting)
+                for client, path in ((stranger, "/invoices"), (visitor, "/invoices.csv")):
+                    await client.get(path)
+                    assert client.status == 200 and not waiting.done()
+        assert "<h1>" in await waiting
+
+
 async def test_a_company_cannot_occupy_all_connections(
     start: StartService, company: Company, environment: dict[str, str]
 ) -> None:
@@ -195,9 +252,22 @@ async def test_a_company_cannot_occupy_all_connections(
     other = {"X-API-Key": (await make_company(environment)).key}
     async with AsyncExitStack() as stack:
         with working_for(company.id):
-            for _ in range(3):
-                await stack.enter_async_context(api.app[app_keys.DATABASE].across())
+            await stack.enter_async_context(api.app[app_keys.DATABASE].across())
         assert (await request_json(api, "get", "/api/invoices"))[0] == 503
         assert (await request_json(api, "get", "/api/invoices", headers=other))[0] == 200
         async with api.get("/link/unknown") as response:
             assert response.status == 404
+
+
+async def test_a_known_key_does_not_wait_behind_strangers(
+    start: StartService, company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again after CACHE_SECONDS, for its company."""
+    monkeypatch.setattr(api_keys, "CACHE_SECONDS", 0)
+    api = await start(company, background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
+    assert (await request_json(api, "get", "/api/invoices"))[0] == 200
+    with working_for(STRANGERS):
+        async with api.app[app_keys.DATABASE].across():
+            assert (await request_json(api, "get", "/api/invoices"))[0] == 200
+            async with api.get("/link/unknown") as response:
+                assert response.status == 503

@@ -101,22 +101,27 @@ async def test_requests_without_a_free_connection_are_a_503(
 
 
 async def test_exhausted_request_connections_do_not_block_the_worker(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    environment: dict[str, str],
 ) -> None:
     api, stop = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
+    # No company gets both connections.
+    keys = [company.key, (await make_company(environment)).key] * 4
 
-    async def hold(page: int) -> None:
-        """List a page of its own: requests for one page would share a connection."""
+    async def hold(key: str) -> None:
+        path, headers = "/api/einvoice-requests", {"X-API-Key": key}
         while not stop.is_set():
-            path = f"/api/einvoice-requests?page={page}"
-            assert (await request_json(api, "get", path))[0] == 503
+            assert (await request_json(api, "get", path, headers=headers))[0] == 503
 
     async with owner.transaction():
         await owner.execute("lock table einvoice_requests in access exclusive mode")
-        holding = [asyncio.create_task(hold(page)) for page in range(1, 9)]
+        holding = [asyncio.create_task(hold(key)) for key in keys]
         await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
         assert (await request_json(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)
