@@ -48,6 +48,18 @@ class Connection(web.RequestHandler):
         running = self._current_request
         return self.transport is not None and running is not None and not running.content.is_eof()
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send a response, and free both bodies: aiohttp keeps request and response until the next
+        request of the connection.
+        """
+        finished = await super().finish_response(request, resp, start_time)
+        request._state = {}
+        if isinstance(resp, web.Response):
+            resp.body = None
+        return finished
+
     def ignore_input(self) -> None:
         """Discard all data that the client sends from now on."""
         self._force_close = True

@@ -1421,6 +1421,20 @@ EXACT = (
         ("tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",),
     ),
     Mutant(
+        "idle-connection-keeps-the-request",
+        "service/http/aiohttp_internals.py",
+        "        request._state = {}\n",
+        "",
+        ("tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",),
+    ),
+    Mutant(
+        "idle-connection-keeps-the-response",
+        "service/http/aiohttp_internals.py",
+        "            resp.body = None\n",
+        "            pass\n",
+        ("tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",),
+    ),
+    Mutant(
         "page-keeps-its-values",
         "service/dashboard/pages.py",
         "make_text, self._make_text = self._make_text, None",

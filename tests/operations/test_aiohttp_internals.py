@@ -9,6 +9,7 @@ from conftest import patience
 
 from service.http.aiohttp_internals import Connection, Runner, Server
 
+BODY = web.RequestKey("body", bytes)
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -19,6 +20,7 @@ class Observed:
         self.runner = Runner(self._application())
         self.states: list[tuple[bool, bool]] = []
         self.received: list[bool] = []
+        self.latest: tuple[web.Request, web.Response] | None = None
 
     def _application(self) -> web.Application:
         app = web.Application()
@@ -29,7 +31,9 @@ class Observed:
         connection = self.connection
         self.states.append((connection.is_idle, connection.has_had_request))
         self.received.append(connection.is_receiving)
-        return web.Response(text="ok")
+        request[BODY] = b"{}"
+        self.latest = request, web.Response(text="ok")
+        return self.latest[1]
 
     @property
     def server(self) -> Server:
@@ -88,6 +92,17 @@ async def test_a_connection_is_receiving_until_the_body_is_complete() -> None:
         while not seen.connection.is_idle:
             await asyncio.sleep(0.01)
         assert not seen.connection.is_receiving
+
+
+async def test_an_idle_connection_keeps_no_body() -> None:
+    async with observed() as (seen, reader, writer), patience():
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok")
+        while not seen.connection.is_idle:
+            await asyncio.sleep(0.01)
+        assert seen.latest is not None
+        request, response = seen.latest
+        assert BODY not in request and response.body is None
 
 
 async def test_force_close_ends_an_idle_connection() -> None:
