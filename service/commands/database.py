@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from service.commands.bootstrap import migrate_database, run, with_postgres
 from service.commands.command_line import CommandLine
-from service.config import Config, read_config
+from service.config import SETTINGS, Config, read_config
 from service.db.statements import sql
+
+MIGRATION_SETTINGS = ("database_url", "database_owner_url", "database_silence", "data_dir", "cell")
 
 
 def register(line: CommandLine) -> None:
@@ -16,7 +18,8 @@ def register(line: CommandLine) -> None:
     line.add(
         "migrate",
         _migrate,
-        "Apply new migrations, each once, and print their names. `serve` does this too.",
+        "Apply new migrations, each once, and print their names. `serve` does this too. Reads only "
+        "the settings of the database.",
     )
     parser = line.add("sql", _print_statement, "Print a statement of `sql/queries/`, for psql.")
     parser.add_argument("statement", metavar="NAME")
@@ -28,13 +31,15 @@ def _migrate(options: argparse.Namespace) -> None:
 
 
 async def _apply() -> list[str]:
-    async with with_postgres(read_migration_config(os.environ)) as config:
+    async with with_postgres(_read_migration_config(os.environ)) as config:
         return await migrate_database(config)
 
 
-def read_migration_config(variables: Mapping[str, str]) -> Config:
-    """Read the settings without the portal, whose secret a migration does not need."""
-    return read_config({**variables, "PORTAL_API_BASE": ""})
+def _read_migration_config(variables: Mapping[str, str]) -> Config:
+    """Read the settings of a migration. Files of other secrets may be missing."""
+    own = map(SETTINGS.__getitem__, MIGRATION_SETTINGS)
+    names = {name for setting in own for name in (setting.variable, setting.file_variable)}
+    return read_config({name: text for name, text in variables.items() if name in names})
 
 
 def _print_statement(options: argparse.Namespace) -> None:

@@ -5,7 +5,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from harness.dockerfile import read_steps
 from harness.paths import ROOT
+from harness.processes import ChildProcess, free_port, run_command
 
-from service.commands.database import read_migration_config
 from service.commands.serve import LONGEST_STOP_SECONDS
-from service.config import SETTINGS, Config, read_config
+from service.config import SETTINGS, read_config
 from service.http.server import KEEPALIVE_SECONDS
 from service.sandbox.settings import VARIABLES as SANDBOX_VARIABLES
 
@@ -155,39 +156,81 @@ def read_env_file() -> dict[str, str]:
     return {**dict(pairs), "PORTAL_CLIENT_ID": "client"}
 
 
-def write_secrets(folder: Path, names: Iterable[str]) -> None:
-    """Write those secrets that a process gets, and no others."""
+@dataclass(frozen=True)
+class Program:
+    """A command of a unit, container or pod, with its variables and the secrets that it gets.
+
+    `folder` is where the secrets are.
+    """
+
+    name: str
+    arguments: list[str]
+    variables: dict[str, str]
+    secrets: list[str]
+    folder: str
+
+
+def find_programs() -> Iterator[Program]:
+    """Yield the commands of the service in all files."""
+    for unit in UNITS:
+        text = unit.read_text()
+        own = " ".join(re.findall(r"^Environment=(.*)$", text, re.MULTILINE)).split()
+        (command,) = re.findall(r"^ExecStart=\S+ \S+run\.py (.+)$", text, re.MULTILINE)
+        secrets = re.findall(r"^LoadCredential=([^:]+):", text, re.MULTILINE)
+        variables = {name: text for name, _, text in (pair.partition("=") for pair in own)}
+        variables = {**read_env_file(), **variables}
+        yield Program(unit.name, command.split(), variables, secrets, "%d")
+    for name in ("migrate", "api-1", "api-2", "worker"):
+        service = SERVICES[name]
+        variables = {**read_env_file(), **{k: str(v) for k, v in service["environment"].items()}}
+        yield Program(
+            f"compose-{name}", service["command"], variables, service["secrets"], "/run/secrets"
+        )
+    (config,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "ConfigMap"]
+    for manifest in POD_MANIFESTS:
+        container = get_container(manifest)
+        own = {each["name"]: each["value"] for each in container.get("env", ())}
+        (mount,), (volume,) = (
+            container["volumeMounts"],
+            manifest["spec"]["template"]["spec"]["volumes"],
+        )
+        yield Program(
+            manifest["metadata"]["name"],
+            container["args"],
+            {**config["data"], **own},
+            read_secret_files()[volume["secret"]["secretName"]],
+            mount["mountPath"],
+        )
+
+
+def read_secret_files() -> dict[str, list[str]]:
+    """Return {secret of Kubernetes: its files} by the commands of the documentation."""
+    text = (ROOT / "docs" / "deployment.md").read_text().replace("\\\n", " ")
+    found = re.findall(r"^kubectl create secret generic (\S+) (.*)$", text, re.MULTILINE)
+    return {name: re.findall(r"--from-file=secrets/(\S+)", options) for name, options in found}
+
+
+@pytest.mark.parametrize("program", list(find_programs()), ids=lambda program: program.name)
+async def test_command_runs_with_exactly_its_settings_and_secrets(
+    program: Program, database: str, tmp_path: Path
+) -> None:
+    folder, log = tmp_path / "secrets", tmp_path / "log"
     folder.mkdir()
-    for name in names:
-        is_url = name.endswith("-url")
-        (folder / name).write_text(f"postgresql://{name}@db/einvoice" if is_url else SECRET)
-
-
-def read_settings(command: str, variables: dict[str, str]) -> Config:
-    """Read variables as a command does."""
-    return (read_migration_config if command == "migrate" else read_config)(variables)
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_unit_has_all_settings_and_secrets_of_its_command(unit: Path, tmp_path: Path) -> None:
-    text, folder = unit.read_text(), tmp_path / "credentials"
-    write_secrets(folder, re.findall(r"^LoadCredential=([^:]+):", text, re.MULTILINE))
-    own = " ".join(re.findall(r"^Environment=(.*)$", text, re.MULTILINE))
-    pairs = (pair.split("=", 1) for pair in own.replace("%d", str(folder)).split())
-    variables = {**read_env_file(), **dict(pairs), "PORT": "8081"}
-    (command,) = re.findall(r"^ExecStart=\S+ \S+run\.py (\w+)", text, re.MULTILINE)
-    assert read_settings(command, variables).database_url
-
-
-@pytest.mark.parametrize("name", ["migrate", "api-1", "api-2", "worker"])
-def test_container_has_all_settings_and_secrets_of_its_command(name: str, tmp_path: Path) -> None:
-    service, folder = SERVICES[name], tmp_path / "secrets"
-    write_secrets(folder, service["secrets"])
-    own = {
-        variable: str(text).replace("/run/secrets", str(folder))
-        for variable, text in service["environment"].items()
+    for name in program.secrets:
+        (folder / name).write_text(database if name.endswith("-url") else SECRET)
+    variables = {
+        name: text.replace(program.folder, str(folder)) for name, text in program.variables.items()
     }
-    assert read_settings(service["command"][0], {**read_env_file(), **own}).database_url
+    if program.arguments == ["migrate"]:
+        done = await run_command(program.arguments, variables)
+        assert (done.code, done.out) == (0, "nothing to apply\n"), done.err
+        return
+    port = free_port()
+    ports = {"PORT": str(port), "WORKER_PORT": str(port)}
+    started = ChildProcess(program.arguments, {**variables, **ports}, log, port, "/readyz")
+    async with started:
+        pass
+    assert started.exit_code == 0
 
 
 # Stops

@@ -338,7 +338,7 @@ async def test_every_command_migrates_the_database(command: RunCommand, empty: s
 
 
 async def test_invalid_variables_are_reported_one_per_line(command: RunCommand) -> None:
-    done = await command("migrate", PORT="http", LOG_LEVEL="loud")
+    done = await command("worker", PORT="http", LOG_LEVEL="loud")
     assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
         "PORT",
         "LOG_LEVEL",
