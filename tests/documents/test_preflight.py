@@ -50,14 +50,30 @@ def test_an_empty_issuer_lacks_all_required_columns() -> None:
 
 def test_a_missing_buyer_lacks_all_required_members() -> None:
     assert list_missing({**EXAMPLE, "buyer": None}) == [
+        ("Required", "/buyer/type"),
         ("CF333", "/buyer/name"),
-        ("CF358", "/buyer/tin"),
         ("CF349", "/buyer/contactNumber"),
         ("CF346", "/buyer/address/line1"),
         ("CF340", "/buyer/address/city"),
         ("CF343", "/buyer/address/state"),
         ("CF337", "/buyer/address/country"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, [("Required", "/buyer/type")]),
+        ({"type": "LOCAL_COMPANY"}, [("CF358", "/buyer/tin")]),
+        ({"type": "FOREIGN_COMPANY"}, []),
+        ({"tin": RESTAURANT["tin"]}, []),
+    ],
+)
+def test_a_buyer_needs_a_type_or_a_tin(
+    given: dict[str, str], missing: list[tuple[str, str]]
+) -> None:
+    buyer = {name: RESTAURANT[name] for name in RESTAURANT if name not in ("type", "tin")}
+    assert list_missing({**EXAMPLE, "buyer": {**buyer, **given}}) == missing
 
 
 def test_a_buying_issuer_needs_no_business_activity() -> None:

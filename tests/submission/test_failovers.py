@@ -5,6 +5,7 @@
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -34,7 +35,8 @@ HOLDS = "select count(*) from sending_holds"
 NOTED = "select identity = database_identity() from database_identities"
 PROOFS = "select proof from database_identities"
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
-#: The time until which intents need a confirmation passes.
+#: The time passes until which intents need a confirmation, in the database and in the process.
+PASSED_SECONDS = 75
 PASS_TIME = "update database_identities set guarded_until = clock_timestamp()"
 PAUSE = {"client_id": "client", "operation": "submit", "pause": timedelta(0)}
 CLIENTS = 5
@@ -157,7 +159,7 @@ async def test_a_failover_to_an_asynchronous_standby_that_lacks_sends_holds(
 
 
 async def test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted(
-    site: Site, api: Client, sandbox: Sandbox
+    site: Site, api: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails, and the primary goes on alone: first it sends nothing, then without a standby."""
     await site.synchronize()
@@ -168,6 +170,8 @@ async def test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted(
     status, body = await submit(api, invoice_id)
     assert (status, body["code"]) == (400, "sending_held") and not await sandbox.ledger()
     await site.primary.execute(PASS_TIME)
+    read_clock = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: read_clock(clock) + PASSED_SECONDS)
     assert (await submit(api, invoice_id))[0] == 200
     await site.primary.stop()
     await site.standby.start()

@@ -135,7 +135,7 @@ def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
     kind, tins = party.get("type"), parties.BUYER_TINS if side else parties.SUPPLIER_TINS
     has_line_only = parties.has_state_only(get_object(party, "address"))
     waivers = {
-        "/tin": parties.get_general_tin(party, tins),
+        "/tin": parties.get_general_tin(party, tins) or not (is_issuer or party.get("type")),
         "/registration/number": not is_issuer
         and (parties.get_own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
         "/address/city": has_line_only,
@@ -165,6 +165,11 @@ FACTS = (
 
 def _lacking(member: str) -> Callable[[Place], bool]:
     return lambda place: member not in place.waived and place.lacks(member)
+
+
+def _lacks_type(place: Place) -> bool:
+    """Return whether a party of a body has neither a type, which may waive the TIN, nor a TIN."""
+    return not place.columns and place.lacks("/type") and place.lacks("/tin")
 
 
 def _is_nameless(place: Place) -> bool:
@@ -250,6 +255,13 @@ def _fix_tin(place: Place) -> str | None:
 
 
 PARTY_RULES = (
+    Rule(
+        REQUIRED,
+        "/type",
+        _lacks_type,
+        "The type of the {who} is missing. It decides whether a TIN is needed.",
+        stops=True,
+    ),
     *(
         Rule(code, member, _lacking(member), f"The {words} of the {{who}} is missing.", stops=True)
         for member, words, code in FACTS
