@@ -5,7 +5,7 @@ unchanged, but has no effect and is not sent to the portal.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -18,6 +18,13 @@ LETTERS_PER_MISTAKE = 3  # a name of fewer letters resembles only itself
 MOST_UNKNOWN = 100  # unknown members of one object
 MOST_COMPARED = 50  # of them with the known names
 MOST_NAMES = 1000  # different unknown names of one body
+#: Name in other systems, without case, underscores and plural -> the names that it may mean.
+SYNONYMS = {
+    "quantity": ("count", "unit"),
+    "qty": ("count", "unit"),
+    "limit": ("per_page",),
+    "pagesize": ("per_page",),
+}
 
 Schema = Mapping[str, Any]
 
@@ -107,7 +114,7 @@ def expand(
 
 
 def find_similar(name: str, known: frozenset[str]) -> str | None:
-    """Return the known name that a name resembles, or None.
+    """Return the known name that a name resembles or means, or None.
 
     They differ in case, underscores or a plural only, or by at most two letters; short names by
     fewer.
@@ -115,8 +122,15 @@ def find_similar(name: str, known: frozenset[str]) -> str | None:
     return _find_similar(name, known) if len(name) <= LONGEST_NAME else None
 
 
+def find_synonym(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a name of SYNONYMS means, or None."""
+    return next((each for each in SYNONYMS.get(_fold(name), ()) if each in known), None)
+
+
 @lru_cache(maxsize=MOST_NAMES)
 def _find_similar(name: str, known: frozenset[str]) -> str | None:
+    if meant := find_synonym(name, known):
+        return meant
     folded = _fold(name)
     most = min(MOST_LETTERS, len(folded) // LETTERS_PER_MISTAKE)
     distances = [

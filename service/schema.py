@@ -382,6 +382,8 @@ def _most_similar(name: str, known: Collection[str]) -> str | None:
         return None
     if same := [each for each in known if each.casefold() == name.casefold()]:
         return same[0]
+    if meant := members.find_synonym(name, known):
+        return meant
     return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
 
 

@@ -71,9 +71,12 @@ def _http_error_response(error: web.HTTPException, request: web.BaseRequest) -> 
     """Return the response for an HTTP error that aiohttp raised, such as 404 and 405."""
     allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
     code, message = HTTP_ERRORS.get(error.status, (BadRequest.code, error.reason))
+    if error.status == 404 and request.path.endswith("/"):
+        message += NO_SLASH
     return _build_response(request, error.status, {"message": message, "code": code}, allow)
 
 
+NO_SLASH = " Paths do not end with a slash."
 #: Status of an error that aiohttp raises -> its code and its message.
 HTTP_ERRORS = {
     404: ("endpoint_not_found", "No such endpoint."),

@@ -34,6 +34,7 @@ MAX_ID = 2**63 - 1
 #: Years of a document's instants. The column code_year is a smallint.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
 WHITE_SPACE = b" \t\r\n"  # of JSON
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOT_JSON_TYPE = "The content type must be application/json."
 TOO_SLOW = "The request body was not received within {:g} seconds."
 TOO_LARGE = "The request body exceeds the limit of {} bytes."
@@ -45,11 +46,12 @@ _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], str]:
     """Return the request body, validated by schemas/<name>.json, as (value, JSON text).
 
-    Numbers in the value are decimals. The text is for PostgreSQL. No body counts as `{}`.
+    Numbers in the value are decimals. The text is for PostgreSQL. No body counts as `{}`, and a
+    byte order mark is ignored (RFC 8259, section 8.1).
     Raises BadRequest for invalid JSON, ValidationError for violations of the schema, and the errors
     of read_raw.
     """
-    raw = await read_raw(request)
+    raw = (await read_raw(request)).removeprefix(BYTE_ORDER_MARK)
     if not raw.strip(WHITE_SPACE):
         raw = b"{}"
     # Requests that have arrived together are all received before the first body is checked. The

@@ -174,6 +174,10 @@ class Document:
     def buyer(self) -> Party:
         return self.party("BUYER", "AccountingCustomerParty.Party")
 
+    @cached_property
+    def recipient(self) -> Party:
+        return self.party("RECIPIENT", "Delivery.DeliveryParty")
+
     def party(self, role: str, root: str) -> Party:
         """Return the party at a path of the invoice, an empty one if it is missing."""
         return Party(role, root, next(entries(self.invoice, root), {}))

@@ -99,6 +99,14 @@ async def test_a_document_from_the_future_or_too_old_is_rejected(
     assert codes == (["CF321"] if found else [])
 
 
+#: An address of a recipient in Malaysia.
+AT_SIX_DIGITS = {
+    "PostalZone": element("401500"),
+    "CountrySubentityCode": element("10"),
+    "Country": [{"IdentificationCode": element("MYS")}],
+}
+
+
 @pytest.mark.parametrize(
     "path, value, code",
     [
@@ -152,6 +160,7 @@ async def test_a_document_from_the_future_or_too_old_is_rejected(
         (f"{SELLER}.IndustryClassificationCode", None, None),
         (f"{SELLER}.IndustryClassificationCode.0.name", " ", None),
         (f"{SELLER}.PostalAddress.0.PostalZone.0._", "840001", None),
+        ("Delivery", [{"DeliveryParty": [{"PostalAddress": [AT_SIX_DIGITS]}]}], None),
         (f"{ITEM}.Description", None, None),
         (f"{ITEM}.Description.0._", "x" * 301, None),
         ("TaxTotal.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "E", None),

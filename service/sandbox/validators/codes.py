@@ -15,7 +15,6 @@ from ..document import Document, Party, entries, values
 from . import Finding, wildcard
 
 TAX_TYPE = "TaxTotal.TaxSubtotal.TaxCategory.ID"
-RECIPIENT = "Delivery.DeliveryParty"
 #: (path, attribute, table).
 LISTED = (
     ("DocumentCurrencyCode", "_", "currencies"),
@@ -60,7 +59,7 @@ def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     for entry in entries(document.invoice, CLASSIFICATION):
         if entry.get("listID", "CLASS") == "CLASS":
             yield from checker.check_code("classifications", entry["_"], CLASSIFICATION)
-    for party in (document.supplier, document.buyer, document.party("RECIPIENT", RECIPIENT)):
+    for party in (document.supplier, document.buyer, document.recipient):
         yield from checker.check_place(party)
 
 

@@ -134,13 +134,14 @@ def check_header(document: Document, now: float, controls: Controls) -> Iterator
 
 
 def check_parties(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
-    """Yield the findings about supplier and buyer."""
+    """Yield the findings about supplier and buyer, and about the address of the recipient."""
     for party in (document.supplier, document.buyer):
         yield from check_required_fields(document, party)
         yield from check_party_lengths(party)
         yield from check_identifications(party)
         yield from check_contact(party)
         yield from check_address(party)
+    yield from check_address(document.recipient)
 
 
 def check_required_fields(document: Document, party: Party) -> Iterator[Finding]:
