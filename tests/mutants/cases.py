@@ -537,7 +537,7 @@ ONCE = (
     Mutant(
         "pages-limited-by-person",
         "service/dashboard/pages.py",
-        '.take(("pages", session.company_id or actor))',
+        '.take(("pages", client))',
         '.take(("pages", actor))',
         (
             "tests/dashboard/test_sessions.py::test_pages_of_a_company_have_a_limit_apart_from_its_keys",
