@@ -33,7 +33,7 @@ AS_BUYER = {
     "partyType": "LOCAL_COMPANY",
     "registrationType": "BRN",
     "registrationNumber": "202001234567",
-    "sstRegistrationNumber": "NA",
+    "sstRegistrationNumber": "W10-1808-32000059",
     "tin": "C20880050010",
     "address": {
         "addressLine0": "12 Jalan Kiara",

@@ -29,6 +29,7 @@ from service.http.requests import (
     parse_document_instant,
     read_body,
     read_path_id,
+    warn_of_doubts,
     warn_of_removed,
 )
 from service.offload import offload
@@ -104,7 +105,9 @@ async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> we
         target = or_not_found(await share(conn, company_id=company, id=invoice_id), kind.title)
         if kind is CONSOLIDATED:
             _reject_misclassified(note.draft)
-        note_id = await _insert_note(conn, company, {kind.column: invoice_id}, target, note)
+        row = await _insert_note(conn, company, {kind.column: invoice_id}, target, note)
+        warn_of_doubts(request, note.draft.doubts, row)
+        note_id = row["id"]
         response = responses.created_response(
             CREATED, note_id, warnings=request.get(app_keys.WARNINGS)
         )
@@ -122,8 +125,8 @@ async def _read_note(request: web.Request) -> NewNote:
 
 async def _insert_note(
     conn: Connection, company: int, target_id: dict[str, int], target: asyncpg.Record, note: NewNote
-) -> int:
-    """Insert a note for a locked document, and return its id.
+) -> asyncpg.Record:
+    """Insert a note for a locked document, and return its id and its company's registrations.
 
     `target_id` is {invoice_id} or {consolidated_invoice_id}. Raises Forbidden and ValidationError.
     """
@@ -174,6 +177,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
         draft, text = await offload(len(row["body"]), _merge, row, body)
         _reject_excess(row["adjustable"], draft)
         await warn_of_removed(request, row["body"], body)
+        warn_of_doubts(request, draft.doubts, row)
         await sql.adjustment_note_update(
             conn,
             company_id=company,

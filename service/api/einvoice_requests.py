@@ -246,7 +246,7 @@ async def _finalize(
     final_type, member = states.PENDING_FINALIZE[invoice["type"]]
     party = json_codec.loads(row["buyer"].encode())
     changes = {"type": final_type, member: party}
-    started = await invoices.update_draft(request, conn, invoice, changes)
+    started, _ = await invoices.update_draft(request, conn, invoice, changes)
     approved = {"company_id": company, "id": row["id"], "invoice_id": invoice["id"]}
     await sql.einvoice_request_finalised(conn, **approved)
     await sql.einvoice_request_reject_others(conn, **approved)

@@ -17,6 +17,7 @@ from service.db.statements import sql
 from service.db.transactions import get_actor
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
+from service.documents.doubts import Doubt
 from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
 from service.http import app_keys, responses
 from service.http.idempotency import CLAIM, store_response
@@ -26,6 +27,7 @@ from service.http.requests import (
     parse_document_instant,
     read_body,
     read_path_id,
+    warn_of_doubts,
     warn_of_removed,
 )
 from service.offload import offload
@@ -58,6 +60,7 @@ class NewInvoice(NamedTuple):
     body: str
     columns: str
     submission: submit.SubmissionRequest
+    doubts: list[Doubt]
 
     def texts(self) -> dict[str, str]:
         """Return the values of the statement that stores it."""
@@ -104,9 +107,11 @@ async def create_invoice(request: web.Request) -> web.Response:
     if CLAIM in request or invoice.submission.is_possible:
         invoice_id, started = await _store_with_effects(request, invoice)
     else:
-        invoice_id = await request.app[app_keys.DATABASE].write(
+        row = await request.app[app_keys.DATABASE].write(
             sql.invoice_insert, company_id=company, **invoice.texts(), **get_actor()
         )
+        warn_of_doubts(request, invoice.doubts, row)
+        invoice_id = row["id"]
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
@@ -137,6 +142,7 @@ async def _read_invoice(request: web.Request) -> NewInvoice:
         json_codec.compact(text, body),
         json_codec.dumps(computed),
         submit.read_submission_request(body),
+        draft.doubts,
     )
 
 
@@ -146,9 +152,9 @@ async def _store_with_effects(
     """Store a draft with the submission that it asks for and the response to a repetition."""
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        invoice_id = await sql.invoice_insert(
-            conn, company_id=company, **invoice.texts(), **get_actor()
-        )
+        row = await sql.invoice_insert(conn, company_id=company, **invoice.texts(), **get_actor())
+        warn_of_doubts(request, invoice.doubts, row)
+        invoice_id = row["id"]
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, invoice.submission
         )
@@ -190,7 +196,8 @@ async def update_invoice(request: web.Request) -> web.Response:
         if row["status"] in states.LOCKED:
             raise locked(NOT_UPDATED)
         await warn_of_removed(request, row["body"], body)
-        started = await update_draft(request, conn, row, body)
+        started, doubts = await update_draft(request, conn, row, body)
+        warn_of_doubts(request, doubts, row)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
@@ -202,8 +209,10 @@ async def update_invoice(request: web.Request) -> web.Response:
 
 async def update_draft(
     request: web.Request, conn: Connection, row: asyncpg.Record, changes: dict[str, Any]
-) -> submit.Started | None:
+) -> tuple[submit.Started | None, list[Doubt]]:
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
+
+    Return the submission and the doubts of the merged draft.
 
     Raises Conflict for an invoice in a consolidated invoice, ValidationError if the merged invoice
     is invalid.
@@ -220,13 +229,14 @@ async def update_draft(
         issue_date=draft.issue_date,
         **draft.columns,
     )
-    return await submit.start_if_requested(
+    started = await submit.start_if_requested(
         request.app[SUBMISSION_CONTEXT],
         conn,
         company,
         invoice_id,
         submit.read_submission_request(draft.body),
     )
+    return started, draft.doubts
 
 
 @operation(

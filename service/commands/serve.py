@@ -52,6 +52,7 @@ DEMO_COMPANY = {
     "tin_code": "C20880050010",
     "registration_number": "202001234567",
     "registration_type": "BRN",
+    "sst_registration_number": "W10-1808-32000059",
     "business_activity_description": "Restaurants and mobile food service activities",
     "msic_code": "56101",
     "country": "MYS",

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from service import json_codec, schema
 from service.documents import codes, money
+from service.documents.checks.rule import PORTAL_ZONE
+from service.documents.doubts import Doubt, find_doubts
 from service.errors import ValidationError, violation
 
 #: Upper limit of the growth of a JSON text when numbers are stored without exponent.
@@ -19,13 +21,15 @@ MAX_FORM_NUMBERS = 1000
 class Draft(NamedTuple):
     """A checked body with its computed amounts, which are the columns of the same names.
 
-    `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}.
+    `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}. `doubts` are the
+    members that are probably wrong.
     """
 
     body: dict[str, Any]
     issue_date: datetime
     amounts: dict[str, Decimal]
     taxes: list[dict[str, Any]]
+    doubts: list[Doubt]
 
     @property
     def total_amount(self) -> Decimal:
@@ -65,7 +69,9 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
         "payable_amount": sums.payable,
         "prepaid_amount": sums.prepaid,
     }
-    return Draft(body, issue_date, amounts, _sum_taxes(sums))
+    day = issue_date.astimezone(PORTAL_ZONE).date()
+    doubts = list(find_doubts(body, sums.lines, day))
+    return Draft(body, issue_date, amounts, _sum_taxes(sums), doubts)
 
 
 def _sum_taxes(sums: money.Totals) -> list[dict[str, Any]]:

@@ -2,17 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
 from service.db.connections import Connection
 from service.documents import codes
+from service.documents.doubts import Doubt
 from service.errors import (
     BadRequest,
     NotFound,
@@ -91,6 +93,19 @@ async def warn_of_removed(request: web.Request, stored: str, changes: dict[str, 
     objects = {name: value for name, value in changes.items() if isinstance(value, dict)}
     if objects and (removed := await offload(len(stored), _find_removed, stored, objects)):
         request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *removed]
+
+
+def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: asyncpg.Record) -> None:
+    """Add a warning for each member of a document that is probably wrong.
+
+    `row` has the tax registrations of the company.
+    """
+    company = dict(row)
+    found = [
+        {"path": each.path, "message": each.message} for each in doubts if each.holds_for(company)
+    ]
+    if found:
+        request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *found]
 
 
 def _find_removed(stored: str, changes: dict[str, Any]) -> list[dict[str, str]]:

@@ -1,9 +1,9 @@
 -- Credit, debit and refund notes to an invoice or a consolidated invoice. Every statement takes
 -- :company_id. Deleted notes have no row.
 
--- name: adjustment_note_insert :value
--- Store a draft note to the target that is not null, and return its id. Can violate
--- adjustment_notes_code_once_a_type and adjustment_notes_reference_once.
+-- name: adjustment_note_insert :one
+-- Store a draft note to the target that is not null, and return its id and the tax registrations of
+-- the company. Can violate adjustment_notes_code_once_a_type and adjustment_notes_reference_once.
 with stored as (
   insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type,
          issue_date, line_items, payment, delivery, billing_period, document_references, reference,
@@ -29,7 +29,12 @@ with stored as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'create', format('adjustment note %s', id) from stored
 )
-select id from stored;
+select id,
+       (select sst_registration_number from companies where id = :company_id)
+         as sst_registration_number,
+       (select tourism_tax_registration_number from companies where id = :company_id)
+         as tourism_tax_registration_number
+  from stored;
 
 -- name: adjustment_note_get :value
 select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
@@ -90,6 +95,7 @@ select n.id, n.status, n.type, n.attempts, n.is_changed, n.issue_date,
          note_prefix(n.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
          n.code) as number,
+       c.sst_registration_number, c.tourism_tax_registration_number,
        coalesce(
          i.payable_amount + i.prepaid_amount + i.adjusted_by,
          k.payable_amount + k.prepaid_amount + k.adjusted_by)

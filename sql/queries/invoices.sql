@@ -1,8 +1,9 @@
 -- Invoices. Every statement takes :company_id, so that rows of other companies are not found.
 -- Deleted invoices have no row.
 
--- name: invoice_insert :value
--- Store a draft and return its id. :body is the request body, :columns are the computed columns.
+-- name: invoice_insert :one
+-- Store a draft, and return its id and the tax registrations of the company. :body is the request
+-- body, :columns are the computed columns.
 -- Sets its company and its actor, so that it can be a transaction of its own. Can violate
 -- invoices_code_once_a_year and invoices_reference_once.
 with tenant as materialized (
@@ -39,7 +40,12 @@ with tenant as materialized (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'create', format('invoice %s', id) from stored
 )
-select id from stored;
+select id,
+       (select sst_registration_number from companies where id = :company_id)
+         as sst_registration_number,
+       (select tourism_tax_registration_number from companies where id = :company_id)
+         as tourism_tax_registration_number
+  from stored;
 
 -- name: invoice_get :value
 -- Return the record as JSON text, which the service passes through.
@@ -85,6 +91,7 @@ select i.id, i.status, i.type, i.attempts, i.is_changed, i.issue_date, i.is_read
        full_code(
          invoice_prefix(i.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
+       c.sst_registration_number, c.tourism_tax_registration_number,
        json_build_object(
          'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
          'supplier', i.supplier, 'lineItems', i.line_items, 'isReady', i.is_ready,

@@ -183,7 +183,11 @@ async def test_tax_registration_number_can_be_removed(
 ) -> None:
     assert (await update(api, **{name: "W10-1808"}))[name] == "W10-1808"
     after = await update(api, **{name: none})
-    assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
+    members = {
+        "sst_registration_number": "sstRegistrationNumber",
+        "tourism_tax_registration_number": "tourismTaxRegistrationNumber",
+    }
+    assert after[name] is None and after["as_supplier"][members[name]] == "NA"
 
 
 async def test_blank_registration_number_counts_as_missing(api: Client) -> None:

@@ -1,15 +1,21 @@
 """Plausible mistakes of integrators: each answer names the member and what to do.
 
-A mistake is refused, or is an error of preflight. None becomes Valid in silence.
+A mistake is refused, is an error of preflight, or has a warning when the document is created,
+updated and in preflight. None becomes Valid in silence.
 """
 
 import json
 from copy import deepcopy
+from datetime import date
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Client
-from kit import create_record, invoice, request_json
+from conftest import Client, StartService, make_company
+from kit import buyer, create_record, create_valid_invoice, invoice, line, note, request_json
+
+from service.documents import money
+from service.documents.doubts import find_doubts
 
 INVOICES = "/api/invoices"
 REMOVED = object()
@@ -44,6 +50,29 @@ REFUSED = (
 FOUND_BY_PREFLIGHT = (
     Mistake("/buyer/type", REMOVED, "/buyer/type", "The type of the buyer is missing."),
     Mistake("/buyer/address/zipCode", "401500", "/buyer/address/zipCode", "at most 5 digits"),
+)
+LINE = "/lineItems/0"
+TAXES, RATE = f"{LINE}/taxDetails", f"{LINE}/taxDetails/0/taxRate/percentage"
+
+
+def percent(kind: str, rate: object) -> list[dict[str, Any]]:
+    """Return the taxes of a line with one tax by percentage."""
+    return [{"taxType": kind, "taxRate": {"percentage": rate}}]
+
+
+WARNED = (
+    Mistake(TAXES, percent("02", 0.08), RATE, "of 6 % or 8 %, not 0.08 %. Did you mean 8?"),
+    Mistake(TAXES, percent("02", 800), RATE, "6 % or 8 %, not 800 %."),
+    Mistake(TAXES, percent("02", 0), RATE, "not 0 %"),
+    Mistake(TAXES, percent("02", 10), RATE, "Service tax has a rate of"),
+    Mistake(TAXES, percent("01", 8), RATE, "Sales tax has a rate of 5 % or 10 %, not 8 %."),
+    Mistake(TAXES, percent("01", 0.1), RATE, "Did you mean 10?"),
+    Mistake(TAXES, percent("03", 10), RATE, "an amount per night"),
+    Mistake(TAXES, percent("05", 8), RATE, "low value goods has a rate of 10 %"),
+    Mistake(TAXES, percent("06", 6), RATE, "has a rate of 0 %, not 6 %."),
+    Mistake("/issueDateTime", "2026-01-05T02:09:00", "/issueDateTime", "end it with +08:00"),
+    Mistake("/lineItems", [line(), line()], "/lineItems/1/id", "Another line has the id"),
+    Mistake(f"{LINE}/unit/count", 0, f"{LINE}/unit/count", "is 0, and so is its amount"),
 )
 
 
@@ -81,6 +110,96 @@ async def test_preflight_names_a_mistake(api: Client, mistake: Mistake) -> None:
     assert not found["ready"]
     messages = {each["path"]: each["message"] for each in found["errors"]}
     assert mistake.text in messages[mistake.path]
+
+
+def list_warnings(answer: dict[str, Any]) -> dict[str, str]:
+    """Return {path: message} of the warnings of an answer."""
+    return {each["path"]: each["message"] for each in answer.get("warnings", ())}
+
+
+@pytest.mark.parametrize("mistake", WARNED, ids=describe)
+async def test_a_mistake_has_a_warning(api: Client, mistake: Mistake) -> None:
+    body = change(invoice(), mistake)
+    status, created = await request_json(api, "POST", INVOICES, json=body)
+    assert status == 201 and mistake.text in list_warnings(created)[mistake.path]
+    path = f"{INVOICES}/{created['data']['id']}"
+    changes = {name: body[name] for name in ("issueDateTime", "lineItems")}
+    _, updated = await request_json(api, "PUT", path, json=changes)
+    assert list_warnings(updated) == list_warnings(created)
+    _, found = await request_json(api, "POST", f"{path}/preflight", json={})
+    stored = {} if mistake.path == "/issueDateTime" else list_warnings(created)
+    assert list_warnings(found).items() >= stored.items()
+
+
+async def test_a_correct_invoice_has_no_warnings(api: Client) -> None:
+    _, created = await request_json(api, "POST", INVOICES, json=invoice())
+    assert "warnings" not in created
+    path = f"{INVOICES}/{created['data']['id']}/preflight"
+    assert list_warnings((await request_json(api, "POST", path, json={}))[1]) == {}
+
+
+@pytest.mark.parametrize(
+    ("taxes", "text"),
+    [
+        (percent("01", 10), "sales tax, but the company has no sst_registration_number"),
+        (percent("02", 8), "service tax, but the company has no sst_registration_number"),
+        (
+            [{"taxType": "03", "taxRate": {"perUnitAmount": 10}}],
+            "tourism tax, but the company has no tourism_tax_registration_number",
+        ),
+    ],
+)
+@pytest.mark.parametrize("answers_with_effects", [False, True])
+async def test_a_tax_of_a_company_without_its_number_has_a_warning(
+    start: StartService,
+    environment: dict[str, str],
+    taxes: list[dict[str, Any]],
+    text: str,
+    answers_with_effects: bool,
+) -> None:
+    """Also on the way of creates with an Idempotency-Key, which have a transaction."""
+    none = dict.fromkeys(("sst_registration_number", "tourism_tax_registration_number"))
+    api = await start(await make_company(environment, **none))
+    body = invoice(lineItems=[line(taxDetails=taxes)])
+    headers = {"Idempotency-Key": "one"} if answers_with_effects else {}
+    _, created = await request_json(api, "POST", INVOICES, json=body, headers=headers)
+    path = f"{INVOICES}/{created['data']['id']}"
+    _, updated = await request_json(api, "PUT", path, json={"lineItems": body["lineItems"]})
+    _, found = await request_json(api, "POST", f"{path}/preflight", json={})
+    for answer in (created, updated, found):
+        assert text in list_warnings(answer)[f"{TAXES}/0/taxType"]
+
+
+async def test_a_self_billed_tax_of_a_supplier_without_its_number_has_a_warning(
+    api: Client,
+) -> None:
+    seller = {**buyer(type="LOCAL_COMPANY"), "sstRegistrationNumber": "NA"}
+    body = invoice(type="SELF_BILLED_INVOICE", supplier=seller, buyer=None)
+    _, created = await request_json(api, "POST", INVOICES, json=body)
+    assert "the supplier has no sstReg" in list_warnings(created)[f"{TAXES}/0/taxType"]
+    seller["sstRegistrationNumber"] = "W10-1808-32000060"
+    _, created = await request_json(api, "POST", INVOICES, json={**body, "code": body["code"] + 1})
+    assert "warnings" not in created
+
+
+async def test_a_note_has_warnings_too(api: Client) -> None:
+    target = await create_valid_invoice(api)
+    item = line(taxDetails=percent("02", 0.08), unit={"code": "KGM", "price": 1, "count": 1})
+    body = note(lineItems=[item])
+    _, created = await request_json(api, "POST", f"{INVOICES}/{target}/adjustment-note", json=body)
+    assert "Did you mean 8?" in list_warnings(created)[RATE]
+    path = f"/api/adjustment-notes/{created['data']['id']}"
+    _, updated = await request_json(api, "PUT", path, json={"lineItems": [item]})
+    assert list_warnings(updated) == list_warnings(created)
+
+
+@pytest.mark.parametrize(("day", "is_legal"), [("2024-02-29", False), ("2024-03-01", True)])
+def test_a_rate_is_legal_from_its_day(day: str, is_legal: bool) -> None:
+    body = {"type": "INVOICE", "lineItems": [line(taxDetails=percent("02", Decimal(8)))]}
+    body["lineItems"][0]["unit"] = {"price": Decimal(1), "count": Decimal(1)}
+    lines = money.compute_document(body).lines
+    found = [each.code for each in find_doubts(body, lines, date.fromisoformat(day))]
+    assert found == (["TaxRegistration"] if is_legal else ["TaxRate"])
 
 
 @pytest.mark.parametrize(

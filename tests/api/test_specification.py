@@ -463,6 +463,8 @@ async def a_request(context: Context) -> list[Any]:
 
 async def two_companies(context: Context) -> list[Any]:
     """Return the company with its minimal and with all its members."""
+    none = {"sst_registration_number": None}
+    assert (await request_json(context.api, "PUT", "/api/companies", json=none))[0] == 200
     little = await read(context, "/api/companies")
     body = {
         "sst_registration_number": "W10-1808-32000059",
@@ -488,7 +490,8 @@ async def a_company_with_taxes(context: Context) -> list[Any]:
 
 
 async def a_company_without_numbers(context: Context) -> list[Any]:
-    bare = await context.start(await make_company(context.environment, registration_number=None))
+    none = dict.fromkeys(("registration_number", "sst_registration_number"))
+    bare = await context.start(await make_company(context.environment, **none))
     return [(await request_json(bare, "GET", "/api/companies"))[1]["data"]]
 
 

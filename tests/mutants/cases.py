@@ -1421,6 +1421,27 @@ EXACT = (
         ("tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",),
     ),
     Mutant(
+        "rate-legal-before-its-day",
+        "service/documents/doubts.py",
+        "if kind == tax.type and since <= day",
+        "if kind == tax.type",
+        ("tests/api/test_mistakes.py::test_a_rate_is_legal_from_its_day",),
+    ),
+    Mutant(
+        "registration-of-the-company-not-read",
+        "service/documents/doubts.py",
+        'return self.unless is None or (company.get(self.unless) or "").strip() in NO_NUMBER',
+        "return True",
+        ("tests/api/test_mistakes.py::test_a_correct_invoice_has_no_warnings",),
+    ),
+    Mutant(
+        "update-without-doubts",
+        "service/api/invoices.py",
+        "        warn_of_doubts(request, doubts, row)\n",
+        "",
+        ("tests/api/test_mistakes.py::test_a_mistake_has_a_warning",),
+    ),
+    Mutant(
         "idle-connection-keeps-the-request",
         "service/http/aiohttp_internals.py",
         "        request._state = {}\n",

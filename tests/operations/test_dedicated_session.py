@@ -121,7 +121,7 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
         await owner.execute(
             "update submissions set state = $1, lease_until = null, not_before = now()", state
         )
-        claims: set[int] = set()
+        claims: set[object] = set()
 
         async def count_claims() -> int:
             claims.add(await owner.fetchval("select fence from submissions"))

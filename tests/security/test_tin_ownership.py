@@ -343,6 +343,10 @@ def test_verification_is_automatic_only_with_the_sandbox_by_default(
         read_config({"TIN_VERIFICATION": "never"})
 
 
+#: Facts of the demo company without which a company is ready.
+OPTIONAL = {"zip_code", "email", "sst_registration_number"}
+
+
 async def test_readiness_names_all_missing_members_of_a_company(
     start: StartService, environment: dict[str, str]
 ) -> None:
@@ -351,7 +355,7 @@ async def test_readiness_names_all_missing_members_of_a_company(
     readiness = (await company_record(api))["readiness"]
     assert {(lack["path"], lack["code"]) for lack in readiness} == {
         ("/tin_code", "Format"),
-        *((f"/{name}", "Required") for name in bare.keys() - {"zip_code", "email"}),
+        *((f"/{name}", "Required") for name in bare.keys() - OPTIONAL),
     }
     assert all(lack["message"].endswith(".") for lack in readiness)
     await update(

@@ -230,6 +230,7 @@ async def test_a_hold_that_is_repeated_needs_another_comparison(
     environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> None:
     config = read_config({**environment, **NOT_SETTLED})
+    await owner.execute("select record_database_identity()")
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await owner.execute(SWEPT, company.id, 0)

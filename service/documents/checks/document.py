@@ -257,7 +257,7 @@ ISSUE_RULES = (
         "CF321",
         "",
         lambda place: place.case.circumstances.issued_at > place.case.circumstances.at,
-        "The issue time must not be in the future.",
+        "The issue time must not be in the future. A time without an offset is read as UTC.",
         fix=_get_now,
     ),
     Rule(

@@ -14,6 +14,7 @@ from service.documents import codes, states
 from service.documents.checks import address, document, line, party
 from service.documents.checks.rule import (
     ERROR,
+    WARNING,
     Case,
     Circumstances,
     Finding,
@@ -21,6 +22,8 @@ from service.documents.checks.rule import (
     Rule,
     apply_rule,
 )
+from service.documents.doubts import find_doubts
+from service.documents.money import AmountError
 
 Places = Callable[[Case], Iterator[Place]]
 
@@ -67,13 +70,23 @@ def check_document(
         return [PENDING]
     case = Case(source, issuer, circumstances)
     with codes.one_version():
-        return [
+        found = [
             finding
             for find_places, rules in _select_rules(case.day)
             for place in find_places(case)
             for rule in rules
             if (finding := apply_rule(rule, place))
         ]
+    return [*found, *_find_doubts(case)]
+
+
+def _find_doubts(case: Case) -> Iterator[Finding]:
+    """Yield what is probably wrong, as warnings."""
+    if isinstance(case.sums, AmountError):
+        return
+    for doubt in find_doubts(case.source, case.sums.lines, case.issue_day):
+        if doubt.holds_for(case.issuer):
+            yield Finding(WARNING, doubt.code, doubt.path, doubt.message)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,129 @@
+"""Find what is plausible in a document and probably wrong. The portal accepts it.
+
+The rates of taxes are law, which the portal does not compare with the tax type. Portal: 12.5
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from itertools import count
+from typing import Any, NamedTuple
+
+from service.documents.money import EXEMPT, LineAmounts, Tax
+
+SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
+#: (tax type, rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
+#: Order 2018; Service Tax (Rate of Tax) Order 2018 and its amendment of 2024; Sales Tax (Rate of
+#: Tax for Low Value Goods) Order 2023. Types without a row are not judged.
+RATES = (
+    (SALES, Decimal(5), date(2018, 9, 1)),
+    (SALES, Decimal(10), date(2018, 9, 1)),
+    (SERVICE, Decimal(6), date(2018, 9, 1)),
+    (SERVICE, Decimal(8), date(2024, 3, 1)),
+    (LOW_VALUE, Decimal(10), date(2024, 1, 1)),
+    (NOT_APPLICABLE, Decimal(0), date.min),
+)
+NAMES = {
+    SALES: "Sales tax",
+    SERVICE: "Service tax",
+    LOW_VALUE: "Sales tax on low value goods",
+    NOT_APPLICABLE: "The tax type 06 (not applicable)",
+}
+#: Tax type -> (name, column of the company with the registration, member of a supplier).
+REGISTRATIONS = {
+    SALES: ("sales tax", "sst_registration_number", "sstRegistrationNumber"),
+    SERVICE: ("service tax", "sst_registration_number", "sstRegistrationNumber"),
+    TOURISM: (
+        "tourism tax",
+        "tourism_tax_registration_number",
+        "tourismTaxRegistrationNumber",
+    ),
+}
+NO_NUMBER = ("", "NA")
+ISSUE_MEMBERS = ("issueDateTime", "adjustmentNoteIssueDate")
+_OFFSET = re.compile(r"([Zz]|[+-][0-9]{2}:?[0-9]{2})$")
+WITHOUT_OFFSET = (
+    "{} has no offset, so that it is read as UTC. Malaysian time is 8 hours ahead: end it with "
+    "+08:00, or with Z if it is UTC."
+)
+
+
+class Doubt(NamedTuple):
+    """A member that is probably wrong. It is right if the column `unless` of the company is set."""
+
+    code: str
+    path: str
+    message: str
+    unless: str | None = None
+
+    def holds_for(self, company: Mapping[str, Any]) -> bool:
+        """Return whether the company lacks what would make the member right."""
+        return self.unless is None or (company.get(self.unless) or "").strip() in NO_NUMBER
+
+
+def find_doubts(
+    source: Mapping[str, Any], lines: Sequence[LineAmounts], day: date
+) -> Iterator[Doubt]:
+    """Yield the doubts of a document in the request shape, at most one for each path.
+
+    `lines` are its amounts, `day` is that of its issue.
+    """
+    for member in ISSUE_MEMBERS:
+        text = source.get(member)
+        if isinstance(text, str) and not _OFFSET.search(text.strip()):
+            yield Doubt("TimeOffset", f"/{member}", WITHOUT_OFFSET.format(member))
+    seen: set[str] = set()
+    unregistered: set[str] = set()
+    for index, item, amounts in zip(count(), source["lineItems"], lines, strict=False):
+        path, name = f"/lineItems/{index}", item.get("id")
+        if name in seen:
+            yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')
+        if name is not None:
+            seen.add(name)
+        if item["unit"]["count"] == 0:
+            message = f"The count of line {index + 1} is 0, and so is its amount."
+            yield Doubt("Count", f"{path}/unit/count", message)
+        details: Sequence[Mapping[str, Any]] = item.get("taxDetails") or ()
+        for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
+            place = f"{path}/taxDetails/{position}"
+            has_percentage = "percentage" in detail.get("taxRate", {})
+            if has_percentage and (message := _judge_rate(tax, day)):
+                yield Doubt("TaxRate", f"{place}/taxRate/percentage", message)
+            elif tax.type in REGISTRATIONS and tax.type not in unregistered and tax.amount:
+                unregistered.add(tax.type)
+                yield from _find_unregistered(source, tax.type, place)
+
+
+def _judge_rate(tax: Tax, day: date) -> str | None:
+    """Return the message for a percentage that is not legal on a day, or None."""
+    if tax.percentage is None or tax.type == EXEMPT:
+        return None
+    if tax.type == TOURISM and tax.percentage:
+        return "Tourism tax is an amount per night (perUnitAmount), not a percentage."
+    legal = [rate for kind, rate, since in RATES if kind == tax.type and since <= day]
+    if not legal or tax.percentage in legal:
+        return None
+    meant = [rate for rate in legal if rate and rate == tax.percentage * 100]
+    hint = f" Did you mean {meant[0]}?" if meant else ""
+    rates = " or ".join(f"{rate} %" for rate in legal)
+    return f"{NAMES[tax.type]} has a rate of {rates}, not {tax.percentage:f} %.{hint}"
+
+
+def _find_unregistered(source: Mapping[str, Any], kind: str, place: str) -> Iterator[Doubt]:
+    """Yield the doubt about a tax whose supplier may not be registered for it."""
+    name, column, member = REGISTRATIONS[kind]
+    if not _is_self_billed(source):
+        message = f"The document has {name}, but the company has no {column}."
+        yield Doubt("TaxRegistration", f"{place}/taxType", message, column)
+        return
+    supplier: Mapping[str, Any] | None = source.get("supplier")
+    if supplier and (supplier.get(member) or "").strip() in NO_NUMBER:
+        message = f"The document has {name}, but the supplier has no {member}."
+        yield Doubt("TaxRegistration", f"{place}/taxType", message)
+
+
+def _is_self_billed(source: Mapping[str, Any]) -> bool:
+    """Return whether the buyer issues the document, also if it is a note or waits for a party."""
+    kind = source.get("targetInvoiceType") or source.get("type", "")
+    return bool(source.get("selfBilled")) or "SELF_BILLED" in kind
