@@ -116,7 +116,8 @@ select void_invitations(:user_id, :company_id);
 
 -- name: member_put :value
 -- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
--- becomes another one, the sessions that show the company end.
+-- becomes another one, the sessions that show the company end. The company's links for the person
+-- become void unless the role stays: those who made them may not be allowed to give the new one.
 with former as (
   select company_id, role, accepted_at
     from company_members
@@ -136,6 +137,13 @@ with former as (
      and s.ended_at is null
      and f.accepted_at is not null
      and f.role <> :role
+), voided as (
+  update user_links
+     set used_at = clock_timestamp()
+   where user_id = :user_id
+     and company = :company_id
+     and used_at is null
+     and not exists (select from former where role = :role)
 ), audited as (
   insert into audit_log (company_id, action, subject, changes)
   select :company_id::bigint, 'invite', format('user %s as %s', user_id, role),

@@ -374,6 +374,35 @@ async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(site: Site
         assert person.status == 403
 
 
+async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(site: Site) -> None:
+    """An administrator may make no link for an owner, and keeps one made for a member."""
+    for email, role in (("boss@example.com", "owner"), ("admin@example.com", "admin")):
+        await site.join(site.company, email, role)
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as admin, Visitor(site.url) as boss:
+        await admin.sign_in("admin@example.com")
+        kept = await make_password_link(admin, ACCOUNTANT)
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "owner"}
+        await boss.post("/settings/people", fields)
+        assert "The person has the role now." in boss.words
+    async with await site.open(kept) as thief:
+        assert thief.status == 404 and GONE in thief.words
+
+
+async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        link = await make_password_link(boss, ACCOUNTANT)
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
+        await boss.post("/settings/people", fields)
+    async with await site.open(link, OWN) as person:
+        assert person.status == 200 and person.path == "/"
+
+
 async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
