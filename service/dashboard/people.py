@@ -62,7 +62,6 @@ async def invite(
     """
     async with database.company(company_id) as conn:
         user_id = await sql.user_insert(conn, email=person.email, name=person.name.strip())
-        await sql.user_lock(conn, user_id=user_id)
         if by is not None:
             await _check_change(conn, company_id, by, user_id, role)
         accepted = await sql.member_put(conn, company_id=company_id, user_id=user_id, role=role)

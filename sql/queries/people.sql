@@ -19,17 +19,13 @@ select a.account, u.id, u.password_hash
   left join users u on lower(u.email) = a.account;
 
 -- name: user_insert :value
--- Store a person, or find the one with the email address. Return the id.
-with stored as (
-  insert into users (id, email, name)
-  values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
-      on conflict (lower(email)) do nothing
-  returning id
-)
-select id from stored
-union all
-select id from users where lower(email) = lower(:email)
- limit 1;
+-- Store a person, or find the one with the email address, and lock the row until the transaction
+-- ends. Return the id.
+insert into users (id, email, name)
+values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
+    on conflict (lower(email)) do update
+   set updated_at = users.updated_at
+returning id;
 
 -- name: user_set_password :exec
 -- Store the hash of a new password. Null makes the present one void.

@@ -403,6 +403,21 @@ async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -
         assert person.status == 200 and person.path == "/"
 
 
+async def test_companies_that_invite_a_new_person_at_once_both_get_a_link(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    async with owner.transaction():
+        # The addresses are in the index, and others wait for the end of this transaction.
+        await owner.execute("insert into users (email, name) values ($1, 'A')", ACCOUNTANT)
+        invitations = [asyncio.create_task(site.invite(each)) for each in (site.company, attacker)]
+        await until(lambda: count_waiting(owner), lambda found: found == 2)
+    links = await asyncio.gather(*invitations)
+    assert await list_roles(owner) == {site.company.id: False, attacker.id: False}
+    for link in links:
+        async with await site.open(link) as person:
+            assert person.status == 200
+
+
 async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
