@@ -215,14 +215,6 @@ def _render_link(request: web.Request, link: Link, error: str | None = None) -> 
     return render(request, "link.html", 422 if error else 200, link=link, error=error)
 
 
-async def _store_password(request: web.Request, user_id: int, password: str) -> None:
-    """Store a new password, and end the person's sessions."""
-    digest = await request.app[SIGN_IN].passwords.hash(password)
-    async with request.app[app_keys.DATABASE].person() as conn:
-        await sql.user_set_password(conn, user_id=user_id, password_hash=digest)
-        await sql.sessions_end(conn, user_id=user_id)
-
-
 @page("GET", "/password", right=PERSON)
 async def show_password(request: web.Request) -> web.Response:
     """Return the form for a new password."""
@@ -242,13 +234,9 @@ async def change_password(request: web.Request) -> web.Response:
     password = form.get("password", "")
     if weakness := find_weakness(password, await _read_names(request)):
         return _render_password(request, has_password, TEXTS["weak"][weakness])
-    if has_password:
-        await _store_password(request, session.user_id, password)
-    else:
-        digest = await request.app[SIGN_IN].passwords.hash(password)
-        await links.choose_first_password(
-            request.app[app_keys.DATABASE], session.user_id, session.company_id or 0, digest
-        )
+    digest = await request.app[SIGN_IN].passwords.hash(password)
+    database = request.app[app_keys.DATABASE]
+    await links.change_password(database, session, digest, is_first=not has_password)
     return await _renew(request, session, "/?notice=password_changed", None)
 
 

@@ -246,6 +246,13 @@ update user_sessions
    set company = (select m.company_id from memberships_of(:user_id) m limit 1)
  where token_sha256 = :token_sha256 and user_id = :user_id;
 
+-- name: session_is_open :value
+-- Return whether a session of a locked person has not ended. What changes the password ends it.
+select exists (
+         select
+           from user_sessions
+          where token_sha256 = :token_sha256 and user_id = :user_id and ended_at is null);
+
 -- name: session_end :exec
 update user_sessions
    set ended_at = clock_timestamp()

@@ -418,6 +418,30 @@ async def test_companies_that_invite_a_new_person_at_once_both_get_a_link(
             assert person.status == 200
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_session_that_ends_meanwhile_chooses_no_password(
+    site: Site, attacker: Company, owner: asyncpg.Connection, is_first: bool
+) -> None:
+    """The operator's command ends the session of a request that is under way."""
+    chosen = "a password of the attacker"
+    async with await site.open(await site.invite(attacker), chosen) as thief:
+        await site.invite(site.company)
+        await thief.get("/password")
+        fields = {"current": chosen, "password": "other words of the attacker"}
+        if is_first:
+            await owner.execute("update users set password_hash = null")
+        async with owner.transaction():
+            await owner.execute("select from users for update")
+            change = asyncio.create_task(thief.post("/password", fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await owner.execute("update users set password_hash = null")
+            await owner.execute("update user_sessions set ended_at = clock_timestamp()")
+        await change
+        assert thief.path == "/sign-in"
+    assert await owner.fetchval("select password_hash from users") is None
+    assert await list_roles(owner) == {attacker.id: True, site.company.id: False}
+
+
 async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
