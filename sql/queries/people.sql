@@ -114,6 +114,7 @@ select void_invitations(:user_id, :company_id);
 -- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
 -- becomes another one, the sessions that show the company end. The company's links for the person
 -- become void unless the role stays: those who made them may not be allowed to give the new one.
+-- Those that the person made become void too: with the new role they may not be allowed.
 with former as (
   select company_id, role, accepted_at
     from company_members
@@ -136,7 +137,7 @@ with former as (
 ), voided as (
   update user_links
      set used_at = clock_timestamp()
-   where user_id = :user_id
+   where (user_id = :user_id or made_by = :user_id)
      and company = :company_id
      and used_at is null
      and not exists (select from former where role = :role)
@@ -162,11 +163,18 @@ select :company_id::bigint, 'accept', format('user %s as %s', user_id, role) fro
 
 -- name: member_delete :exec
 -- Remove a locked person from a company. The sessions that show it end, since they find no
--- membership, and its links for the person are void. The action is 'remove' or 'leave'.
+-- membership. Its links for the person, and those that the person made for others, become void. The
+-- action is 'remove' or 'leave'.
 with removed as (
   delete from company_members
    where company_id = :company_id and user_id = :user_id
   returning user_id, role
+), voided as (
+  update user_links
+     set used_at = clock_timestamp()
+   where (user_id = :user_id or made_by = :user_id)
+     and company = :company_id
+     and used_at is null
 )
 insert into audit_log (company_id, action, subject, changes)
 select :company_id::bigint, :action::text, format('user %s', user_id),
@@ -340,7 +348,8 @@ select :user_id::bigint, 'use_link', (select c.name from companies c where c.id 
  where u.token_sha256 = :token_sha256;
 
 -- name: links_void :exec
--- Make all links of a person void.
+-- Make all links of a person void, and those that the person made for others: if somebody else used
+-- the account, these are in their hands.
 update user_links
    set used_at = clock_timestamp()
- where user_id = :user_id and used_at is null;
+ where (user_id = :user_id or made_by = :user_id) and used_at is null;

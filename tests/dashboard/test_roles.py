@@ -403,6 +403,33 @@ async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -
         assert person.status == 200 and person.path == "/"
 
 
+@pytest.mark.parametrize("change", ["remove", "lower", "leave", "link-user"])
+async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, change: str) -> None:
+    former = "former@example.com"
+    for email in ("boss@example.com", former, ACCOUNTANT):
+        await site.join(site.company, email)
+    async with Visitor(site.url) as thief, Visitor(site.url) as boss:
+        await thief.sign_in(former)
+        kept = await make_password_link(thief, ACCOUNTANT)
+        async with await site.open(kept) as person:
+            assert person.status == 200
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        if change == "remove":
+            row = boss.text[boss.text.index(f"<bdi>{former}</bdi>") :]
+            path = re.search(r'action="(/settings/people/\d+/remove)"', row)
+            await boss.post(path[1] if path else "")
+        elif change == "lower":
+            fields = {"email": former, "name": "F", "role": "reader"}
+            await boss.post("/settings/people", fields)
+        elif change == "leave":
+            await thief.post(f"/companies/{site.company.id}/leave")
+        else:
+            await site.operator_link(former)
+    async with await site.open(kept) as person:
+        assert person.status == 404 and GONE in person.words
+
+
 async def test_companies_that_invite_a_new_person_at_once_both_get_a_link(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
