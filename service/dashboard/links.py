@@ -90,17 +90,22 @@ class Link:
 
 async def make_link(database: Database, base: str, new: NewLink) -> str:
     """Return a link, which replaces the earlier ones of its company. `base` is PUBLIC_URL."""
-    token = make_token()
     async with _transaction(database, new.company_id) as conn:
-        await sql.link_insert(
-            conn,
-            token_sha256=digest_of(token),
-            user_id=new.user_id,
-            purpose=new.purpose,
-            company=new.company_id,
-            made_by=new.made_by,
-            lifetime=LIFETIMES[new.purpose],
-        )
+        return await insert_link(conn, base, new)
+
+
+async def insert_link(conn: Connection, base: str, new: NewLink) -> str:
+    """Store and return a link, as `make_link` does, in a transaction of its company."""
+    token = make_token()
+    await sql.link_insert(
+        conn,
+        token_sha256=digest_of(token),
+        user_id=new.user_id,
+        purpose=new.purpose,
+        company=new.company_id,
+        made_by=new.made_by,
+        lifetime=LIFETIMES[new.purpose],
+    )
     return f"{base}/link/{token}"
 
 
@@ -118,10 +123,13 @@ async def make_operator_link(database: Database, base: str, user_id: int) -> str
 
 
 async def _end_access(conn: Connection, user_id: int) -> None:
-    """End the sessions of a locked person, and make all links void and all roles pending."""
-    await sql.sessions_end(conn, user_id=user_id)
-    await sql.links_void(conn, user_id=user_id)
+    """End the sessions of a locked person, and make all roles pending and all links void.
+
+    The roles are first: they are locked while the person makes a link, which is then void too.
+    """
     await sql.roles_reset(conn, user_id=user_id)
+    await sql.links_void(conn, user_id=user_id)
+    await sql.sessions_end(conn, user_id=user_id)
 
 
 async def read_roles(conn: Connection, user_id: int) -> list[Role]:

@@ -430,6 +430,33 @@ async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, ch
         assert person.status == 404 and GONE in person.words
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_role_cannot_change_while_a_link_for_it_is_made(
+    site: Site, owner: asyncpg.Connection, is_new: bool
+) -> None:
+    """The link would be for a role that its maker may not give."""
+    await site.join(site.company, "admin@example.com", "admin")
+    if not is_new:
+        await site.join(site.company, ACCOUNTANT, "member")
+    roles = "select from company_members where role = 'member' for update nowait"
+    async with Visitor(site.url) as admin:
+        await admin.sign_in("admin@example.com")
+        await admin.get("/settings/people")
+        path = "/settings/people"
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
+        if not is_new:
+            path += f"/{await owner.fetchval('select max(id) from users')}/link"
+        async with owner.transaction():
+            await owner.execute("lock user_audit_log in share mode")
+            making = asyncio.create_task(admin.post(path, fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                async with owner.transaction():
+                    await owner.execute(roles)
+        await making
+        assert 'id="new-link"' in admin.text
+
+
 async def test_companies_that_invite_a_new_person_at_once_both_get_a_link(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
