@@ -496,6 +496,28 @@ async def test_a_session_that_ends_meanwhile_chooses_no_password(
     assert await list_roles(owner) == {attacker.id: True, site.company.id: False}
 
 
+@pytest.mark.parametrize("path", ["/sign-in", "/confirm"])
+async def test_no_session_begins_with_a_password_that_changes_meanwhile(
+    site: Site, owner: asyncpg.Connection, path: str
+) -> None:
+    """Such a session would outlive the operator's command, which ends all sessions."""
+    await site.join(site.company, ACCOUNTANT)
+    async with Visitor(site.url) as thief:
+        if path == "/confirm":
+            await thief.sign_in(ACCOUNTANT)
+        await thief.get(path)
+        async with owner.transaction():
+            await owner.execute("select from users for update")
+            fields = {"email": ACCOUNTANT, "password": PASSWORD}
+            entering = asyncio.create_task(thief.post(path, fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await owner.execute("update users set password_hash = null")
+            await owner.execute("update user_sessions set ended_at = clock_timestamp()")
+        await entering
+        assert thief.path == "/sign-in"
+    assert await owner.fetchval("select count(*) from user_sessions where ended_at is null") == 0
+
+
 async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
