@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from service.dashboard.pages import TEXTS
+from service.dashboard.pages import TEXTS, SignInNeeded
+from service.dashboard.sessions import Session
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -89,17 +90,22 @@ class Link:
 
 async def make_link(database: Database, base: str, new: NewLink) -> str:
     """Return a link, which replaces the earlier ones of its company. `base` is PUBLIC_URL."""
-    token = make_token()
     async with _transaction(database, new.company_id) as conn:
-        await sql.link_insert(
-            conn,
-            token_sha256=digest_of(token),
-            user_id=new.user_id,
-            purpose=new.purpose,
-            company=new.company_id,
-            made_by=new.made_by,
-            lifetime=LIFETIMES[new.purpose],
-        )
+        return await insert_link(conn, base, new)
+
+
+async def insert_link(conn: Connection, base: str, new: NewLink) -> str:
+    """Store and return a link, as `make_link` does, in a transaction of its company."""
+    token = make_token()
+    await sql.link_insert(
+        conn,
+        token_sha256=digest_of(token),
+        user_id=new.user_id,
+        purpose=new.purpose,
+        company=new.company_id,
+        made_by=new.made_by,
+        lifetime=LIFETIMES[new.purpose],
+    )
     return f"{base}/link/{token}"
 
 
@@ -117,10 +123,13 @@ async def make_operator_link(database: Database, base: str, user_id: int) -> str
 
 
 async def _end_access(conn: Connection, user_id: int) -> None:
-    """End the sessions of a locked person, and make all links void and all roles pending."""
-    await sql.sessions_end(conn, user_id=user_id)
-    await sql.links_void(conn, user_id=user_id)
+    """End the sessions of a locked person, and make all roles pending and all links void.
+
+    The roles are first: they are locked while the person makes a link, which is then void too.
+    """
     await sql.roles_reset(conn, user_id=user_id)
+    await sql.links_void(conn, user_id=user_id)
+    await sql.sessions_end(conn, user_id=user_id)
 
 
 async def read_roles(conn: Connection, user_id: int) -> list[Role]:
@@ -176,21 +185,27 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
         await sql.sessions_end(conn, user_id=link.user_id)
 
 
-async def choose_first_password(
-    database: Database, user_id: int, company_id: int, password_hash: str
+async def change_password(
+    database: Database, session: Session, password_hash: str, is_first: bool
 ) -> None:
-    """Store the password of a person who signed in by a link without one. Sessions end.
+    """Store a new password, and end the sessions of the person.
 
-    As with a link that sets a password, the pending roles of other companies become void.
-    Raises NotFound if the person has a password.
+    The first one is that of a person who signed in by a link without one. As with a link that sets
+    a password, the pending roles of other companies become void.
+    Raises SignInNeeded if the session has ended, as it does when the password changes.
     """
-    async with database.company(company_id) as conn:
-        user = await sql.user_lock(conn, user_id=user_id)
-        if user is None or user["password_hash"] is not None:
-            raise NotFound(TEXTS["sign_in"]["link_gone"])
-        await sql.invitations_void(conn, user_id=user_id, company_id=company_id)
-        await sql.user_set_password(conn, user_id=user_id, password_hash=password_hash)
-        await sql.sessions_end(conn, user_id=user_id)
+    async with database.person() as conn:
+        await sql.user_lock(conn, user_id=session.user_id)
+        if not await sql.session_is_open(
+            conn, token_sha256=session.digest, user_id=session.user_id
+        ):
+            raise SignInNeeded
+        if is_first:
+            await sql.invitations_void(
+                conn, user_id=session.user_id, company_id=session.company_id or 0
+            )
+        await sql.user_set_password(conn, user_id=session.user_id, password_hash=password_hash)
+        await sql.sessions_end(conn, user_id=session.user_id)
 
 
 async def refuse_role(database: Database, link: Link) -> None:

@@ -62,7 +62,6 @@ async def invite(
     """
     async with database.company(company_id) as conn:
         user_id = await sql.user_insert(conn, email=person.email, name=person.name.strip())
-        await sql.user_lock(conn, user_id=user_id)
         if by is not None:
             await _check_change(conn, company_id, by, user_id, role)
         accepted = await sql.member_put(conn, company_id=company_id, user_id=user_id, role=role)
@@ -88,18 +87,19 @@ async def leave(database: Database, company_id: int, user_id: int) -> None:
         await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="leave")
 
 
-async def check_link(database: Database, company_id: int, user_id: int, by: int) -> None:
+async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -> None:
     """Raise an error if the user `by` may not make a one-time link for a person.
 
+    The roles stay as they are until the transaction ends, which stores the link.
     A person who has accepted the role needs a link for a forgotten password only. It is that of
     all companies, so that the person must have accepted the role of no other.
     Raises Forbidden, NotFound and Conflict.
     """
-    async with database.company(company_id) as conn:
-        members = await _lock_members(conn, company_id)
-        member = members.get(user_id)
-        await _check_change(conn, company_id, by, user_id, member and member.role)
-        accepted = await sql.user_memberships(conn, user_id=user_id)
+    await sql.user_lock(conn, user_id=user_id)
+    members = await _lock_members(conn, company_id)
+    member = members.get(user_id)
+    await _check_change(conn, company_id, by, user_id, member and member.role)
+    accepted = await sql.user_memberships(conn, user_id=user_id)
     ids = {row["company_id"] for row in accepted}
     if company_id in ids and len(ids) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])

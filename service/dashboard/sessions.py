@@ -123,28 +123,36 @@ def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
     )
 
 
-async def begin_session(
-    database: Database,
-    user_id: int,
-    company_id: int | None,
-    action: str | None,
-    is_authenticated: bool = True,
-) -> str:
-    """Begin a session, and return its token.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A session to begin, for a person who has proved a password or used a link.
 
-    `action` is its entry in the log of the person, None if there is one already.
-    `is_authenticated` is false if no password was entered.
+    `password_hash` is that of the person then. `action` is the entry in the log of the person, None
+    if there is one already. `is_authenticated` is false if no password was entered.
     """
+
+    user_id: int
+    password_hash: str | None
+    company_id: int | None
+    action: str | None
+    is_authenticated: bool = True
+
+
+async def begin_session(database: Database, entry: Entry) -> str | None:
+    """Begin a session, and return its token, or None if the password has changed since."""
     token = make_token()
     async with database.person() as conn:
         await sql.session_forget(conn)
+        user = await sql.user_lock(conn, user_id=entry.user_id)
+        if user is None or user["password_hash"] != entry.password_hash:
+            return None
         await sql.session_insert(
             conn,
             token_sha256=digest_of(token),
-            user_id=user_id,
-            company=company_id,
-            action=action,
-            is_authenticated=is_authenticated,
+            user_id=entry.user_id,
+            company=entry.company_id,
+            action=entry.action,
+            is_authenticated=entry.is_authenticated,
         )
     return token
 

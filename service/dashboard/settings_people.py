@@ -6,7 +6,7 @@ from functools import partial
 from aiohttp import web
 
 from service.dashboard import pages, people
-from service.dashboard.links import NewLink, make_link
+from service.dashboard.links import NewLink, insert_link
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER, RIGHTS, SESSION
 from service.db.statements import sql
@@ -69,16 +69,16 @@ async def invite(request: web.Request) -> web.Response:
 @page("POST", f"{PLACE}/{{id:[0-9]{{1,18}}}}/link", return_to=PLACE)
 async def renew_link(request: web.Request) -> web.Response:
     """Make a new one-time link for a person, and show it."""
-    company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
-    database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
-    await people.check_link(database, company, user_id, by)
-    return await _show_new_link(request, user_id)
+    return await _show_new_link(request, int(request.match_info["id"]))
 
 
 async def _show_new_link(request: web.Request, user_id: int) -> web.Response:
+    company, by = request[app_keys.COMPANY], request[SESSION].user_id
     database, base = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG].public_url
-    new = NewLink(user_id, request[app_keys.COMPANY], request[SESSION].user_id)
-    return await show_people(request, link=await make_link(database, base, new))
+    async with database.company(company) as conn:
+        await people.check_link(conn, company, user_id, by)
+        link = await insert_link(conn, base, NewLink(user_id, company, by))
+    return await show_people(request, link=link)
 
 
 @page("POST", f"{PLACE}/{{id:[0-9]{{1,18}}}}/remove", return_to=PLACE)

@@ -1,7 +1,7 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,12 +10,12 @@ from aiohttp import web
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link
 from service.dashboard.numbers import read_number
-from service.dashboard.pages import Page, local_path, redirect, render
+from service.dashboard.pages import Page, SignInNeeded, local_path, redirect, render
 from service.dashboard.passwords import Passwords, find_weakness
 from service.dashboard.sessions import (
     PERSON,
     SESSION,
-    Session,
+    Entry,
     begin_session,
     delete_cookie,
     set_cookie,
@@ -74,8 +74,8 @@ async def sign_in(request: web.Request) -> web.Response:
     if user is None:
         return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
     identify(request, f"user {user['id']}")
-    await _rehash(request, user, password)
-    return _go(request, await _enter(request, user["id"], None, "sign_in"), local_path(target))
+    digest = await _rehash(request, user, password)
+    return await _enter(request, Entry(user["id"], digest, None, "sign_in"), local_path(target))
 
 
 async def _find_user(request: web.Request, email: str, password: str) -> Mapping[str, Any] | None:
@@ -117,36 +117,32 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
         return await sql.user_is_near(conn, user_id=user_id, first=network[0], last=network[-1])
 
 
-async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) -> None:
-    """Store the hash of the person's password with the present parameters."""
+async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) -> str:
+    """Store and return the hash of the person's password with the present parameters."""
     passwords = request.app[SIGN_IN].passwords
     if not passwords.is_outdated(user["password_hash"]):
-        return
+        return user["password_hash"]
     digest = await passwords.hash(password)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.user_rehash(
             conn, user_id=user["id"], former=user["password_hash"], password_hash=digest
         )
+    return digest
 
 
-async def _enter(
-    request: web.Request,
-    user_id: int,
-    company_id: int | None,
-    action: str | None,
-    is_authenticated: bool = True,
-) -> str:
-    """Begin a session and return its token. Without a company it shows the person's first one."""
+async def _enter(request: web.Request, entry: Entry, target: str) -> web.Response:
+    """Begin a session, and go to a page. Without a company it shows the person's first one.
+
+    Raises SignInNeeded if the password has changed since it was checked.
+    """
     database = request.app[app_keys.DATABASE]
-    if company_id is None:
+    if entry.company_id is None:
         async with database.across() as conn:
-            companies = await sql.user_memberships(conn, user_id=user_id)
-        company_id = companies[0]["company_id"] if companies else None
-    return await begin_session(database, user_id, company_id, action, is_authenticated)
-
-
-def _go(request: web.Request, token: str, target: str) -> web.Response:
-    """Return a redirect that stores the token of a session in the browser."""
+            companies = await sql.user_memberships(conn, user_id=entry.user_id)
+        entry = replace(entry, company_id=companies[0]["company_id"] if companies else None)
+    token = await begin_session(database, entry)
+    if token is None:
+        raise SignInNeeded
     response = redirect(target)
     set_cookie(response, request.app[app_keys.CONFIG], token)
     return response
@@ -184,8 +180,9 @@ async def use_link(request: web.Request) -> web.Response:
         digest = await request.app[SIGN_IN].passwords.hash(password)
     identify(request, f"user {link.user_id}")
     await links.use_link(database, link, digest)
-    token = await _enter(request, link.user_id, link.company_id, None, link.step != ENTER)
-    return _go(request, token, "/" if len(link.roles) == 1 and link.role else "/companies")
+    present = digest or link.password_hash
+    entry = Entry(link.user_id, present, link.company_id, None, link.step != ENTER)
+    return await _enter(request, entry, "/" if len(link.roles) == 1 and link.role else "/companies")
 
 
 async def _find_link(request: web.Request) -> Link:
@@ -215,14 +212,6 @@ def _render_link(request: web.Request, link: Link, error: str | None = None) -> 
     return render(request, "link.html", 422 if error else 200, link=link, error=error)
 
 
-async def _store_password(request: web.Request, user_id: int, password: str) -> None:
-    """Store a new password, and end the person's sessions."""
-    digest = await request.app[SIGN_IN].passwords.hash(password)
-    async with request.app[app_keys.DATABASE].person() as conn:
-        await sql.user_set_password(conn, user_id=user_id, password_hash=digest)
-        await sql.sessions_end(conn, user_id=user_id)
-
-
 @page("GET", "/password", right=PERSON)
 async def show_password(request: web.Request) -> web.Response:
     """Return the form for a new password."""
@@ -242,14 +231,11 @@ async def change_password(request: web.Request) -> web.Response:
     password = form.get("password", "")
     if weakness := find_weakness(password, await _read_names(request)):
         return _render_password(request, has_password, TEXTS["weak"][weakness])
-    if has_password:
-        await _store_password(request, session.user_id, password)
-    else:
-        digest = await request.app[SIGN_IN].passwords.hash(password)
-        await links.choose_first_password(
-            request.app[app_keys.DATABASE], session.user_id, session.company_id or 0, digest
-        )
-    return await _renew(request, session, "/?notice=password_changed", None)
+    digest = await request.app[SIGN_IN].passwords.hash(password)
+    database = request.app[app_keys.DATABASE]
+    await links.change_password(database, session, digest, is_first=not has_password)
+    entry = Entry(session.user_id, digest, session.company_id, None)
+    return await _enter(request, entry, "/?notice=password_changed")
 
 
 async def _read_names(request: web.Request) -> list[str]:
@@ -286,19 +272,13 @@ async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
     form, session = request[FORM], request[SESSION]
     target = form.get("next", "")
-    if not await _find_user(request, session.email, form.get("password", "")):
+    user = await _find_user(request, session.email, form.get("password", ""))
+    if user is None:
         return render(request, "confirm.html", 422, error=TEXTS["wrong_current"], next=target)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_end(conn, token_sha256=session.digest)
-    return await _renew(request, session, local_path(target), "confirm")
-
-
-async def _renew(
-    request: web.Request, session: Session, target: str, action: str | None
-) -> web.Response:
-    """Begin another session for the same company, and go to a page."""
-    token = await _enter(request, session.user_id, session.company_id, action)
-    return _go(request, token, target)
+    entry = Entry(session.user_id, user["password_hash"], session.company_id, "confirm")
+    return await _enter(request, entry, local_path(target))
 
 
 @page("GET", "/companies", right=PERSON)

@@ -54,7 +54,9 @@ async def migrate(
     unusable for this one, that an older version still uses, or that such a login cannot use.
     """
     migrations = read_migrations(folder)
-    conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
+    # Old rows of companies that were moved away are changed too.
+    settings = {"client_min_messages": "warning", "app.moves": "on"}
+    conn = await connect(url, settings, silence=silence)
     try:
         if not await sql.migrations_permitted(conn):
             await _check_version(conn, migrations, objects)

@@ -19,17 +19,13 @@ select a.account, u.id, u.password_hash
   left join users u on lower(u.email) = a.account;
 
 -- name: user_insert :value
--- Store a person, or find the one with the email address. Return the id.
-with stored as (
-  insert into users (id, email, name)
-  values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
-      on conflict (lower(email)) do nothing
-  returning id
-)
-select id from stored
-union all
-select id from users where lower(email) = lower(:email)
- limit 1;
+-- Store a person, or find the one with the email address, and lock the row until the transaction
+-- ends. Return the id.
+insert into users (id, email, name)
+values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
+    on conflict (lower(email)) do update
+   set updated_at = users.updated_at
+returning id;
 
 -- name: user_set_password :exec
 -- Store the hash of a new password. Null makes the present one void.
@@ -116,7 +112,9 @@ select void_invitations(:user_id, :company_id);
 
 -- name: member_put :value
 -- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
--- becomes another one, the sessions that show the company end.
+-- becomes another one, the sessions that show the company end. The company's links for the person
+-- become void unless the role stays: those who made them may not be allowed to give the new one.
+-- Those that the person made become void too: with the new role they may not be allowed.
 with former as (
   select company_id, role, accepted_at
     from company_members
@@ -136,6 +134,13 @@ with former as (
      and s.ended_at is null
      and f.accepted_at is not null
      and f.role <> :role
+), voided as (
+  update user_links
+     set used_at = clock_timestamp()
+   where (user_id = :user_id or made_by = :user_id)
+     and company = :company_id
+     and used_at is null
+     and not exists (select from former where role = :role)
 ), audited as (
   insert into audit_log (company_id, action, subject, changes)
   select :company_id::bigint, 'invite', format('user %s as %s', user_id, role),
@@ -158,11 +163,18 @@ select :company_id::bigint, 'accept', format('user %s as %s', user_id, role) fro
 
 -- name: member_delete :exec
 -- Remove a locked person from a company. The sessions that show it end, since they find no
--- membership, and its links for the person are void. The action is 'remove' or 'leave'.
+-- membership. Its links for the person, and those that the person made for others, become void. The
+-- action is 'remove' or 'leave'.
 with removed as (
   delete from company_members
    where company_id = :company_id and user_id = :user_id
   returning user_id, role
+), voided as (
+  update user_links
+     set used_at = clock_timestamp()
+   where (user_id = :user_id or made_by = :user_id)
+     and company = :company_id
+     and used_at is null
 )
 insert into audit_log (company_id, action, subject, changes)
 select :company_id::bigint, :action::text, format('user %s', user_id),
@@ -241,6 +253,13 @@ update user_sessions
 update user_sessions
    set company = (select m.company_id from memberships_of(:user_id) m limit 1)
  where token_sha256 = :token_sha256 and user_id = :user_id;
+
+-- name: session_is_open :value
+-- Return whether a session of a locked person has not ended. What changes the password ends it.
+select exists (
+         select
+           from user_sessions
+          where token_sha256 = :token_sha256 and user_id = :user_id and ended_at is null);
 
 -- name: session_end :exec
 update user_sessions
@@ -329,7 +348,8 @@ select :user_id::bigint, 'use_link', (select c.name from companies c where c.id 
  where u.token_sha256 = :token_sha256;
 
 -- name: links_void :exec
--- Make all links of a person void.
+-- Make all links of a person void, and those that the person made for others: if somebody else used
+-- the account, these are in their hands.
 update user_links
    set used_at = clock_timestamp()
- where user_id = :user_id and used_at is null;
+ where (user_id = :user_id or made_by = :user_id) and used_at is null;

@@ -374,6 +374,150 @@ async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(site: Site
         assert person.status == 403
 
 
+async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(site: Site) -> None:
+    """An administrator may make no link for an owner, and keeps one made for a member."""
+    for email, role in (("boss@example.com", "owner"), ("admin@example.com", "admin")):
+        await site.join(site.company, email, role)
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as admin, Visitor(site.url) as boss:
+        await admin.sign_in("admin@example.com")
+        kept = await make_password_link(admin, ACCOUNTANT)
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "owner"}
+        await boss.post("/settings/people", fields)
+        assert "The person has the role now." in boss.words
+    async with await site.open(kept) as thief:
+        assert thief.status == 404 and GONE in thief.words
+
+
+async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        link = await make_password_link(boss, ACCOUNTANT)
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
+        await boss.post("/settings/people", fields)
+    async with await site.open(link, OWN) as person:
+        assert person.status == 200 and person.path == "/"
+
+
+@pytest.mark.parametrize("change", ["remove", "lower", "leave", "link-user"])
+async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, change: str) -> None:
+    former = "former@example.com"
+    for email in ("boss@example.com", former, ACCOUNTANT):
+        await site.join(site.company, email)
+    async with Visitor(site.url) as thief, Visitor(site.url) as boss:
+        await thief.sign_in(former)
+        kept = await make_password_link(thief, ACCOUNTANT)
+        async with await site.open(kept) as person:
+            assert person.status == 200
+        await boss.sign_in("boss@example.com")
+        await boss.get("/settings/people")
+        if change == "remove":
+            row = boss.text[boss.text.index(f"<bdi>{former}</bdi>") :]
+            path = re.search(r'action="(/settings/people/\d+/remove)"', row)
+            await boss.post(path[1] if path else "")
+        elif change == "lower":
+            fields = {"email": former, "name": "F", "role": "reader"}
+            await boss.post("/settings/people", fields)
+        elif change == "leave":
+            await thief.post(f"/companies/{site.company.id}/leave")
+        else:
+            await site.operator_link(former)
+    async with await site.open(kept) as person:
+        assert person.status == 404 and GONE in person.words
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_role_cannot_change_while_a_link_for_it_is_made(
+    site: Site, owner: asyncpg.Connection, is_new: bool
+) -> None:
+    """The link would be for a role that its maker may not give."""
+    await site.join(site.company, "admin@example.com", "admin")
+    if not is_new:
+        await site.join(site.company, ACCOUNTANT, "member")
+    roles = "select from company_members where role = 'member' for update nowait"
+    async with Visitor(site.url) as admin:
+        await admin.sign_in("admin@example.com")
+        await admin.get("/settings/people")
+        path = "/settings/people"
+        fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
+        if not is_new:
+            path += f"/{await owner.fetchval('select max(id) from users')}/link"
+        async with owner.transaction():
+            await owner.execute("lock user_audit_log in share mode")
+            making = asyncio.create_task(admin.post(path, fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                async with owner.transaction():
+                    await owner.execute(roles)
+        await making
+        assert 'id="new-link"' in admin.text
+
+
+async def test_companies_that_invite_a_new_person_at_once_both_get_a_link(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    async with owner.transaction():
+        # The addresses are in the index, and others wait for the end of this transaction.
+        await owner.execute("insert into users (email, name) values ($1, 'A')", ACCOUNTANT)
+        invitations = [asyncio.create_task(site.invite(each)) for each in (site.company, attacker)]
+        await until(lambda: count_waiting(owner), lambda found: found == 2)
+    links = await asyncio.gather(*invitations)
+    assert await list_roles(owner) == {site.company.id: False, attacker.id: False}
+    for link in links:
+        async with await site.open(link) as person:
+            assert person.status == 200
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_session_that_ends_meanwhile_chooses_no_password(
+    site: Site, attacker: Company, owner: asyncpg.Connection, is_first: bool
+) -> None:
+    """The operator's command ends the session of a request that is under way."""
+    chosen = "a password of the attacker"
+    async with await site.open(await site.invite(attacker), chosen) as thief:
+        await site.invite(site.company)
+        await thief.get("/password")
+        fields = {"current": chosen, "password": "other words of the attacker"}
+        if is_first:
+            await owner.execute("update users set password_hash = null")
+        async with owner.transaction():
+            await owner.execute("select from users for update")
+            change = asyncio.create_task(thief.post("/password", fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await owner.execute("update users set password_hash = null")
+            await owner.execute("update user_sessions set ended_at = clock_timestamp()")
+        await change
+        assert thief.path == "/sign-in"
+    assert await owner.fetchval("select password_hash from users") is None
+    assert await list_roles(owner) == {attacker.id: True, site.company.id: False}
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/confirm"])
+async def test_no_session_begins_with_a_password_that_changes_meanwhile(
+    site: Site, owner: asyncpg.Connection, path: str
+) -> None:
+    """Such a session would outlive the operator's command, which ends all sessions."""
+    await site.join(site.company, ACCOUNTANT)
+    async with Visitor(site.url) as thief:
+        if path == "/confirm":
+            await thief.sign_in(ACCOUNTANT)
+        await thief.get(path)
+        async with owner.transaction():
+            await owner.execute("select from users for update")
+            fields = {"email": ACCOUNTANT, "password": PASSWORD}
+            entering = asyncio.create_task(thief.post(path, fields))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await owner.execute("update users set password_hash = null")
+            await owner.execute("update user_sessions set ended_at = clock_timestamp()")
+        await entering
+        assert thief.path == "/sign-in"
+    assert await owner.fetchval("select count(*) from user_sessions where ended_at is null") == 0
+
+
 async def test_a_session_that_has_expired_accepts_and_leaves_nothing(
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
