@@ -221,6 +221,13 @@ def _sign_in(flooder: Flooder, _: int) -> str:
     return make_request("POST", "/sign-in", body=form, more=more)
 
 
+def _form(flooder: Flooder, _: int) -> str:
+    """Return a form of the largest size, with as many escapes as possible and no token."""
+    fields = "&".join(["a=" + "%C3%A9%41" * 880] * 8)
+    more = f"{flooder.visitor}Content-Type: application/x-www-form-urlencoded\r\n"
+    return make_request("POST", "/sign-in", body=fields, more=more)
+
+
 def _make_unknown_key(key: str) -> str:
     """Return a well-formed key of which no one knows the secret: its checksum is right."""
     from service.http.api_keys import new_key
@@ -241,6 +248,7 @@ FLOODS: dict[str, Callable[[Flooder, int], str]] = {
     "unknown-sessions": _unknown_session,
     "link": _link,
     "sign-in": _sign_in,
+    "form": _form,
 }
 
 

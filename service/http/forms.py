@@ -5,14 +5,15 @@ page of the service could have sent is rejected.
 """
 
 import re
+from binascii import a2b_qp
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
 
 from aiohttp import web
 from multidict import MultiDict, MultiDictProxy
 
 from service.errors import BadRequest, TooLarge, UnsupportedMediaType
 from service.http.requests import header, receive_body
+from service.offload import offload
 
 FormFields = MultiDictProxy[str]
 
@@ -31,6 +32,7 @@ PUBLIC_FORM = FormLimits(64 * 1024, 100, 8_000)
 #: Forms of people with a session: 100 lines with texts of 300 characters, or a certificate.
 SESSION_FORM = FormLimits(1024 * 1024, 1_500, 40_000)
 NAME_CHARACTERS = 200
+MOST_BYTES = 12  # of a character: four bytes of UTF-8, escaped
 #: The fields of the request's form.
 FORM: web.RequestKey[FormFields] = web.RequestKey("form")
 
@@ -49,14 +51,14 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
     """Return the fields of the request's form, which are then also in `request[FORM]`.
 
-    Raises UnsupportedMediaType, TooLarge, RequestTimeout, and BadRequest for invalid text.
+    Raises UnsupportedMediaType, TooLarge, RequestTimeout, BadRequest for invalid text, and Busy.
     """
     if FORM not in request:
         raw = b""
         if request.body_exists:
             _check_type(request)
             raw = await receive_body(request, limits.size)
-        request[FORM] = _parse(raw, limits)
+        request[FORM] = await offload(len(raw), parse_form, raw, limits)
     return request[FORM]
 
 
@@ -66,24 +68,34 @@ def _check_type(request: web.Request) -> None:
         raise UnsupportedMediaType(NOT_FORM)
 
 
-def _parse(raw: bytes, limits: FormLimits) -> FormFields:
+def parse_form(raw: bytes, limits: FormLimits) -> FormFields:
     """Return the fields of a form. Raises TooLarge and BadRequest."""
     if raw.count(b"&") >= limits.fields:
         raise TooLarge(MANY_FIELDS.format(limits.fields))
     if _BAD_ESCAPE.search(raw):
         raise BadRequest(BAD_ESCAPE)
+    fields = MultiDict[str]()
+    for part in filter(None, raw.split(b"&")):
+        name, _, text = part.partition(b"=")
+        fields.add(_decode(name, NAME_CHARACTERS), _decode(text, limits.characters))
+    return MultiDictProxy(fields)
+
+
+def _decode(raw: bytes, most: int) -> str:
+    """Return the text of a name or field. Raises TooLarge for a long one, BadRequest for no text.
+
+    With another escape character it is quoted-printable, which the standard library decodes in C.
+    """
+    too_long = TooLarge(LONG_FIELD.format(most))
+    if len(raw) > most * MOST_BYTES:
+        raise too_long
     try:
-        fields = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
+        quoted = raw.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")
+        text = a2b_qp(quoted).decode()
     except UnicodeDecodeError:
         raise BadRequest(NOT_TEXT) from None
-    for name, text in fields:
-        _check_field(name, text, limits)
-    return MultiDictProxy(MultiDict(fields))
-
-
-def _check_field(name: str, text: str, limits: FormLimits) -> None:
-    """Raise TooLarge for a long field, BadRequest for one with NUL."""
-    if len(name) > NAME_CHARACTERS or len(text) > limits.characters:
-        raise TooLarge(LONG_FIELD.format(limits.characters))
-    if "\0" in name or "\0" in text:
+    if len(text) > most:
+        raise too_long
+    if "\0" in text:
         raise BadRequest(NOT_TEXT)
+    return text

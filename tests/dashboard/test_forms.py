@@ -1,12 +1,14 @@
 """Forms that no page could have sent: type, charset, size, number and length of fields."""
 
+import random
 import re
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from conftest import Client
 from harness.visitors import Visitor
 
+from service.http import forms
 from service.http.forms import PUBLIC_FORM, SESSION_FORM, FormLimits
 
 FORM = "application/x-www-form-urlencoded"
@@ -54,6 +56,33 @@ async def test_a_form_with_invalid_text_is_a_400(site: Client, body: bytes) -> N
     async with Visitor(site.make_url("/")) as visitor:
         await visitor.get("/sign-in")
         assert await post(visitor, "/sign-in", body) == 400
+
+
+PARTS = (
+    "a",
+    "é",
+    "%41",
+    "%C3%A9",
+    "%c3%a9",
+    "=",
+    "%3D",
+    "+",
+    "%2B",
+    "_",
+    ".",
+    " ",
+    "%0D%0A",
+    "%26",
+)
+
+
+def test_fields_are_decoded_as_the_standard_library_does() -> None:
+    choose = random.Random(1)
+    for _ in range(5_000):
+        fields = ["".join(choose.choices(PARTS, k=choose.randrange(8))) for _ in range(3)]
+        raw = "&".join(fields)
+        expected = parse_qsl(raw, keep_blank_values=True, errors="strict")
+        assert list(forms.parse_form(raw.encode(), SESSION_FORM).items()) == expected, raw
 
 
 def fill_limits(limits: FormLimits) -> dict[str, bytes]:
