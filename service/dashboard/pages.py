@@ -59,7 +59,7 @@ FORM_TOKEN = "form_token"
 VISITOR = "einvoice_visitor"
 VISITOR_TOKEN = web.RequestKey("visitor_token", str)
 #: Browsers read a backslash as a slash and leave out control characters: `/\thost` is `//host`.
-_LOCAL_PATH = re.compile(r"/(?!/)[^\x00-\x1f\x7f-\x9f\\]*")
+_LOCAL_PATH = re.compile(r"/(?!/)[^\x00-\x1f\x7f-\x9f\\]{,2000}")  # proxies limit heads
 
 PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -200,7 +200,8 @@ def visitor_token(request: web.Request) -> str:
 
 
 def _ask_to_sign_in(request: web.Request) -> web.Response:
-    target = "" if request.path == "/" else f"?next={quote(request.path_qs, safe='')}"
+    path = local_path(request.path_qs)
+    target = "" if path == "/" else f"?next={quote(path, safe='')}"
     return redirect(f"/sign-in{target if request.method == 'GET' else ''}")
 
 

@@ -48,10 +48,10 @@ class Site:
         lines = [line, f"Host: {NAME}", f"X-API-Key: {self.key}", *fields]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
-    async def answer_to(self, line: str) -> bytes:
+    async def answer_to(self, line: str, *fields: str) -> bytes:
         """Return the response to a request line that a client would normalize."""
         reader, writer = await self.connect()
-        writer.write(self.head(line, "Connection: close"))
+        writer.write(self.head(line, "Connection: close", *fields))
         async with patience():
             answer = await reader.read()
         writer.close()
@@ -221,6 +221,47 @@ def spell(path: str) -> Iterator[str]:
         yield f"{prefix}/{'%252e%252e%252f' * prefix.count('/')}{name}"
     for scheme in ("http", "https"):
         yield f"{scheme}://{NAME}{path}"
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "status", "code"),
+    [
+        ("GET /%00", (), 400, "bad_request"),
+        ("GET /metrics%00", (), 400, "bad_request"),
+        ("GET /%zz", (), 400, "bad_request"),
+        ("GET /../x", (), 400, "bad_request"),
+        ("GET metrics", (), 400, "bad_request"),
+        ("TRACE /", (), 405, "method_not_allowed"),
+        ("POST /api/invoices", ("Transfer-Encoding: gzip, chunked",), 501, "bad_request"),
+        ("GET /einvoice-error", (), 404, "endpoint_not_found"),
+    ],
+)
+async def test_a_request_that_nginx_refuses_has_an_error_as_json(
+    site: Site, line: str, fields: tuple[str, ...], status: int, code: str
+) -> None:
+    answer = await site.answer_to(f"{line} HTTP/1.1", *fields)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"\r\nX-Request-Id: " in head and b"\r\nContent-Type: application/json" in head
+    assert json.loads(body)["code"] == code
+
+
+async def test_another_name_than_that_of_the_handshake_has_no_answer(site: Site) -> None:
+    reader, writer = await site.connect()
+    writer.write(b"GET /sign-in HTTP/1.1\r\nHost: other.example\r\n\r\n")
+    async with patience():
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_page_with_a_long_query_asks_to_sign_in(site: Site) -> None:
+    """The head of the response has the query."""
+    for length in (1_000, 7_000):
+        path = f"/invoices?query={'a' * length}"
+        async with site.client.get(path, allow_redirects=False) as response:
+            assert response.status == 303
+            assert response.headers["Location"].startswith("/sign-in")
+            assert (length == 1_000) == ("next" in response.headers["Location"])
 
 
 async def test_plain_http_redirects_pages_and_rejects_the_api(site: Site) -> None:
