@@ -3,7 +3,6 @@
 The private key is stored encrypted and never returned.
 """
 
-import asyncio
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from service.documents.signing import certificate
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.requests import check_if_match, not_found, or_not_found, read_body
+from service.offload import run_in_thread
 from service.submission import signers
 from service.submission.context import SUBMISSION_CONTEXT
 
@@ -103,13 +103,13 @@ async def delete_signing_certificate(request: web.Request) -> web.Response:
 
 
 async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certificate.Signer:
-    """Return the signer of a request body. Raises ValidationError.
+    """Return the signer of a request body. Raises ValidationError, and Busy.
 
     Runs in a thread: decrypting a key takes most of a second.
     """
     texts = body["certificate"], body["key"], body.get("password")
     try:
-        return await asyncio.to_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
+        return await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     except certificate.UnusableCredentials as error:
         raise ValidationError(error.faults) from None
 

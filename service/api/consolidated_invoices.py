@@ -1,6 +1,5 @@
 """Consolidated invoices: plan, create, list, get, delete, export, and notes for them. Portal: 13"""
 
-import asyncio
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,6 +30,7 @@ from service.http.requests import (
     read_body,
     read_path_id,
 )
+from service.offload import run_in_thread
 from service.submission.document_kinds import CONSOLIDATED
 
 NOUN = CONSOLIDATED.title
@@ -349,7 +349,7 @@ async def _make_plan(
         if not plan.is_full:
             rows = await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
         # All batches together take seconds, so they run in a thread.
-        await asyncio.to_thread(plan.take, batch, rows)
+        await run_in_thread(plan.take, batch, rows)
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
     unknown = [invoice_id for invoice_id in wanted.ids or () if invoice_id not in known]
     plan.left_out += (

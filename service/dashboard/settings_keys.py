@@ -9,7 +9,7 @@ from service.dashboard import pages
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import ADMINISTER
 from service.db.statements import sql
-from service.errors import Conflict
+from service.errors import Conflict, NotFound
 from service.http import api_keys, app_keys
 from service.http.forms import FORM
 
@@ -71,5 +71,7 @@ async def revoke_key(request: web.Request) -> web.Response:
     """Revoke a key. It stops working in every process within a second."""
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        await sql.api_key_revoke(conn, company_id=company, key_id=request.match_info["id"])
+        known = await sql.api_key_revoke(conn, company_id=company, key_id=request.match_info["id"])
+    if known is None:
+        raise NotFound(TEXTS["no_such"])
     return redirect("/settings/keys?notice=revoked")

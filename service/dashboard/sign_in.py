@@ -297,12 +297,14 @@ async def choose_company(request: web.Request) -> web.Response:
     if company is None:
         raise NotFound(TEXTS["no_such_company"])
     async with request.app[app_keys.DATABASE].across() as conn:
-        await sql.session_set_company(
+        shown = await sql.session_set_company(
             conn,
             token_sha256=session.digest,
             user_id=session.user_id,
             company=company,
         )
+    if shown is None:
+        raise NotFound(TEXTS["no_such_company"])
     return redirect("/")
 
 

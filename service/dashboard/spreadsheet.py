@@ -65,9 +65,9 @@ LINE_COLUMNS = (
 )
 MARK = "\ufeff"  # Spreadsheets read UTF-8 with a mark.
 #: The place in a text where a spreadsheet may find a formula, also if it splits cells at another
-#: character than the comma. It reads full-width characters as the usual ones.
+#: character than the comma, and unquotes cells. It reads full-width characters as the usual ones.
 _FORMULA = re.compile(
-    r"(?:^|(?<=[,;|\t\r\n\v\f\x85\u2028\u2029]))(?=[ \u00a0\u3000]*[=+@＝＋－＠-])|^(?=[\t\r\n])"
+    r"(?:^|(?<=[,;|\t\r\n\v\f\x85\u2028\u2029]))(?=[ \u00a0\u3000\"]*[=+@＝＋－＠-])|^(?=[\t\r\n])"
 )
 
 

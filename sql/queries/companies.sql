@@ -219,7 +219,8 @@ select company_id, secret_sha256, revoked_at is not null as revoked, move_state,
   from api_key_of(:key_id);
 
 -- name: api_key_revoke :value
--- Revoke a key and notify every process. Returns true if the key was not revoked before.
+-- Revoke a key and notify every process. Returns true if the key was not revoked before, and null
+-- if the company has no such key.
 with revoked as (
   update api_keys
      set revoked_at = clock_timestamp()
@@ -229,7 +230,10 @@ with revoked as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'revoke', format('key %s', key_id) from revoked
 )
-select pg_notify('api_key_changed', key_id) is not null from revoked;
+select coalesce(
+         (select pg_notify('api_key_changed', key_id) is not null from revoked), false)
+  from api_keys
+ where company_id = :company_id and key_id = :key_id;
 
 -- name: api_key_used :exec
 -- Record the use of a key, at most once a minute for all processes.

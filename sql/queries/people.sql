@@ -241,12 +241,13 @@ select s.id, s.user_id, u.name, u.email, m.company_id, m.name as company_name, m
 -- Note that a session is used.
 update user_sessions set seen_at = clock_timestamp() where token_sha256 = :token_sha256;
 
--- name: session_set_company :exec
--- Show another company of the person.
+-- name: session_set_company :value
+-- Show another company of the person. Returns null if the person has no accepted role in it.
 update user_sessions
    set company = :company
  where token_sha256 = :token_sha256
-   and exists (select from memberships_of(:user_id) m where m.company_id = :company);
+   and exists (select from memberships_of(:user_id) m where m.company_id = :company)
+returning id;
 
 -- name: session_show_any :exec
 -- Show the first of the person's companies, or none if the person has no accepted role.

@@ -197,7 +197,11 @@ async def test_people_and_keys_of_another_company_stay(
             for each in (user_id, UNKNOWN)
         ]
         assert answers[0] == answers[1] and answers[0][0] == 404
-    await ask(admin, "POST", f"/settings/keys/{other.key_id}/revoke")
+    answers = [
+        await ask(admin, "POST", f"/settings/keys/{each}/revoke")
+        for each in (other.key_id, "0" * len(other.key_id))
+    ]
+    assert answers[0] == answers[1] and answers[0][0] == 404
     async with site.get("/api/companies", headers={"X-API-Key": other.key}) as response:
         assert response.status == 200
     members = "select count(*) from company_members where user_id = $1"

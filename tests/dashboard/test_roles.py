@@ -632,6 +632,7 @@ async def test_a_forged_company_is_neither_shown_nor_left(
         for company in (attacker.id, 999_999_999):
             await person.get("/companies")
             await person.post("/companies", {"company": str(company)})
+            assert person.status == 404
             await person.get("/settings/keys")
             assert site.company.key_id in person.text
             await person.post(f"/companies/{company}/leave")
