@@ -54,14 +54,18 @@ select u.id, 'fail'
 
 -- name: user_is_near :value
 -- Return whether a person has signed in from a network, given by its :first and :last address, in
--- the last 90 days.
+-- the last 90 days, and since `link-user` made the password void: another one may have signed in.
 select exists (
          select
            from user_audit_log
           where user_id = :user_id
             and action = 'sign_in'
             and client_address between :first::inet and :last::inet
-            and at > clock_timestamp() - interval '90 days');
+            and at > clock_timestamp() - interval '90 days'
+            and id > coalesce(
+                  (select max(r.id)
+                     from user_audit_log r
+                    where r.user_id = :user_id and r.action = 'reset'), 0));
 
 -- name: user_audit_page :many
 -- Return the log of a person, the latest first, before the entry :before. `by_name` is the other

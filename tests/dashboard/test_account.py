@@ -158,6 +158,17 @@ async def test_a_network_is_known_for_90_days(
     assert await try_password(site, HOME, PASSWORD) == 429
 
 
+async def test_a_network_is_not_known_after_a_reset_by_the_operator(
+    site: Site, person: Visitor, owner: asyncpg.Connection
+) -> None:
+    """Another one may have signed in from it."""
+    use_up_tries(site)
+    await owner.execute(
+        "insert into user_audit_log (user_id, action) select id, 'reset' from users"
+    )
+    assert await try_password(site, HOME, PASSWORD) == 429
+
+
 async def test_unknown_people_are_refused_like_known_ones(
     site: Site, person: Visitor, owner: asyncpg.Connection
 ) -> None:

@@ -1421,6 +1421,15 @@ EXACT = (
         ("tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",),
     ),
     Mutant(
+        "network-known-from-before-a-reset",
+        "sql/queries/people.sql",
+        "where r.user_id = :user_id and r.action = 'reset'), 0)",
+        "where r.user_id = 0 and r.action = 'reset'), 0)",
+        (
+            "tests/dashboard/test_account.py::test_a_network_is_not_known_after_a_reset_by_the_operator",
+        ),
+    ),
+    Mutant(
         "rate-legal-before-its-day",
         "service/documents/doubts.py",
         "if kind == tax.type and since <= day",
