@@ -18,7 +18,7 @@ from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.db.statements import sql
-from service.documents import codes
+from service.documents import codes, states
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.actor import identify
@@ -97,13 +97,18 @@ async def show_receipt(request: web.Request) -> web.Response:
 
 @page("POST", "/receipt/{token}", right=None)
 async def send_receipt(request: web.Request) -> web.Response:
-    """Store the buyer's request as pending, or show the violations at their fields."""
+    """Store the buyer's request as pending, or show the violations at their fields.
+
+    If the invoice has its buyer meanwhile, nothing is stored, and the page says so.
+    """
     link = await _enter(request, REQUEST)
     fields, _ = read_fields(request)
     zone = request.app[app_keys.CONFIG].time_zone
     body = build_body(fields, {}, zone)
     body.pop("lineItems")
     record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    if _is_issued(record):
+        return await _render_receipt(request, record, Form(fields, status=409))
     body["invoiceCode"] = record["invoice_code"]
     answer = await call(request, "POST", "/api/einvoice-requests", body)
     if answer.is_success:
@@ -113,6 +118,11 @@ async def send_receipt(request: web.Request) -> web.Response:
     if answer.status != 422:
         raise Failed(answer)
     return await _render_receipt(request, record, Form(fields, answer.violations, status=422))
+
+
+def _is_issued(record: Mapping[str, Any]) -> bool:
+    """Return whether an invoice has its buyer, so that no request for it can be approved."""
+    return record["type"] not in states.PENDING_FINALIZE
 
 
 async def _render_receipt(
@@ -128,6 +138,7 @@ async def _render_receipt(
         record=record,
         fields=form.fields,
         wrong=form.wrong,
+        is_issued=_is_issued(record),
         is_sent=is_sent,
         tables=codes.get_all_names(),
     )

@@ -139,6 +139,25 @@ async def test_concurrent_requests_at_two_services_keep_to_the_limits(
     assert (stored, statuses) == (most, [200] * most + [409] * (24 - most))
 
 
+async def test_the_link_of_an_invoice_with_its_buyer_stores_nothing(
+    receipt: Receipt, site: Client
+) -> None:
+    """Its approval could only be refused."""
+    await receipt.ask(registration__number="880214145566")
+    _, found = await request_json(site, "GET", "/api/einvoice-requests")
+    path = f"/api/einvoice-requests/{found['data'][0]['id']}"
+    await receipt.visitor.get(receipt.path)
+    status, _ = await request_json(site, "PUT", path, json={"status": "Approve"})
+    assert status == 200
+    await receipt.visitor.post(receipt.path, {"/name": "Bakar", "/type": "LOCAL_INDIVIDUAL"})
+    assert receipt.visitor.status == 409
+    await receipt.visitor.get(receipt.path)
+    assert "The seller has entered the buyer" in receipt.visitor.words
+    assert "<form" not in receipt.visitor.text
+    _, found = await request_json(site, "GET", "/api/einvoice-requests")
+    assert found["meta"]["total"] == 1
+
+
 async def test_a_link_that_is_revoked_while_a_request_waits_for_it_stores_nothing(
     receipt: Receipt, owner: asyncpg.Connection
 ) -> None:
