@@ -263,6 +263,14 @@ class Config:
         "Ends a connection whose other end acknowledges nothing for this long, on both ends. "
         "PostgreSQL then releases the locks of a host that vanished.",
     )
+    database_durability: str = _setting(
+        "DATABASE_DURABILITY",
+        "on",
+        _one_of("on", "off"),
+        "`off` allows a PostgreSQL that can lose what it has acknowledged (`fsync`, "
+        "`full_page_writes` or `synchronous_commit` off). For tests only: documents could be sent "
+        "twice after a crash. `/readyz` has the value.",
+    )
     database_acquire: timedelta = _setting(
         "DATABASE_ACQUIRE_SECONDS",
         "2",

@@ -49,6 +49,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     still a 200: the API can serve, and to restart it or to take it out of service would not help.
     """
     summary = request.app[app_keys.WATCHDOG].summary()
+    summary["durability"] = request.app[app_keys.CONFIG].database_durability
     if request.app[app_keys.SHUTDOWN].has_begun:
         return responses.json_response({"status": "stopping", **summary}, 503)
     if not await request.app[app_keys.SESSION].answers():

@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,6 +44,11 @@ GC_THRESHOLD = 10_000
 SWITCH_SECONDS = 0.001
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 REPLACE_CERTIFICATE = "Install another certificate with its key, and restart."
+
+NOT_DURABLE = (
+    "PostgreSQL has {} off, so that a crash can lose what it has acknowledged, and documents could "
+    "be sent twice. Set it to on and reload PostgreSQL."
+)
 
 _Result = TypeVar("_Result")
 
@@ -181,13 +186,21 @@ async def migrate_database(config: Config) -> list[str]:
         raise OperatorError(describe_database_error(error, variable, url)) from error
 
 
-async def check_secret_keys(config: Config) -> None:
-    """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
+async def check_database(config: Config) -> None:
+    """Raise OperatorError if PostgreSQL is not durable, or has secrets of another SECRET_KEY."""
     async with (
         connected_pool(config.database_url, 1, config.database_silence) as pool,
         Database(pool).across() as conn,
     ):
+        unsafe = await sql.unsafe_settings(conn)
         rows = await sql.secret_key_ids(conn)
+    if unsafe and config.database_durability == "on":
+        raise OperatorError(NOT_DURABLE.format(" and ".join(unsafe)))
+    _check_secret_keys(config, rows)
+
+
+def _check_secret_keys(config: Config, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
     stored = {row["secret_key"] for row in rows}
     known = {version_of_key(key) for key in (config.secret_key, config.secret_key_previous)}
     if stored and not stored & known:

@@ -18,7 +18,7 @@ from service.app import create_app
 from service.commands import companies
 from service.commands.banner import describe_addresses, describe_demo, describe_others
 from service.commands.bootstrap import (
-    check_secret_keys,
+    check_database,
     logged_run,
     migrate_database,
     run,
@@ -109,7 +109,7 @@ async def serve(config: Config, background: bool = True) -> None:
         _check_ports(config)
         async with with_postgres(config) as config, AsyncExitStack() as stack:
             await migrate_database(config)
-            await check_secret_keys(config)
+            await check_database(config)
             support = await create_support_login(config) if embedded else None
             greeting = ""
             if not config.portal_api_base:
@@ -141,7 +141,7 @@ async def work(config: Config) -> None:
             check_port(config.worker_host, config.worker_port, "WORKER")
         async with with_postgres(config) as config:
             await migrate_database(config)
-            await check_secret_keys(config)
+            await check_database(config)
             async with _background_work(with_portal(config)):
                 _announce("The worker is running.")
                 await _wait_for_stop(stop)

@@ -1,6 +1,12 @@
 -- Statements that belong to no company: migrations, the check of tenant isolation, and session
 -- locks.
 
+-- name: unsafe_settings :value
+-- Return the settings with which a crash loses acknowledged transactions of this login.
+select coalesce(array_agg(name order by name), '{}')
+  from pg_settings
+ where name in ('fsync', 'full_page_writes', 'synchronous_commit') and setting = 'off';
+
 -- name: migrations_permitted :value
 -- Return whether the login may migrate: it is the owner of the schema, or may create it.
 select coalesce(

@@ -221,6 +221,7 @@ async def test_command_runs_with_exactly_its_settings_and_secrets(
     variables = {
         name: text.replace(program.folder, str(folder)) for name, text in program.variables.items()
     }
+    variables["DATABASE_DURABILITY"] = "off"  # of the server of the tests
     if program.arguments == ["migrate"]:
         done = await run_command(program.arguments, variables)
         assert (done.code, done.out) == (0, "nothing to apply\n"), done.err

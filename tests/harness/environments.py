@@ -34,6 +34,7 @@ def make_environment(database: str, portal: str) -> dict[str, str]:
     return {
         "DATABASE_URL": database,
         "DATABASE_OWNER_URL": "",
+        "DATABASE_DURABILITY": "off",
         "PORTAL_API_BASE": portal,
         "PORTAL_IDENTITY_BASE": portal,
         "PORTAL_WEB_BASE": portal,

@@ -1421,6 +1421,15 @@ EXACT = (
         ("tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",),
     ),
     Mutant(
+        "start-with-a-server-that-loses-commits",
+        "service/commands/bootstrap.py",
+        'if unsafe and config.database_durability == "on":',
+        "if False:",
+        (
+            "tests/operations/test_durability.py::test_a_server_that_can_lose_commits_stops_the_start",
+        ),
+    ),
+    Mutant(
         "network-known-from-before-a-reset",
         "sql/queries/people.sql",
         "where r.user_id = :user_id and r.action = 'reset'), 0)",

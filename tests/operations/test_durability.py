@@ -1,4 +1,4 @@
-"""Durability: no session of the service commits asynchronously."""
+"""Durability: no session commits asynchronously, and the server loses no commit."""
 
 from functools import partial
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, until
+from harness.processes import run_command
+from kit import request_json
 
 from service.http import app_keys
 
@@ -48,3 +50,17 @@ async def test_no_role_or_database_setting_disables_durability(owner: asyncpg.Co
     query = "select unnest(setconfig) from pg_db_role_setting"
     settings = [row[0].split("=")[0] for row in await owner.fetch(query)]
     assert not {"synchronous_commit", "fsync", "full_page_writes"} & set(settings)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+async def test_a_server_that_can_lose_commits_stops_the_start(
+    environment: dict[str, str], owner: asyncpg.Connection, command: str
+) -> None:
+    name = await owner.fetchval("select current_database()")
+    await owner.execute(f'alter database "{name}" set synchronous_commit = off')
+    done = await run_command([command], {**environment, "DATABASE_DURABILITY": "on"})
+    assert done.code == 1 and "synchronous_commit off" in done.err
+
+
+async def test_readiness_has_the_durability(api: Client) -> None:
+    assert (await request_json(api, "GET", "/readyz"))[1]["durability"] == "off"
