@@ -418,7 +418,7 @@ async def test_a_start_without_the_key_of_the_stored_secrets_is_refused(
 ) -> None:
     api: Client = await start(company, **GENEROUS)
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
-    await bootstrap.check_secret_keys(read_config({**environment, **GENEROUS}))
+    await bootstrap.check_database(read_config({**environment, **GENEROUS}))
     for key in ("", "A" * 43 + "="):
         done = await command("serve", SECRET_KEY=key, PORT=str(free_port()))
         assert done.code == 1 and len(done.err.splitlines()) == 1
