@@ -291,7 +291,7 @@ async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
 async def test_pools_show_their_size_use_and_waiting_callers(
     start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
-    """Requests wait for a lock, so that all connections are lent and others wait."""
+    """A request waits for a lock, and the others for its connection: a company gets no second."""
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="30")
     idle = {
         f'einvoice_pool_{name}{{pool="requests"}}': n for name, n in (("size", 2), ("waiting", 0))
@@ -308,8 +308,8 @@ async def test_pools_show_their_size_use_and_waiting_callers(
         await has_metrics(
             api,
             {
-                'einvoice_pool_in_use{pool="requests"}': 2,
-                'einvoice_pool_waiting{pool="requests"}': 2,
+                'einvoice_pool_in_use{pool="requests"}': 1,
+                'einvoice_pool_waiting{pool="requests"}': 3,
                 "einvoice_database_up": 1,
             },
         )

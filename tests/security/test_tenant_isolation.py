@@ -345,7 +345,7 @@ OWNERS = {
 }
 #: The condition on the owner in the statements, and its replacement with the same variable.
 PREDICATE = re.compile(
-    r"(?:\b\w+\.)?\b(?:company_id|account_id|id) = :(company_id|account_id)\b(?:::bigint)?"
+    r"(?:\b\w+\.)?\b(?:company_id|company|account_id|id) = :(company_id|account_id)\b(?:::bigint)?"
 )
 EVERYBODY = r"(:\1::bigint is not null)"
 
