@@ -26,6 +26,7 @@ SCALED = {
     "WRONG_KEYS_PER_MINUTE": "0",
     "TIN_CHECKS_PER_MINUTE": "0",
     "LOG_LEVEL": "WARNING",
+    "DATABASE_DURABILITY": "off",
 }
 
 

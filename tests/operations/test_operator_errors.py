@@ -354,7 +354,6 @@ def _first_start(database: str, home: Path) -> Service:
         **SCALED,
         "DATABASE_URL": database,
         "DATABASE_OWNER_URL": "",
-        "DATABASE_DURABILITY": "off",
         "DATA_DIR": str(home / "data"),
         "SANDBOX_PORT": str(free_port()),
     }
