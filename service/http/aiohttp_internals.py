@@ -52,10 +52,13 @@ class Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send a response, and free both bodies: aiohttp keeps request and response until the next
-        request of the connection.
+        request of the connection. Work that goes on after the response may need the rest.
         """
         finished = await super().finish_response(request, resp, start_time)
-        request._state = {}
+        if app_keys.BODY in request:
+            del request[app_keys.BODY]
+        if app_keys.FORM in request:
+            del request[app_keys.FORM]
         if isinstance(resp, web.Response):
             resp.body = None
         return finished

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
+from multidict import MultiDictProxy
 
 from service.config import Config
 from service.db.session import DedicatedSession
@@ -50,6 +51,7 @@ KEY_ID = web.RequestKey("key_id", str)
 LINK = web.RequestKey("link", int)  # of a visitor who makes the request
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 BODY = web.RequestKey("body", bytes)  # as received
+FORM: web.RequestKey[MultiDictProxy[str]] = web.RequestKey("form")  # its fields
 REQUEST_ID = web.RequestKey("request_id", str)
 #: Members that are stored without effect, or that an update removed, as [{path, message}].
 WARNINGS: web.RequestKey[list[dict[str, str]]] = web.RequestKey("warnings")

@@ -12,6 +12,7 @@ from aiohttp import web
 from multidict import MultiDict, MultiDictProxy
 
 from service.errors import BadRequest, TooLarge, UnsupportedMediaType
+from service.http import app_keys
 from service.http.requests import header, receive_body
 from service.offload import offload
 
@@ -34,7 +35,7 @@ SESSION_FORM = FormLimits(1024 * 1024, 1_500, 40_000)
 NAME_CHARACTERS = 200
 MOST_BYTES = 12  # of a character: four bytes of UTF-8, escaped
 #: The fields of the request's form.
-FORM: web.RequestKey[FormFields] = web.RequestKey("form")
+FORM = app_keys.FORM
 
 NOT_FORM = "The content type must be application/x-www-form-urlencoded in UTF-8."
 NOT_TEXT = "The fields of the form must be UTF-8 without NUL characters."

@@ -1462,8 +1462,8 @@ EXACT = (
     Mutant(
         "idle-connection-keeps-the-request",
         "service/http/aiohttp_internals.py",
-        "        request._state = {}\n",
-        "",
+        "            del request[app_keys.BODY]\n",
+        "            pass\n",
         ("tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",),
     ),
     Mutant(

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from conftest import patience
 
+from service.http import app_keys
 from service.http.aiohttp_internals import Connection, Runner, Server
 
-BODY = web.RequestKey("body", bytes)
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -31,7 +31,8 @@ class Observed:
         connection = self.connection
         self.states.append((connection.is_idle, connection.has_had_request))
         self.received.append(connection.is_receiving)
-        request[BODY] = b"{}"
+        request[app_keys.BODY] = b"{}"
+        request[app_keys.COMPANY] = 1
         self.latest = request, web.Response(text="ok")
         return self.latest[1]
 
@@ -102,7 +103,8 @@ async def test_an_idle_connection_keeps_no_body() -> None:
             await asyncio.sleep(0.01)
         assert seen.latest is not None
         request, response = seen.latest
-        assert BODY not in request and response.body is None
+        assert app_keys.BODY not in request and response.body is None
+        assert request[app_keys.COMPANY] == 1  # for work that goes on
 
 
 async def test_force_close_ends_an_idle_connection() -> None:

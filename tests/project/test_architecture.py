@@ -128,7 +128,6 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
     assert found == {
         "service.http.aiohttp_internals": {
             "inner._match_info",
-            "request._state",
             "server._kwargs",
             "server._loop",
             "super()._make_server",
