@@ -6,7 +6,7 @@ Threads share one interpreter, so there is one, which the clients of the service
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -47,30 +47,29 @@ async def run_in_thread(
     work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
     """Return `work(*args)`, called in the thread. Raises Busy if the client has too much work."""
-    try:
-        await _processor.enter(WAIT_SECONDS)
-    except TimeoutError:
-        raise Busy(BUSY, retry_after(2)) from None
-    try:
+    async with _place_in(_processor):
         call = partial(copy_context().run, work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(_thread, call)
-    finally:
-        _processor.leave(CLIENT.get())
 
 
-@asynccontextmanager
-async def turn() -> AsyncIterator[None]:
+def turn() -> AbstractAsyncContextManager[None]:
     """Wait for the turn of the client, before it reads what it needs for heavy work.
 
     Else all its callers that wait have a parsed document in memory, which the garbage collector
     scans again and again. Raises Busy if the client has too much work.
     """
+    return _place_in(turns)
+
+
+@asynccontextmanager
+async def _place_in(queue: FairQueue) -> AsyncIterator[None]:
+    """Hold a place of a queue. Raises Busy if the client has too much work."""
     client = CLIENT.get()
     try:
-        await turns.enter(WAIT_SECONDS)
+        await queue.enter(WAIT_SECONDS)
     except TimeoutError:
         raise Busy(BUSY, retry_after(2)) from None
     try:
         yield
     finally:
-        turns.leave(client)
+        queue.leave(client)

@@ -10,7 +10,9 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, NamedTuple
 
+from service.documents.checks.party import COLUMNS
 from service.documents.money import EXEMPT, LineAmounts, Tax
+from service.documents.ubl.parties import NOT_GIVEN
 
 SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
 #: (tax type, rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
@@ -30,17 +32,13 @@ NAMES = {
     LOW_VALUE: "Sales tax on low value goods",
     NOT_APPLICABLE: "The tax type 06 (not applicable)",
 }
-#: Tax type -> (name, column of the company with the registration, member of a supplier).
+#: Tax type -> (name, member of a supplier with the registration).
 REGISTRATIONS = {
-    SALES: ("sales tax", "sst_registration_number", "sstRegistrationNumber"),
-    SERVICE: ("service tax", "sst_registration_number", "sstRegistrationNumber"),
-    TOURISM: (
-        "tourism tax",
-        "tourism_tax_registration_number",
-        "tourismTaxRegistrationNumber",
-    ),
+    SALES: ("sales tax", "sstRegistrationNumber"),
+    SERVICE: ("service tax", "sstRegistrationNumber"),
+    TOURISM: ("tourism tax", "tourismTaxRegistrationNumber"),
 }
-NO_NUMBER = ("", "NA")
+NO_NUMBER = ("", NOT_GIVEN)
 ISSUE_MEMBERS = ("issueDateTime", "adjustmentNoteIssueDate")
 _OFFSET = re.compile(r"([Zz]|[+-][0-9]{2}:?[0-9]{2})$")
 WITHOUT_OFFSET = (
@@ -112,7 +110,8 @@ def _judge_rate(tax: Tax, day: date) -> str | None:
 
 def _find_unregistered(source: Mapping[str, Any], kind: str, place: str) -> Iterator[Doubt]:
     """Yield the doubt about a tax whose supplier may not be registered for it."""
-    name, column, member = REGISTRATIONS[kind]
+    name, member = REGISTRATIONS[kind]
+    column = COLUMNS[f"/{member}"]
     if not _is_self_billed(source):
         message = f"The document has {name}, but the company has no {column}."
         yield Doubt("TaxRegistration", f"{place}/taxType", message, column)

@@ -60,8 +60,7 @@ async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], st
     # same code then runs several times in a row, from the caches of the processor.
     await asyncio.sleep(0)
     value, warnings = await offload(len(raw), _parse_body, raw, name)
-    if warnings:
-        request[app_keys.WARNINGS] = warnings
+    _add_warnings(request, warnings)
     return value, raw.decode()
 
 
@@ -91,8 +90,8 @@ async def warn_of_removed(request: web.Request, stored: str, changes: dict[str, 
     `stored` is the JSON text of the record in the shape of a body.
     """
     objects = {name: value for name, value in changes.items() if isinstance(value, dict)}
-    if objects and (removed := await offload(len(stored), _find_removed, stored, objects)):
-        request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *removed]
+    if objects:
+        _add_warnings(request, await offload(len(stored), _find_removed, stored, objects))
 
 
 def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: asyncpg.Record) -> None:
@@ -101,9 +100,12 @@ def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: asyncpg.R
     `row` has the tax registrations of the company.
     """
     company = dict(row)
-    found = [
-        {"path": each.path, "message": each.message} for each in doubts if each.holds_for(company)
-    ]
+    found = [each for each in doubts if each.holds_for(company)]
+    _add_warnings(request, [{"path": each.path, "message": each.message} for each in found])
+
+
+def _add_warnings(request: web.Request, found: list[dict[str, str]]) -> None:
+    """Add warnings to those of the response."""
     if found:
         request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *found]
 

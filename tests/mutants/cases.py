@@ -1386,8 +1386,8 @@ EXACT = (
     Mutant(
         "turns-of-a-client-overlap",
         "service/offload.py",
-        "        await turns.enter(WAIT_SECONDS)\n",
-        "        turns.enter_at_once()\n",
+        "        await queue.enter(WAIT_SECONDS)\n",
+        "        queue.enter_at_once()\n",
         (
             "tests/operations/test_fair_queue.py::test_turns_of_a_client_do_not_overlap_and_those_of_others_do",
         ),
