@@ -40,6 +40,7 @@ from service.monitoring import gauges
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.reads import ReadsCollector
 from service.monitoring.watchdog import Watchdog
+from service.portal import rate_limits
 from service.portal.client import Portal, portal_session
 from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
@@ -254,10 +255,12 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
             yield
 
 
-def _background_context(app: web.Application, database: Database) -> SubmissionContext:
+def _background_context(
+    app: web.Application, database: Database, priority: int = rate_limits.USUAL
+) -> SubmissionContext:
     """Return a context whose portal requests wait behind those of clients."""
     context = app[SUBMISSION_CONTEXT]
-    rate_limiter = PortalRateLimiter(database, context.config, urgent=False)
+    rate_limiter = PortalRateLimiter(database, context.config, urgent=False, priority=priority)
     portal = context.shared_portal.through(rate_limiter, RefusedLogins(database, context.config))
     return dataclasses.replace(context, database=database, shared_portal=portal)
 
@@ -283,6 +286,7 @@ async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[N
 @asynccontextmanager
 async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
     """Compare the companies with the portal."""
-    sweeper = Sweeper(_background_context(app, database))
-    async with sweeper.running():
+    held = _background_context(app, database, rate_limits.HELD)
+    others = _background_context(app, database, rate_limits.COMPARISON)
+    async with Sweeper(held, of_held=True).running(), Sweeper(others, of_held=False).running():
         yield

@@ -516,7 +516,7 @@ class Config:
         "PORTAL_RECHECK_SECONDS",
         "3600",
         SECONDS,
-        "How often a Valid document is polled while it can still be cancelled.",
+        "How often a Valid document is polled until a comparison with the portal has listed it.",
     )
     portal_unknown: timedelta = _setting(
         "PORTAL_UNKNOWN_SECONDS",

@@ -47,13 +47,13 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "reconcile",
         _reconcile,
-        f"Compare one day, or up to {MOST_DAYS}, of all companies with the portal, and print the "
-        "differences. "
+        "Compare companies with the portal since their latest comparison, at least 74 hours, and "
+        "print the differences. "
         "Exit code 1 if any is open. Ends a hold where nothing is open.",
     )
     parser.add_argument("--company", type=int, metavar="ID", help="one company instead of all")
     parser.add_argument(
-        "--days", type=int, default=1, metavar="N", help=f"days to compare, at most {MOST_DAYS}"
+        "--days", type=int, metavar="N", help=f"days to compare at least, up to {MOST_DAYS}"
     )
     parser = line.add(
         "hold-sending",
@@ -163,13 +163,15 @@ async def with_submission_context(config: Config) -> AsyncIterator[SubmissionCon
         )
 
 
-async def reconcile(config: Config, company_id: int | None = None, days: int = 1) -> dict[str, Any]:
+async def reconcile(
+    config: Config, company_id: int | None = None, days: int | None = None
+) -> dict[str, Any]:
     """Compare one company, or all, with the portal, and return {companies, open, failed}.
 
     `open` counts open findings, `failed` the companies for which the portal did not answer. A
     member `clocks` describes clocks that differ too far. Raises CommandError.
     """
-    if not 1 <= days <= MOST_DAYS:
+    if days is not None and not 1 <= days <= MOST_DAYS:
         raise CommandError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
     async with with_submission_context(config) as context:
         results = [
@@ -198,7 +200,9 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
     return [company_id]
 
 
-async def _sweep_company(context: SubmissionContext, company_id: int, days: int) -> dict[str, Any]:
+async def _sweep_company(
+    context: SubmissionContext, company_id: int, days: int | None
+) -> dict[str, Any]:
     try:
         return _write_instants(await sweep(context, company_id, days))
     except PortalError as error:

@@ -12,6 +12,9 @@ finds the bucket empty waits for the next background slot and not for a whole mi
 Fair shares: while other taxpayers wait for a bucket, or were refused a token recently, a taxpayer
 gets at most a third of it. A taxpayer that is alone may take more, but leaves the last tokens, so
 that another one is served at once.
+
+Priorities: the comparisons of held companies take the tokens of searches first, then look-ups of
+unknown outcomes and everything else, then the other comparisons.
 """
 
 import asyncio
@@ -38,6 +41,10 @@ PAGE_PATIENCE = timedelta(seconds=90)
 SHORTEST_WAIT = timedelta(milliseconds=20)  # between two attempts to take a token
 #: Time for which a taxpayer still counts as waiting after its next attempt was due.
 GRACE = timedelta(seconds=3)
+#: Priorities of requests. The next one of HELD is expected within FOLLOWS, so that the comparisons
+#: of held companies have all searches until they end.
+HELD, USUAL, COMPARISON = 1, 2, 3
+FOLLOWS = {HELD: timedelta(seconds=10)}
 CROWDED = "The portal's rate limit for this operation is exhausted. Try again in a moment."
 SHARE_USED = "The company's share of the portal's rate limit is exhausted. Try again in a moment."
 
@@ -162,11 +169,13 @@ class PortalRateLimiter:
         *,
         urgent: bool,
         patience: timedelta = timedelta(0),
+        priority: int = USUAL,
     ) -> None:
         self._database = database
         self._config = config
         self._urgent = urgent
         self._patience = patience
+        self._priority = priority
         self._client_id = config.portal_client_id
         self._is_shared = True  # by companies: the operator's client
 
@@ -257,6 +266,8 @@ class PortalRateLimiter:
                 alone=bounds.alone,
                 patience=patience,
                 grace=GRACE,
+                priority=self._priority,
+                follows=FOLLOWS.get(self._priority),
             )
         if row["is_taken"]:
             return row["wait"].total_seconds()

@@ -4,12 +4,11 @@ import random
 import time
 from collections.abc import Iterable
 
-from service.config import Config
-from service.db.statements import sql
 from service.documents import states
 from service.portal.errors import Held, PortalError, Refused, Throttled
 from service.portal.responses import Document, Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
+from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import hold_time, retry_delay, run
@@ -58,7 +57,9 @@ async def _read_states(
     listing = Listing(state.documents, state.odd)
     await record_odd_rows(context, claim.company_id, submission.tin, "submission", listing)
     event = await _collect_changes(context, claim, submission, state.documents)
-    await _record_rejection_requests(context, claim, submission, state.documents)
+    ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
+    shown = [(ids[there.uuid], there) for there in state.documents if there.uuid in ids]
+    await record_rejection_requests(context, claim.company_id, shown)
     return event
 
 
@@ -153,46 +154,4 @@ async def _find_change(
             errors = there.errors
     if there.status not in moves:
         return None
-    return _change(context, doc, there, errors), first
-
-
-def _change(
-    context: SubmissionContext, doc: SubmittedDocument, there: Document, errors: list[Error] | None
-) -> Change:
-    return Change(
-        doc.id,
-        there.status,
-        uuid=there.uuid,
-        long_id=there.long_id,
-        validation_link=_validation_link(context.config, there),
-        errors=errors,
-        submitted_at=there.received_at,
-        validated_at=there.validated_at,
-        cancelled_at=there.cancelled_at,
-        cancel_reason=there.reason if there.status == "Cancelled" else None,
-    )
-
-
-def _validation_link(config: Config, there: Document) -> str | None:
-    """Return the URL of the public page of a validated document. Portal: 7.3"""
-    return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
-
-
-async def _record_rejection_requests(
-    context: SubmissionContext, claim: Claim, submission: Submission, shown: Iterable[Document]
-) -> None:
-    """Record that a buyer requested the rejection of a document, which stays Valid."""
-    ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
-    requested = [there for there in shown if there.uuid in ids and there.rejection_requested_at]
-    if not requested:
-        return
-    async with context.database.company(claim.company_id) as conn:
-        for there in requested:
-            await sql.submitted_document_note(
-                conn,
-                company_id=claim.company_id,
-                id=ids[there.uuid],
-                submitted_at=None,
-                rejection_requested_at=there.rejection_requested_at,
-                rejection_reason=there.reason,
-            )
+    return describe_change(context.config, doc.id, there, errors), first

@@ -24,6 +24,7 @@ from service.portal.errors import NotSent, PortalError, Throttled, Unclear
 from service.portal.responses import Document, Listing
 from service.submission import sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
+from service.submission.later_states import follow_listing
 from service.submission.odd_rows import record_odd_rows
 from service.submission.send import compare_clocks, describe_clocks_apart
 from service.submission.sweep_rules import MOST_DAYS, Finding, Row, Verdict
@@ -32,6 +33,7 @@ from service.submission.types import CLOCK_TOLERANCE
 log = logging.getLogger(__name__)
 
 BLOCK = 2000  # listed documents that are looked up at a time
+FURTHEST = timedelta(days=MOST_DAYS)  # that a comparison reaches back
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
 LONGEST_SLEEP = 15.0  # seconds between two checks for a company that is due
@@ -65,29 +67,30 @@ class _Span:
     is_held: bool  # sending is held
 
 
-async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> dict[str, Any]:
-    """Compare a company with the portal over some days, and store the findings.
+async def sweep(
+    context: SubmissionContext, company_id: int, days: int | None = None
+) -> dict[str, Any]:
+    """Compare a company with the portal, store the findings and take over later states.
 
-    Return {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: counts,
-    whether sending is held, and the open findings. A company whose sending is held is compared over
-    MOST_DAYS, or since the time until which everything sent is recorded. A TIN that is not verified
-    is not listed, and the hold of a company without a verified TIN does not end. Raises
-    PortalError.
+    Return {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: the time
+    that was compared, rounded up, counts, whether sending is held, and the open findings. A company
+    is compared over all that may have changed since the latest complete comparison, and at least
+    over `days`; while its sending is held, over MOST_DAYS, or since the time until which everything
+    sent is recorded. A TIN that is not verified is not listed, and the hold of a company without a
+    verified TIN does not end. Raises PortalError.
     """
-    length = timedelta(days=days)
     context = await context.sign_in(company_id)
     async with context.database.reading(company_id) as conn:
-        scope = await sql.sweep_ground(
-            conn, company_id=company_id, span=length, most=timedelta(days=MOST_DAYS)
-        )
-    is_held, now = scope["held_since"] is not None, scope["now"]
-    if is_held:
-        length = sweep_rules.hold_length(now, scope["known_until"])
-        days = math.ceil(length / timedelta(days=1))
+        ground = await sql.sweep_ground(conn, company_id=company_id, furthest=FURTHEST)
+        since = sweep_rules.first_moment(ground, days)
+        tins = {
+            row["tin"] for row in await sql.sweep_tins(conn, company_id=company_id, since=since)
+        }
+    is_held, now = ground["held_since"] is not None, ground["now"]
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
-    verified = [scope["own_tin"]] if scope["own_tin"] else []
-    for tin in {*verified, *scope["tins"]}:
-        span = _Span(company_id, tin, now - length, now, is_held)
+    verified = {ground["own_tin"]} if ground["own_tin"] else set()
+    for tin in verified | tins:
+        span = _Span(company_id, tin, since, now, is_held)
         for name, n in (await _compare(context, span)).items():
             counts[name] += n
     async with context.database.company(company_id) as conn:
@@ -103,6 +106,7 @@ async def sweep(context: SubmissionContext, company_id: int, days: int = 1) -> d
         )
         findings = [dict(row) for row in await sql.findings_open(conn, company_id=company_id)]
     held = is_held and not released
+    days = math.ceil((now - since) / timedelta(days=1))
     return {"company_id": company_id, "days": days, **counts, "held": held, "findings": findings}
 
 
@@ -139,6 +143,7 @@ async def _compare(context: CompanyContext, span: _Span) -> dict[str, int]:
     verdict.findings += sweep_rules.find_shared(tin, listing, attempts, shared)
     if span.is_held:  # an unreadable row may be a document whose rows were lost
         verdict.findings += sweep_rules.find_unreadable(tin, listing.odd, attempts)
+    await follow_listing(context, company_id, listing, attempts)
     return {"listed": len(listing), **await _store(context, span, verdict, listing)}
 
 
@@ -273,9 +278,14 @@ async def _record_sighting(
 
 
 class Sweeper(Loop):
-    """Sweeps companies as they become due. Any number of processes share this by claims."""
+    """Sweeps companies as they become due. Any number of processes share this by claims.
 
-    def __init__(self, context: SubmissionContext) -> None:
+    One loop sweeps the companies whose sending is held, another one the others, so that a long
+    comparison does not prolong the holds.
+    """
+
+    def __init__(self, context: SubmissionContext, of_held: bool) -> None:
+        self._of_held = of_held
         pause = min(LONGEST_SLEEP, context.config.sweep.total_seconds() / 4)
         super().__init__("sweep", pause, TRANSIENT_DB_ERRORS)
         portal = context.shared_portal.with_retries(self._retry_page)
@@ -293,7 +303,13 @@ class Sweeper(Loop):
         config = self._context.config
         async with self._context.database.across() as conn:
             row: Mapping[str, Any] | None = await sql.sweep_claim(
-                conn, lease=config.portal_lease, every=config.sweep, settle=config.portal_settle
+                conn,
+                lease=config.portal_lease,
+                every=config.sweep,
+                settle=config.portal_settle,
+                changing=sweep_rules.CHANGING,
+                furthest=FURTHEST,
+                of_held=self._of_held,
             )
         if row is None:
             return False

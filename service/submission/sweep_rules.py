@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from service.documents import states
 from service.portal.responses import Document, OddRow
+from service.submission.state_machine import CANCEL_GRACE
 
 Row = Mapping[str, Any]  # of sweep_attempts
 
@@ -19,6 +21,12 @@ MOST_DAYS = 30
 #: A hold compares from so long before the time until which everything sent is known to be recorded.
 #: The clocks of two database servers may differ by as much.
 KNOWN_MARGIN = timedelta(days=1)
+#: Time after the send in which a document can change at the portal. One that was validated late can
+#: change for longer, and is polled.
+CHANGING = states.CANCEL_WINDOW + CANCEL_GRACE
+#: A comparison begins so long before the latest send of the first submission that it covers, which
+#: may have been sent before.
+SEND_MARGIN = timedelta(days=1)
 #: A document that was received this long before a submission was stored is another document. The
 #: portal shows whole seconds.
 RECEIPT_TOLERANCE = timedelta(minutes=1)
@@ -58,6 +66,21 @@ class Verdict:
     #: Queued submissions whose number a document of the portal has.
     stop: dict[int, Document] = field(default_factory=dict)
     sightings: list[tuple[int, Document]] = field(default_factory=list)
+
+
+def first_moment(ground: Mapping[str, Any], days: int | None) -> datetime:
+    """Return from when a company is compared, at least over `days`. `ground` is of sweep_ground.
+
+    A comparison shows everything that may have changed since the latest complete one. It begins
+    with the company's first send, because documents of other software before it are no findings.
+    """
+    now: datetime = ground["now"]
+    if ground["held_since"]:
+        return now - hold_length(now, ground["known_until"])
+    longest = now - timedelta(days=MOST_DAYS)
+    since = ground["swept_at"] - CHANGING if ground["swept_at"] else longest
+    since = max(since, (ground["sent_from"] or now) - SEND_MARGIN)
+    return max(longest, min(since, now - timedelta(days=days or 0)))
 
 
 def hold_length(now: datetime, known_until: datetime | None) -> timedelta:

@@ -7,17 +7,23 @@
 -- taxpayer counts as waiting for that long plus `grace`. `is_share` means that the bucket has a
 -- token sooner, so that only this taxpayer has to wait.
 --
+-- `priority` is 1 for requests that come before all others. After a request that got no token, the
+-- next one of its priority is expected when it is due, plus `grace`; after a request that got one,
+-- for `follows`, if it is not null. Requests of lower priorities get no token meanwhile.
+--
 -- The bucket keeps its latest `size` tokens and at most 100 waiting taxpayers. Everything is
 -- decided after its row is locked.
 create or replace function take_portal_token(
     client text, asked text, bucket text, caller text, most int, span interval, pace_most int,
-    pace_span interval, size int, alone int, patience interval, grace interval)
+    pace_span interval, size int, alone int, patience interval, grace interval, priority int,
+    follows interval)
   returns table (is_taken boolean, wait interval, is_share boolean)
   volatile set search_path = pg_catalog, public language plpgsql as $$
 declare
   b         portal_buckets;
   now_at    timestamptz;
   paused    timestamptz;
+  yields_to timestamptz;  -- until when a request of a higher priority is expected
   others    bigint;  -- other taxpayers that wait
   others_at timestamptz;  -- when the last of them stops waiting
   own       timestamptz[];  -- the caller's tokens
@@ -43,6 +49,12 @@ begin
     return;
   end if;
 
+  yields_to := (select max(e.until) from unnest(b.expected_until[:priority - 1]) e (until));
+  if yields_to > now_at then
+    return query select false, yields_to - now_at, true;
+    return;
+  end if;
+
   select count(distinct o.name), max(o.until) into others, others_at
     from (select w.name, w.until from unnest(b.waiting, b.waiting_until) w (name, until)
           union all
@@ -62,8 +74,9 @@ begin
 
   if own_at > now_at or bucket_at > now_at + patience then
     again_at := greatest(own_at, bucket_at);
+    b.expected_until[priority] := greatest(b.expected_until[priority], again_at + grace);
     update portal_buckets p
-       set (waiting, waiting_until) = (
+       set expected_until = b.expected_until, (waiting, waiting_until) = (
              select array_agg(w.name), array_agg(w.until)
                from (select u.name, max(u.until) as until
                        from (select caller as name, again_at + grace as until
@@ -81,8 +94,9 @@ begin
   end if;
 
   bucket_at := greatest(now_at, bucket_at);
+  b.expected_until[priority] := greatest(b.expected_until[priority], bucket_at + follows);
   update portal_buckets p
-     set (taken, takers) = (
+     set expected_until = b.expected_until, (taken, takers) = (
            select array_agg(t.at order by t.at, t.place), array_agg(t.name order by t.at, t.place)
              from (select u.at, u.name, u.place
                      from unnest(b.taken || bucket_at, b.takers || caller)

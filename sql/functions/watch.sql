@@ -3,6 +3,8 @@
 -- Every process calls this every half minute. Submissions are read by their partial indexes. Of the
 -- accepted ones whose documents have an outcome, which can be as many as invoices of three days,
 -- only the overdue ones are read. A held company without a verified TIN could send nothing anyway.
+-- A company is due to be compared while documents may have changed since its latest comparison: for
+-- 74 hours after they were sent. Those of more than 30 days ago are not listed.
 create or replace function watch(
     grace interval, settle interval, proof_gap interval, every interval)
   returns table (subject text, kind text, n bigint, oldest timestamptz)
@@ -63,10 +65,10 @@ create or replace function watch(
     select 'overdue', 'Sweep', count(*), min(w.swept_at)
       from public.sweeps w
      where w.swept_at < clock_timestamp() - 24 * every
-       and exists (select
-                     from public.submissions s
-                    where s.company_id = w.company_id
-                      and s.last_sent_at > statement_timestamp() - interval '1 day')
+       and greatest(statement_timestamp() - interval '30 days', w.swept_at - interval '74 hours')
+           < (select max(s.last_sent_at)
+                from public.submissions s
+               where s.company_id = w.company_id and s.last_sent_at is not null)
        and not exists (select from held h where h.company_id = w.company_id)
     having count(*) > 0
     union all

@@ -2,29 +2,39 @@
 -- sending.
 
 -- name: sweep_claim :one
--- Claim a company that is due to be compared, and return the fencing token. No row: none is due.
-select company_id, fence from claim_sweep(:lease::interval, :every::interval, :settle::interval);
+-- Claim a company that is due to be compared, held or not, and return the fencing token. No row:
+-- none is due.
+select company_id, fence
+  from claim_sweep(
+         :lease::interval, :every::interval, :settle::interval, :changing::interval,
+         :furthest::interval, :of_held::boolean);
 
 -- name: sweep_companies :many
 select company_id from sending_companies();
 
 -- name: sweep_ground :one
--- Return the company's own TIN, null while it is not verified; the TINs under which it sent within
--- :span, or within :most if its sending is held; since when it is held; a time before which the
--- database has recorded everything that was sent, null if it is not known; and the clock.
+-- Return the company's own TIN, null while it is not verified; since when its sending is held; a
+-- time before which the database has recorded everything that was sent, null if it is not known;
+-- the latest complete comparison; the first send within :furthest; and the clock.
 select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own_tin,
-       array(select distinct s.tin
-               from submissions s
-              where s.company_id = :company_id
-                and s.last_sent_at > clock_timestamp() - case when h.since is null
-                                                              then :span::interval
-                                                              else :most::interval end) as tins,
        h.since as held_since,
        h.known_until,
+       w.swept_at,
+       (select min(s.last_sent_at)
+          from submissions s
+         where s.company_id = :company_id
+           and s.last_sent_at > clock_timestamp() - :furthest::interval) as sent_from,
        clock_timestamp() as now
   from companies c
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
+  left join sweeps w on w.company_id = :company_id
  where c.id = :company_id;
+
+-- name: sweep_tins :many
+-- Return the TINs under which the company sent since a time.
+select distinct tin
+  from submissions
+ where company_id = :company_id and last_sent_at > :since::timestamptz;
 
 -- name: sweep_attempts :many
 -- Return every submitted document that a listed document may be: those with one of the uuids or one
@@ -32,7 +42,7 @@ select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own
 -- request of this service did that. It is decided when the document moves to Cancelled; until then
 -- it is computed as for such a move.
 select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
-       d.submitted_at,
+       d.submitted_at, d.rejection_requested_at, d.rejection_reason,
        case when d.cancel_fence = 0 then true
             when d.status <> 'Cancelled'
             then d.cancellation_requested_at is null and not d.cancel_unclear
@@ -48,6 +58,25 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
  where d.company_id = :company_id and s.company_id = :company_id
    and (d.uuid = any (:uuids::text[]) or d.number = any (:numbers::text[]))
  order by d.id;
+
+-- name: submissions_finish :many
+-- End the polls of Accepted submissions whose documents all have an outcome, and whose Valid ones
+-- are all among the :listed documents: comparisons show their later changes. A submission that is
+-- being polled is left for the next comparison; one that was validated late is polled until it can
+-- no longer change.
+update submissions s
+   set state = 'Finished', fence = fence + 1, claims = 0, looks = 0, has_outcome = true,
+       lease_until = null, last_error = null, updated_at = clock_timestamp()
+ where s.company_id = :company_id and s.id = any (:ids::bigint[]) and s.state = 'Accepted'
+   and (s.lease_until is null or s.lease_until < clock_timestamp())
+   and not exists (select
+                     from submitted_documents d
+                    where d.company_id = :company_id and d.submission_id = s.id
+                      and (d.status in ('Submitting', 'Submitted')
+                           or (d.status = 'Valid'
+                               and (d.id <> all (:listed::bigint[])
+                                    or d.validated_at > d.submitted_at + interval '1 hour'))))
+returning s.id;
 
 -- name: sweep_expected :many
 -- Return the documents that the portal received in a time span, and so must list. With the

@@ -202,15 +202,13 @@ class Comparing(Steps):
     async def run(self) -> None:
         """Compare, store the findings, and end the hold."""
         world, now, is_held = self.world, self.world.now, self.world.hold is not None
-        length = DAY
-        if world.hold:
-            length = sweep_rules.hold_length(now, world.hold.known_until)
+        since = sweep_rules.first_moment(world.ground(now), None)
         await _pause()
         if world.portal.is_hostile and world.choose((False, False, False, True)):
             world.fail_comparison(self.fence)
             return
         until = now + CLOCK_TOLERANCE
-        found = world.portal.search(now - length - CLOCK_TOLERANCE, until)
+        found = world.portal.search(since - CLOCK_TOLERANCE, until)
         if is_held and world.portal.is_apart(world.now):
             world.fail_comparison(self.fence)
             return
@@ -223,7 +221,7 @@ class Comparing(Steps):
         await _pause()
         world.store_verdict(verdict, now)
         listed = {one.uuid for one in listing}
-        world.store_findings(verdict.findings, listed, now - length, until)
+        world.store_findings(verdict.findings, listed, since, until)
         await _pause()
         world.end_comparison(self.fence, now)
 

@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.portal.responses import Document
-from service.submission.sweep_rules import DUPLICATE, ORPHAN, Finding
+from service.submission.sweep import FURTHEST
+from service.submission.sweep_rules import CHANGING, DUPLICATE, ORPHAN, Finding
 from service.submission.types import Sighting, Submission, SubmittedDocument
 
 OPEN = {"Queued", "Sending", "Uncertain"}
-LEASE, SWEEP, DAY = timedelta(seconds=60), timedelta(hours=1), timedelta(days=1)
+LEASE, SWEEP = timedelta(seconds=60), timedelta(hours=1)
 TIN = "C1"  # of the only company
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -205,12 +206,24 @@ class Tables:
             from_at = self.hold.since + settle
             is_first = swept_at is None or swept_at < from_at
             return from_at <= now and (is_first or (swept_at or now) + SWEEP <= now)
-        sent = [
-            at
-            for row in self.rows.values()
-            if (at := row.submission.last_sent_at) and at > now - DAY
-        ]
+        earliest = max(now - FURTHEST, swept_at - CHANGING) if swept_at else now - FURTHEST
+        sent = [at for at in self._send_times() if at > earliest]
         return bool(sent) and (swept_at or min(sent)) + SWEEP <= now
+
+    def ground(self, now: datetime) -> dict[str, Any]:
+        """Return what decides about the length of a comparison: sweep_ground."""
+        sent = [at for at in self._send_times() if at > now - FURTHEST]
+        return {
+            "held_since": self.hold and self.hold.since,
+            "known_until": self.hold and self.hold.known_until,
+            "swept_at": self.comparison.swept_at,
+            "sent_from": min(sent, default=None),
+            "now": now,
+        }
+
+    def _send_times(self) -> list[datetime]:
+        sent = (row.submission.last_sent_at for row in self.rows.values())
+        return [at for at in sent if at]
 
     def attempts(self, listing: Iterable[Document]) -> list[dict[str, Any]]:
         """Return the documents that may be listed: sweep_attempts."""

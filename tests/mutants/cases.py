@@ -1746,6 +1746,7 @@ CELLS = (
 )
 
 HOLD, MANY_HOLDS = "tests/submission/test_hold.py", "tests/submission/test_many_holds.py"
+LATER, QUOTA = "tests/submission/test_later_states.py", "tests/portal/test_portal_quota.py"
 
 WORLD = "tests/submission/test_world.py"
 FAILOVERS = (
@@ -1900,6 +1901,50 @@ HELD = (
         "case when h.known_until is not null and excluded.known_until is not null",
         "case when true",
         (f"{MANY_HOLDS}::test_a_hold_reaches_back_to_the_latest_recorded_comparison",),
+    ),
+    Mutant(
+        "unlisted-document-is-polled-no-more",
+        "sql/queries/sweep.sql",
+        "d.id <> all (:listed::bigint[])",
+        "d.id <> all (:listed::bigint[]) and false",
+        (f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",),
+    ),
+    Mutant(
+        "late-validation-is-polled-no-more",
+        "sql/queries/sweep.sql",
+        "or d.validated_at > d.submitted_at + interval '1 hour'",
+        "or false",
+        (f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",),
+    ),
+    Mutant(
+        "listed-cancellation-ignored",
+        "service/submission/later_states.py",
+        """states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid"}""",
+        """states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid", "Cancelled"}""",
+        (f"{LATER}::test_a_comparison_takes_over_rejections_and_cancellations",),
+    ),
+    Mutant(
+        "comparison-without-the-former-window",
+        "service/submission/sweep_rules.py",
+        """ground["swept_at"] - CHANGING if""",
+        """ground["swept_at"] if""",
+        (f"{LATER}::test_a_comparison_covers_what_may_have_changed_since_the_latest_one",),
+    ),
+    Mutant(
+        "comparison-due-only-after-recent-sends",
+        "sql/functions/claim_sweep.sql",
+        "w.swept_at - changing)",
+        "clock_timestamp() - interval '1 day')",
+        (f"{LATER}::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison",),
+    ),
+    Mutant(
+        "searches-without-priority",
+        "sql/functions/take_portal_token.sql",
+        "if yields_to > now_at then",
+        "if false then",
+        (
+            f"{QUOTA}::test_searches_go_to_held_companies_then_to_unknown_outcomes_then_to_comparisons",
+        ),
     ),
     Mutant(
         "companies-compared-at-the-same-time",

@@ -27,7 +27,15 @@ from service.config import read_config
 from service.db.transactions import Database, connected_pool, database_bounds
 from service.http import app_keys
 from service.portal.errors import Held
-from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
+from service.portal.rate_limits import (
+    COMPARISON,
+    FOLLOWS,
+    HELD,
+    QUOTAS,
+    USUAL,
+    PortalRateLimiter,
+    limits,
+)
 
 CLIENT = "sandbox-client"
 #: Moves all tokens and waiting taxpayers into the past, as if time had passed.
@@ -37,7 +45,10 @@ LATER = """update portal_buckets
                                  order by place),
                   waiting_until = array(select at - $1::interval
                                           from unnest(waiting_until) with ordinality t (at, place)
-                                         order by place)"""
+                                         order by place),
+                  expected_until = array(select at - $1::interval
+                                           from unnest(expected_until) with ordinality t (at, place)
+                                          order by place)"""
 
 
 @pytest.fixture
@@ -134,6 +145,28 @@ async def test_a_waiting_request_gets_a_token_before_background_work(
     )
     assert await take(make_limiter(False), "cancel", 5) == 0
     assert await waiting == 8
+
+
+async def test_searches_go_to_held_companies_then_to_unknown_outcomes_then_to_comparisons(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    held, usual, comparison = [
+        make_limiter(False, priority=priority) for priority in (HELD, USUAL, COMPARISON)
+    ]
+    assert await take(comparison, "search", 1, "C1") == 1
+    assert await take(held, "search", 1, "C2") == 1
+    assert await take(usual, "search", 1, "C3") == await take(comparison, "search", 1, "C4") == 0
+    assert await take(held, "search", 1, "C5") == 1
+    await owner.execute(LATER, FOLLOWS[HELD])
+    assert await take(usual, "search", 1, "C3") == 1
+    assert await take(comparison, "search", 1, "C4") == 1
+    await spend(owner, "cancel", 12, ago=62)
+    assert await take(usual, "cancel", 1, "C3") == 0
+    await owner.execute(LATER, timedelta(seconds=4))
+    assert await take(comparison, "cancel", 1, "C4") == 0
+    assert await take(usual, "cancel", 1, "C3") == 1
+    await owner.execute(LATER, timedelta(seconds=4))
+    assert await take(comparison, "cancel", 1, "C4") == 1
 
 
 # Fair shares between taxpayers

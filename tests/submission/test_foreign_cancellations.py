@@ -146,7 +146,7 @@ async def test_foreign_cancellation_is_reported_once(
     first = await cancel_elsewhere(idle, sandbox, swept)
     await reconcile(config)
     second = await cancel_elsewhere(idle, sandbox, polled)
-    await owner.execute("update submissions set not_before = now()")
+    await owner.execute("update submissions set state = 'Accepted', not_before = now()")
     api = await start(company, **POLLS)
     for invoice_id in (swept, polled):
         await wait_until_cancelled(api, invoice_id)

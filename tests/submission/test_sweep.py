@@ -171,7 +171,10 @@ async def test_one_process_sweeps_a_company_and_another_after_a_crash(
 ) -> None:
     api = await start(company, background=False)
     assert (await submit(api, await create_invoice(api)))[0] == 200
-    claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
+    claim = (
+        "select fence from claim_sweep(interval '1 hour', interval '0', interval '0',"
+        " interval '74 hours', interval '30 days', false)"
+    )
     assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
     await owner.execute("update sweeps set lease_until = now() - interval '1 second'")
     assert [await owner.fetchval(claim) for _ in range(2)] == [2, None]

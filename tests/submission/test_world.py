@@ -12,6 +12,8 @@ from harness.world import FAILOVERS, TIMES, World, run_steps
 from harness.world_tables import LEASE, SWEEP, Row
 
 from service.db.statements import sql
+from service.submission.sweep import FURTHEST
+from service.submission.sweep_rules import CHANGING
 
 SETTLE = TIMES.portal_settle
 #: A stored time that is so close to the clock is moved away from it: the statements run later.
@@ -194,7 +196,13 @@ async def test_the_world_compares_when_the_statement_does(
         is_due = world.is_comparison_due(world.now, SETTLE)
         async with stored(owner, company, world) as conn:
             claimed = await conn.fetchval(
-                "select company_id from claim_sweep($1, $2, $3)", LEASE, SWEEP, SETTLE
+                "select company_id from claim_sweep($1, $2, $3, $4, $5, $6)",
+                LEASE,
+                SWEEP,
+                SETTLE,
+                CHANGING,
+                FURTHEST,
+                world.hold is not None,
             )
         assert (claimed is not None) == is_due, seed
         results.add(is_due)

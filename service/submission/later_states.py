@@ -1,0 +1,120 @@
+"""Later states of documents: those that a read of the portal shows, and how they are stored."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from service.config import Config
+from service.db.statements import sql
+from service.documents import states
+from service.portal.responses import Document
+from service.submission import store
+from service.submission.context import SubmissionContext
+from service.submission.types import Change, Error
+
+BLOCK = 2000  # submissions whose polls are ended in one statement
+
+Row = Mapping[str, Any]  # of sweep_attempts
+
+
+def describe_change(
+    config: Config, document_id: int, there: Document, errors: list[Error] | None = None
+) -> Change:
+    """Return the change of a document to the state that the portal shows."""
+    return Change(
+        document_id,
+        there.status,
+        uuid=there.uuid,
+        long_id=there.long_id,
+        validation_link=_validation_link(config, there),
+        errors=errors,
+        submitted_at=there.received_at,
+        validated_at=there.validated_at,
+        cancelled_at=there.cancelled_at,
+        cancel_reason=there.reason if there.status == "Cancelled" else None,
+    )
+
+
+def _validation_link(config: Config, there: Document) -> str | None:
+    """Return the URL of the public page of a validated document. Portal: 7.3"""
+    return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
+
+
+async def record_rejection_requests(
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[int, Document]]
+) -> None:
+    """Record that buyers requested the rejection of documents, which stay Valid.
+
+    `shown` are ids of documents with what the portal shows. The reason of a cancelled document is
+    that of its cancellation.
+    """
+    requested = [(key, there) for key, there in shown if there.rejection_requested_at]
+    if not requested:
+        return
+    async with context.database.company(company_id) as conn:
+        for document_id, there in requested:
+            await sql.submitted_document_note(
+                conn,
+                company_id=company_id,
+                id=document_id,
+                submitted_at=None,
+                rejection_requested_at=there.rejection_requested_at,
+                rejection_reason=there.reason if there.status == "Valid" else None,
+            )
+
+
+async def follow_listing(
+    context: SubmissionContext,
+    company_id: int,
+    listing: Iterable[Document],
+    attempts: Iterable[Row],
+) -> None:
+    """Take over what a listing shows of the company's documents, and end the polls of Valid ones.
+
+    The listing lacks the reasons of an Invalid document, which is left to its poll.
+    """
+    by_uuid = {there.uuid: there for there in listing}
+    shown = [(row, by_uuid[row["uuid"]]) for row in attempts if row["uuid"] in by_uuid]
+    await _write_changes(context, company_id, shown)
+    await record_rejection_requests(
+        context,
+        company_id,
+        [(row["id"], there) for row, there in shown if _is_new_request(row, there)],
+    )
+    valid = [row for row, there in shown if there.status == "Valid" and row["state"] == "Accepted"]
+    await _finish(context, company_id, valid)
+
+
+def _is_new_request(row: Row, there: Document) -> bool:
+    return there.rejection_requested_at != row["rejection_requested_at"] or (
+        there.status == "Valid" and there.reason != row["rejection_reason"]
+    )
+
+
+async def _write_changes(
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[Row, Document]]
+) -> None:
+    """Store the states that follow those of the rows, one submission in each transaction."""
+    changes: dict[int, list[Change]] = defaultdict(list)
+    for row, there in shown:
+        if there.status in states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid"}:
+            change = describe_change(context.config, row["id"], there)
+            changes[row["submission_id"]].append(change)
+    for submission_id, changed in changes.items():
+        async with context.database.company(company_id) as conn:
+            await store.lock_subjects(conn, company_id, submission_id)
+            await store.apply_changes(conn, company_id, changed)
+            await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
+
+
+async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[Row]) -> None:
+    """End the polls of submissions whose Valid documents are all among the rows."""
+    documents: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        documents[row["submission_id"]].append(row["id"])
+    ids = sorted(documents)
+    for start in range(0, len(ids), BLOCK):
+        block = ids[start : start + BLOCK]
+        listed = [document_id for key in block for document_id in documents[key]]
+        async with context.database.company(company_id) as conn:
+            await sql.submissions_finish(conn, company_id=company_id, ids=block, listed=listed)

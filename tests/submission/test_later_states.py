@@ -1,0 +1,198 @@
+"""Changes of Valid documents: comparisons take them over, and end the polls of each document."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Company, Sandbox, StartService, until
+from kit import (
+    buyer,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    request_json,
+    submit,
+    wait_for_status,
+)
+
+from service.commands.reconcile import reconcile
+from service.config import read_config
+from service.db.statements import sql
+from service.submission.sweep import FURTHEST
+from service.submission.sweep_rules import CHANGING, first_moment
+
+STATES = "select array_agg(distinct state) from submissions"
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+
+async def count_polls(sandbox: Sandbox) -> int:
+    return (await sandbox.calls())["calls"]["submission"]
+
+
+async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    api = await start(company, PORTAL_RECHECK_SECONDS="3600")
+    for _ in range(3):
+        await create_valid_invoice(api)
+    await until(
+        lambda: owner.fetchval(
+            "select bool_and(has_outcome and lease_until is null) from submissions"
+        )
+    )
+    assert await owner.fetchval(STATES) == ["Accepted"]
+    await sandbox.settings(search_lag_seconds=3600)
+    await reconcile(read_config(environment))
+    assert await owner.fetchval(STATES) == ["Accepted"]  # not listed
+    ids = [row["id"] for row in await owner.fetch("select id from submissions")]
+    assert not await sql.submissions_finish(owner, company_id=company.id, ids=ids, listed=[])
+    await sandbox.settings(search_lag_seconds=0)
+    late = await owner.fetchval(
+        "update submitted_documents set validated_at = submitted_at + interval '2 hours'"
+        " where id = (select min(id) from submitted_documents) returning submission_id"
+    )
+    await reconcile(read_config(environment))
+    found = await owner.fetch("select id, state from submissions order by id")
+    assert [(row["state"] == "Accepted") == (row["id"] == late) for row in found] == [True] * 3
+    polled = await count_polls(sandbox)
+    await owner.execute("update submissions set not_before = now()")
+    await until(lambda: count_polls(sandbox), lambda n: n > polled)
+    assert await count_polls(sandbox) == polled + 1
+
+
+async def test_a_comparison_takes_over_rejections_and_cancellations(
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    """Nothing is polled any more."""
+    config = read_config(environment)
+    api = await start(company)
+    invoice_id = await create_valid_invoice(api)
+    await until(lambda: owner.fetchval("select bool_and(lease_until is null) from submissions"))
+    await reconcile(config)
+    assert await owner.fetchval(STATES) == ["Finished"]
+    polled = await count_polls(sandbox)
+    (document,) = await get_documents(api, invoice_id)
+    await sandbox.reject(document["uuid"], "Never ordered")
+    await reconcile(config)
+    (shown,) = await get_documents(api, invoice_id)
+    assert shown["status"] == "Valid" and shown["rejection_requested_at"]
+    assert shown["rejection_reason"] == "Never ordered"
+    await sandbox.cancel(document["uuid"], "Agreed by telephone")
+    result = await reconcile(config)
+    (shown,) = await get_documents(api, invoice_id)
+    assert (shown["status"], shown["cancel_reason"]) == ("Cancelled", "Agreed by telephone")
+    assert shown["rejection_reason"] == "Never ordered" and shown["cancelled_at"]
+    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
+    _, events = await request_json(api, "GET", "/api/events")
+    assert [one["type"] for one in events["data"]][-2:] == ["invoice.valid", "invoice.cancelled"]
+    assert [one["kind"] for one in result["companies"][0]["findings"]] == ["cancelled_elsewhere"]
+    assert await count_polls(sandbox) == polled
+
+
+async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    """An Invalid document is left to its poll, because the listing lacks the reasons."""
+    api = await start(company, PORTAL_POLL_SECONDS="3600")
+    valid = await create_invoice(api)
+    assert (await submit(api, valid))[0] == 200
+    await sandbox.settings(strict_register=True)
+    registration = {"type": "BRN", "number": "202301000001"}
+    stranger = buyer(type="LOCAL_COMPANY", tin="C25000000010", registration=registration)
+    invalid = await create_invoice(api, buyer=stranger)
+    assert (await submit(api, invalid))[0] == 200
+
+    async def compare() -> str:
+        await reconcile(read_config(environment))
+        found: str = (await get_invoice(api, valid))["status"]
+        return found
+
+    await until(compare, lambda status: status == "Valid")
+    assert (await get_documents(api, valid))[0]["validation_link"]
+    assert (await get_invoice(api, invalid))["status"] == "Submitted"
+    await owner.execute("update submissions set not_before = now() where state = 'Accepted'")
+    await owner.execute("notify submission_due")
+    await wait_for_status(api, invalid, "Invalid")
+
+
+@pytest.mark.parametrize(
+    "swept, sent, days, expected",
+    [
+        (1, 100, None, 75),  # hours before now
+        (25, 100, None, 99),
+        (25, 60, None, 84),  # a day before the first send
+        (None, 100, None, 124),
+        (1, 600, 20, 480),
+        (1, 600, 1, 75),
+        (700, 719, None, 720),
+        (None, None, None, 24),
+        (None, None, 30, 720),
+    ],
+)
+def test_a_comparison_covers_what_may_have_changed_since_the_latest_one(
+    swept: int | None, sent: int | None, days: int | None, expected: int
+) -> None:
+    def before(hours: int | None) -> datetime | None:
+        return None if hours is None else NOW - timedelta(hours=hours)
+
+    ground: dict[str, Any] = {"now": NOW, "held_since": None, "known_until": None}
+    ground |= {"swept_at": before(swept), "sent_from": before(sent)}
+    assert first_moment(ground, days) == before(expected)
+
+
+@pytest.mark.parametrize(
+    "swept, sent, is_due",
+    [
+        (2, 1, True),
+        (2, 70, True),
+        (2, 77, False),  # it could not change any more at the latest comparison
+        (0.5, 1, False),
+        (30, 26, True),  # nothing was sent for a day, and no worker was running
+        (30, 100, True),
+        (None, 26, True),
+        (None, 0.5, False),
+        (800, 730, False),  # the portal does not list it any more
+    ],
+)
+async def test_a_company_is_due_while_documents_may_have_changed_since_its_comparison(
+    owner: asyncpg.Connection, company: Company, swept: float | None, sent: float, is_due: bool
+) -> None:
+    hour = timedelta(hours=1)
+    await owner.execute(
+        "insert into submissions (company_id, attempt_key, tin, body, on_absence, state,"
+        " last_sent_at) values ($1, gen_random_uuid(), 'C1', '', 'release', 'Finished',"
+        " now() - $2::interval)",
+        *[company.id, sent * hour],
+    )
+    if swept is not None:
+        await owner.execute(
+            "insert into sweeps (company_id, swept_at) values ($1, now() - $2::interval)",
+            *[company.id, swept * hour],
+        )
+    spans = {"grace": hour, "settle": hour, "proof_gap": hour, "every": hour / 24}
+    watched = {row["kind"] for row in await sql.watch(owner, **spans)}
+    assert ("Sweep" in watched) == (is_due and swept is not None)
+    row = await sql.sweep_claim(
+        owner,
+        lease=hour,
+        every=hour,
+        settle=hour,
+        changing=CHANGING,
+        furthest=FURTHEST,
+        of_held=False,
+    )
+    assert (row is not None) == is_due
