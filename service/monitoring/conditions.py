@@ -113,6 +113,11 @@ WORDING: dict[str, tuple[str, str]] = {
         "so nothing is sent.",
         "Check the clock of the database server (NTP). Sending resumes when the clocks agree.",
     ),
+    "ClockStepped": (
+        "The clock of the database server was set back by {n} seconds within the last day.",
+        "Check NTP on the database server: a clock should be corrected slowly. Due times were "
+        "moved by as much, so that work goes on.",
+    ),
     "StandbyUnused": (
         "The standby of DATABASE_READ_URL is not used, so reads run on the primary.",
         "Read the reason in the log of the process (docs/replicas.md). "

@@ -125,7 +125,7 @@ async def _begin(
             raise _by_authority("ActiveReferencingDocuments")
         if kind is NOTE and latest["status"] == "Valid":
             _check_remaining_amount(row)
-        if _is_being_sent(latest):
+        if _is_being_sent(latest, lease):
             return None
         await _check_tin_verified(conn, company_id, latest["id"])
         await order.guard(conn)
@@ -149,9 +149,13 @@ async def _check_tin_verified(conn: Connection, company_id: int, document_id: in
         raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 
-def _is_being_sent(latest: Mapping[str, Any]) -> bool:
-    """Return whether a process may still send a request to cancel a document."""
-    return latest["cancel_sent_by"] is not None and latest["cancel_sent_by"] > latest["now"]
+def _is_being_sent(latest: Mapping[str, Any], lease: timedelta) -> bool:
+    """Return whether a process may still send a request to cancel a document.
+
+    A time that is further ahead than a lease was recorded before the database's clock was set back.
+    """
+    sent_by = latest["cancel_sent_by"]
+    return sent_by is not None and latest["now"] < sent_by <= latest["now"] + lease
 
 
 async def _join(
@@ -164,7 +168,7 @@ async def _join(
     while (left := until - time.monotonic()) > 0:
         async with context.database.reading(company_id) as conn:
             latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
-        if not _is_being_sent(latest):
+        if not _is_being_sent(latest, context.config.portal_lease):
             if latest["cancelling_until"]:
                 break
             return

@@ -1,6 +1,6 @@
--- Of the companies that use the operator's client, one that is held and one that is not are compared
--- at a time: more would share the rate limit of the portal's search, so that all ended later. A
--- company with its own client has its own.
+-- Of the companies that use the operator's client, one that is held and one that is not are
+-- compared at a time: more would share the rate limit of the portal's search, so that all ended
+-- later. A company with its own client has its own.
 --
 -- With `of_held`, a company whose sending is held, once everything that was sent before the hold
 -- has settled: those with their own client, then those that send, then those with few documents, so

@@ -42,6 +42,10 @@ create or replace function conditions(age interval)
        and s.created_at < clock_timestamp() - age
      group by s.last_error ->> 'code'
     union all
+    select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::bigint, c.stepped_at
+      from public.database_clock c
+     where c.stepped_at > clock_timestamp() - interval '1 day'
+    union all
     select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
       from public.portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - interval '3 days'

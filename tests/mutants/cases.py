@@ -1938,6 +1938,13 @@ HELD = (
         (f"{LATER}::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison",),
     ),
     Mutant(
+        "clock-step-ignored",
+        "sql/functions/note_clock.sql",
+        "if shift < interval '10 seconds' then",
+        "if true then",
+        ("tests/operations/test_clock_steps.py",),
+    ),
+    Mutant(
         "searches-without-priority",
         "sql/functions/take_portal_token.sql",
         "if yields_to > now_at then",

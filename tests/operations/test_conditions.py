@@ -41,6 +41,7 @@ STATES = {
         "select id, 'X', 'search', tin, 'status is unknown', '{}' from companies"
     ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
+    "ClockStepped": ["update database_clock set stepped_at = now(), stepped_by = '1 second'"],
     "Hold": [
         "insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"
     ],

@@ -1,0 +1,29 @@
+-- Steps of the database's clock. See note_clock().
+
+create table database_clock (
+  only_one   boolean primary key default true,
+  seen_at    timestamptz not null default clock_timestamp(),
+  stepped_at timestamptz,
+  stepped_by interval,
+  constraint database_clock_only_one check (only_one),
+  constraint database_clock_stepped check ((stepped_at is null) = (stepped_by is null))
+);
+insert into database_clock default values;
+grant select on database_clock to einvoice_service;
+grant select, update on database_clock to einvoice_across;
+grant select on database_clock to einvoice_reader;
+comment on table database_clock is
+  'The time of the database as processes saw it, to notice a step backward. One row.';
+comment on column database_clock.only_one is 'True.';
+comment on column database_clock.seen_at is 'The latest time that was seen, to a few seconds.';
+comment on column database_clock.stepped_at is
+  'When the latest step backward was noticed. Null: never.';
+comment on column database_clock.stepped_by is 'How far it was at least. Null: there was none.';
+
+grant update (lease_until) on reconciliations to einvoice_across;
+grant select, update on portal_buckets, portal_pauses to einvoice_across;
+grant select (client_id, taxpayer, retry_at), update (retry_at) on refused_logins
+  to einvoice_across;
+grant select (company_id, route, key, lease_until), update (lease_until) on idempotency_keys
+  to einvoice_across;
+create policy across_companies on idempotency_keys to einvoice_across using (true);

@@ -1,0 +1,90 @@
+"""A step backward of the database's clock: what was recorded before it does not stop the work."""
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+from conftest import Company, Sandbox, StartService, until
+from kit import create_invoice, create_valid_invoice, get_invoice, request_json, submit
+
+from service.monitoring import clock_steps
+
+STEP = timedelta(hours=1)
+#: Columns with times that are recorded ahead, as table, columns and condition.
+AHEAD = (
+    ("submissions", ("not_before", "lease_until"), "state in ('Queued', 'Accepted')"),
+    ("submitted_documents", ("cancelling_until",), "true"),
+    ("reconciliations", ("lease_until",), "true"),
+    ("sweeps", ("lease_until", "retry_at", "swept_at"), "true"),
+    ("webhook_endpoints", ("lease_until",), "true"),
+    ("webhook_deliveries", ("next_attempt_at",), "status = 'Pending'"),
+    ("idempotency_keys", ("lease_until",), "true"),
+    ("portal_pauses", ("until",), "true"),
+    ("refused_logins", ("retry_at",), "true"),
+)
+
+
+async def set_back(owner: asyncpg.Connection) -> None:
+    """Make the rows those of a clock that was an hour ahead."""
+    for table, columns, condition in AHEAD:
+        changes = ", ".join(f"{column} = {column} + $1::interval" for column in columns)
+        await owner.execute(f"update {table} set {changes} where {condition}", STEP)
+    await owner.execute(
+        "update portal_buckets"
+        "   set taken = array(select at + $1::interval from unnest(taken) at order by at),"
+        "       waiting_until = array(select at + $1::interval from unnest(waiting_until) at)",
+        STEP,
+    )
+    await owner.execute("update database_clock set seen_at = clock_timestamp() + $1", STEP)
+
+
+async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    idle = await start(company, background=False, PORTAL_RATE_SCALE="1")
+    waiting = await create_invoice(idle)
+    assert (await submit(idle, waiting))[0] == 200
+    await set_back(owner)
+    api = await start(company, PORTAL_RATE_SCALE="1", WATCHDOG_SECONDS="0.1")
+    await until(lambda: get_invoice(api, waiting), lambda found: found["status"] == "Valid")
+    await create_valid_invoice(api)
+
+    async def find_condition() -> dict[str, Any] | None:
+        _, body = await request_json(api, "GET", "/readyz")
+        found = [one for one in body["conditions"] if one["kind"] == "ClockStepped"]
+        return found[0] if found else None
+
+    condition = await until(find_condition)
+    assert 3580 <= condition["n"] <= 3600
+    again: Any = await owner.fetchval("select note_clock()")
+    assert again is None
+
+
+async def test_times_are_moved_by_the_step_and_not_into_the_past(
+    owner: asyncpg.Connection, company: Company
+) -> None:
+    now: Any = await owner.fetchval("select clock_timestamp()")
+    ahead = {"a": 30, "b": 3630, "c": -30}
+    for key, seconds in ahead.items():
+        await owner.execute(
+            "insert into portal_pauses (client_id, operation, until) values ($1, 'login', $2)",
+            *[key, now + timedelta(seconds=seconds)],
+        )
+    await owner.execute("update database_clock set seen_at = clock_timestamp() + $1", STEP)
+    step: Any = await owner.fetchval("select note_clock()")
+    assert STEP - timedelta(seconds=9) < step <= STEP
+    rows = await owner.fetch("select client_id, until from portal_pauses order by client_id")
+    moved = {row["client_id"]: (row["until"] - now).total_seconds() for row in rows}
+    assert 0 <= moved["a"] < 20 and 20 < moved["b"] < 40 and moved["c"] == -30
+
+
+async def test_a_small_step_moves_nothing(owner: asyncpg.Connection) -> None:
+    await owner.execute(
+        "insert into portal_pauses (client_id, operation, until)"
+        " values ('a', 'login', clock_timestamp() + interval '1 hour')"
+    )
+    before = await owner.fetchval("select until from portal_pauses")
+    await owner.execute("update database_clock set seen_at = clock_timestamp() + interval '9 s'")
+    assert await owner.fetchval("select note_clock()") is None
+    assert await owner.fetchval("select until from portal_pauses") == before
+    assert clock_steps.SECONDS <= 5
