@@ -54,7 +54,7 @@ async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
         found = [one for one in body["conditions"] if one["kind"] == "ClockStepped"]
         return found[0] if found else None
 
-    condition = await until(find_condition)
+    condition: Any = await until(find_condition)
     assert 3580 <= condition["n"] <= 3600
     again: Any = await owner.fetchval("select note_clock()")
     assert again is None
