@@ -74,7 +74,7 @@ WORDING: dict[str, tuple[str, str]] = {
         "The hold of a company ends when the comparison leaves no difference open.",
     ),
     "CredentialsRefused": (
-        "The portal refuses the login for {n} taxpayers.",
+        "The portal refuses {n} logins, of the client or for a taxpayer.",
         "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and the taxpayers' appointment of the "
         "intermediary; `run.py attention` lists them.",
     ),

@@ -42,6 +42,13 @@ PORTAL_SECONDS = Histogram(
     buckets=CALL_BUCKETS,
     registry=REGISTRY,
 )
+PORTAL_WAITS = Counter(
+    "einvoice_portal_wait_seconds",
+    "Seconds for which requests waited for the portal's limits, by operation. Comparisons are left "
+    "out.",
+    ("operation",),
+    registry=REGISTRY,
+)
 DELIVERY_SECONDS = Histogram(
     "einvoice_webhook_attempt_duration_seconds",
     "Time of an attempt to deliver an event to a webhook, by outcome.",

@@ -103,8 +103,17 @@ class LoginRefused(PortalError):
     """Credentials or permission were rejected. Repeating the login can lock the account.
 
     `retry_after` is the time until the next permitted login of the taxpayer, or None if unknown.
+    `is_client`: the client itself was refused, for whichever taxpayer it logs in. Portal: 2.2
     """
 
-    def __init__(self, reason: str, *, retry_after: timedelta | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        retry_after: timedelta | None = None,
+        is_client: bool = False,
+        **more: Any,
+    ) -> None:
         super().__init__(reason, **more)
         self.retry_after = retry_after
+        self.is_client = is_client

@@ -84,7 +84,8 @@ def choose_login(config: Config, own: OwnClient | None, tin: str) -> Login:
 class RefusedLogins:
     """Store of refused logins, each with a pause that doubles up to an hour.
 
-    Other credentials or another taxpayer have a pause of their own.
+    Other credentials or another taxpayer have a pause of their own. If the client itself was
+    refused, the pause is for all taxpayers.
     """
 
     def __init__(self, database: Database, config: Config) -> None:
@@ -118,18 +119,24 @@ class RefusedLogins:
         return row["reason"]
 
     async def note(self, login: Login, error: LoginRefused, reason: str) -> None:
-        """Store a refusal and set `error.retry_after`. `reason` is "login" or "token"."""
+        """Store a refusal and set `error.retry_after`. `reason` is "login" or "token".
+
+        The refusal of a taxpayer shows that the client is not refused any more.
+        """
+        key = {**login.key, "taxpayer": ""} if error.is_client else login.key
         messages = [error.reason, *(entry["message"] for entry in error.errors if entry["message"])]
         message = " ".join(dict.fromkeys(messages))
         try:
             async with self._database.across() as conn:
+                if key["taxpayer"]:
+                    await sql.refused_login_clear(conn, **{**key, "taxpayer": ""})
                 row = await sql.refused_login_note(
                     conn,
                     reason=reason,
                     message=message[:MOST_MESSAGE],
                     first=self._config.portal_login_retry,
                     longest=LONGEST_PAUSE,
-                    **login.key,
+                    **key,
                 )
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot store a refused login: %s", describe_error(failure))

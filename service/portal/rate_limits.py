@@ -30,6 +30,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.monitoring.gauges import Sample
+from service.monitoring.metrics import PORTAL_WAITS
 from service.portal.errors import Held, NotSent
 
 SLACK = 5  # seconds
@@ -215,15 +216,28 @@ class PortalRateLimiter:
             return await self._check_pause(operation)
         quotas = quotas if further else quotas[::-1]
         patience = PAGE_PATIENCE if further else self._patience
-        until = time.monotonic() + patience.total_seconds()
+        began = time.monotonic()
+        until = began + patience.total_seconds()
         while True:
             try:
-                return await self._take(operation, quotas, tin, until)
+                await self._take(operation, quotas, tin, until)
             except Held as held:
                 wait = held.retry_after.total_seconds()
                 if time.monotonic() + wait > until:
+                    self._count_wait(operation, time.monotonic() + wait - began)
                     raise
+            else:
+                return self._count_wait(operation, time.monotonic() - began)
             await asyncio.sleep(wait)
+
+    def _count_wait(self, operation: str, seconds: float) -> None:
+        """Count a wait for the operator's client. Comparisons may wait: they use what is left."""
+        if (
+            self._is_shared
+            and self._priority < COMPARISON
+            and seconds > SHORTEST_WAIT.total_seconds()
+        ):
+            PORTAL_WAITS.labels(operation).inc(seconds)
 
     async def _take(
         self, operation: str, quotas: tuple[Quota, ...], tin: str, until: float

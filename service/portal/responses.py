@@ -370,6 +370,7 @@ def login(response: PortalResponse) -> tuple[str, timedelta]:
             LOGIN_REFUSED,
             errors=login_errors(members, body),
             correlation_id=response.correlation_id,
+            is_client=members.get("error") == "invalid_client",
         )
     raise NotSent(
         f"Login: the portal responded with status {response.status}.",

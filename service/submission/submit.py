@@ -433,4 +433,7 @@ def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _last_error(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the last transient error of a submission that is retried."""
-    return [json_codec.loads(outcome["last_error"].encode())] if outcome["last_error"] else []
+    if not outcome["last_error"]:
+        return []
+    error = json_codec.loads(outcome["last_error"].encode())
+    return [{name: value for name, value in error.items() if name != "since"}]

@@ -1,6 +1,6 @@
 -- A row reports states that are normal for a moment and a problem when they last longer than `age`.
--- A submission that is Queued again has the cause in last_error: the portal could not be reached,
--- or the clocks differ. The columns are those of watch().
+-- A submission that is Queued again has the cause in last_error, with its beginning: the portal
+-- could not be reached, or the clocks differ. The columns are those of watch().
 --
 -- Every process calls this every half minute. It finds its rows by partial indexes that contain
 -- only problems, and scans no table. Sending and Uncertain are read separately because each has a
@@ -36,11 +36,14 @@ create or replace function conditions(age interval)
      where s.has_repeated_claims and s.state in ('Queued', 'Sending', 'Uncertain', 'Accepted')
     having count(*) > 0
     union all
-    select 'attention', s.last_error ->> 'code', count(*), min(s.created_at)
-      from public.submissions s
-     where s.state = 'Queued' and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')
-       and s.created_at < clock_timestamp() - age
-     group by s.last_error ->> 'code'
+    select 'attention', w.code, count(*), min(w.since)
+      from (select s.last_error ->> 'code' as code,
+                   coalesce((s.last_error ->> 'since')::timestamptz, s.updated_at) as since
+              from public.submissions s
+             where s.state = 'Queued'
+               and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')) w
+     where w.since < clock_timestamp() - age
+     group by w.code
     union all
     select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::bigint, c.stepped_at
       from public.database_clock c

@@ -1,35 +1,39 @@
 -- Logins that the portal refused, by credentials and taxpayer. They belong to no company, because
--- companies share the operator's client.
+-- companies share the operator's client. A refusal without a taxpayer is that of the client, and
+-- counts for each.
 
 -- name: refused_login_wait :value
 -- Return how long no login may be tried for a taxpayer. Null: one may be tried.
-select retry_at - clock_timestamp()
+select max(retry_at) - clock_timestamp()
   from refused_logins
  where client_id = :client_id
-   and taxpayer = :taxpayer
+   and taxpayer in ('', :taxpayer)
    and fingerprint = :fingerprint
    and retry_at > clock_timestamp();
 
 -- name: refused_login_try :one
 -- Claim the next try after a refusal for :lease, for one process. `is_known`: a login was refused
 -- before. `is_mine`: the caller may try. Otherwise `wait` is the time until another process may.
-with mine as (
-  update refused_logins
-     set retry_at = clock_timestamp() + :lease::interval, is_trying = true
-   where client_id = :client_id
-     and taxpayer = :taxpayer
-     and fingerprint = :fingerprint
-     and retry_at <= clock_timestamp()
-  returning reason
-), known as (
-  select retry_at
+with known as (
+  select taxpayer, retry_at
     from refused_logins
-   where client_id = :client_id and taxpayer = :taxpayer and fingerprint = :fingerprint
+   where client_id = :client_id and taxpayer in ('', :taxpayer) and fingerprint = :fingerprint
+   order by taxpayer
+     for update
+), mine as (
+  update refused_logins r
+     set retry_at = clock_timestamp() + :lease::interval, is_trying = true
+    from known k
+   where r.client_id = :client_id
+     and r.taxpayer = k.taxpayer
+     and r.fingerprint = :fingerprint
+     and not exists (select from known o where o.retry_at > clock_timestamp())
+  returning r.taxpayer, r.reason
 )
 select exists (select from known) as is_known,
        exists (select from mine) or not exists (select from known) as is_mine,
-       (select reason from mine) as reason,
-       (select greatest(retry_at - clock_timestamp(), interval '1 second') from known) as wait;
+       (select reason from mine order by taxpayer desc limit 1) as reason,
+       (select greatest(max(retry_at) - clock_timestamp(), interval '1 second') from known) as wait;
 
 -- name: refused_login_note :one
 -- Record a refusal and return the pause. `wait` is the time until the next try; `is_new` is false
@@ -58,14 +62,15 @@ select exists (select from noted) as is_new,
                     and fingerprint = :fingerprint)) - clock_timestamp() as wait;
 
 -- name: refused_login_clear :exec
--- Delete the refusals of a taxpayer after a success, and those that were not tried again for a day.
+-- Delete the refusals of a taxpayer and of the client after a success, and those that were not
+-- tried again for a day.
 delete from refused_logins
- where (client_id = :client_id and taxpayer = :taxpayer and fingerprint = :fingerprint)
+ where (client_id = :client_id and taxpayer in ('', :taxpayer) and fingerprint = :fingerprint)
     or retry_at < clock_timestamp() - interval '1 day';
 
 -- name: refused_logins_watch :many
--- Return for how many taxpayers the portal refuses the operator's login, for how many companies
--- their own, and since when, for the watchdog.
+-- Return how many logins of the operator's client the portal refuses, for how many companies their
+-- own, and since when, for the watchdog.
 select 'attention' as subject, 'CredentialsRefused' as kind, count(*) as n, min(since) as oldest,
        clock_timestamp() as now
   from refused_logins
@@ -99,7 +104,7 @@ select o.company_id, r.client_id, o.tin, r.reason, r.message, r.refusals, r.sinc
 with forgotten as (
   delete from refused_logins r
    where :taxpayer::text is null
-      or r.client_id = :client_id and r.taxpayer = :taxpayer
+      or r.client_id = :client_id and r.taxpayer in ('', :taxpayer)
       or exists (
            select
              from own_portal_clients() o

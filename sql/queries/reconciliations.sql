@@ -211,7 +211,7 @@ update submissions s
        lease_until = null,
        not_before = clock_timestamp() + make_interval(secs => m.delay),
        submission_uid = coalesce(m.submission_uid, s.submission_uid),
-       last_error = m.last_error,
+       last_error = error_since(s.last_error, m.last_error),
        updated_at = clock_timestamp()
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (

@@ -172,7 +172,7 @@ update submissions
        lease_until = null,
        not_before = clock_timestamp() + :delay::interval,
        submission_uid = coalesce(:submission_uid, submission_uid),
-       last_error = :last_error::jsonb,
+       last_error = error_since(last_error, :last_error::jsonb),
        updated_at = clock_timestamp()
  where company_id = :company_id
    and id = :id

@@ -181,10 +181,10 @@ CASES = {
         {f'{PORTAL}_bucket{{{API},operation="submit",outcome="ok",le="10.0"}}': "0+60x60"},
     ),
     "EinvoicePortalQuotaExhausted": Case(
-        {f'einvoice_portal_quota_remaining{{{API},operation="submit"}}': "0x60"},
-        "The portal's limit of submit has been used up for 15 minutes.",
+        {f'einvoice_portal_wait_seconds_total{{{WORKER},operation="submit"}}': "0+60x60"},
+        "Requests have waited for the portal's limit of submit for 15 minutes.",
         {"operation": "submit"},
-        {f'einvoice_portal_quota_remaining{{{API},operation="submit"}}': "0x50 1x20"},
+        {f'einvoice_portal_wait_seconds_total{{{WORKER},operation="submit"}}': "0+20x60"},
     ),
     "EinvoiceWebhooksLate": Case(
         {f"einvoice_webhook_deliveries_due_seconds{{{API}}}": "0+60x60"},

@@ -1938,6 +1938,15 @@ HELD = (
         (f"{LATER}::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison",),
     ),
     Mutant(
+        "refused-client-tried-for-each-taxpayer",
+        "service/portal/logins.py",
+        "if error.is_client else login.key",
+        "if False else login.key",
+        (
+            "tests/portal/test_refused_logins.py::test_a_refused_client_is_tried_once_for_all_taxpayers",
+        ),
+    ),
+    Mutant(
         "clock-step-ignored",
         "sql/functions/note_clock.sql",
         "if shift < interval '10 seconds' then",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -9,6 +10,7 @@ import pytest
 from conftest import Client, Company, StartService, until
 from harness.processes import free_port, run_command
 from kit import create_invoice, create_valid_invoice, request_json, submit
+from test_batches import AUTOMATIC
 
 from service.monitoring.conditions import WORDING
 
@@ -30,11 +32,11 @@ STATES = {
     "PortalUnreachable": [
         "update submissions set state = 'Queued', "
         """last_error = '{"code": "PortalUnreachable"}', """
-        f"created_at = {HOUR_AGO}"
+        f"updated_at = {HOUR_AGO}"
     ],
     "ClocksApart": [
         """update submissions set state = 'Queued', last_error = '{"code": "ClocksApart"}', """
-        f"created_at = {HOUR_AGO}"
+        f"updated_at = {HOUR_AGO}"
     ],
     "UnreadableRows": [
         "insert into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) "
@@ -92,6 +94,24 @@ async def test_watchdog_reports_an_unreachable_portal(
         lambda: find_log_lines(caplog, "", "watchdog overdue="), lambda lines: len(lines) > looks
     )
     assert len(await find_log_lines(caplog, "PortalUnreachable")) == 1
+
+
+async def test_a_condition_lasts_since_the_first_failure(
+    start: StartService, company: Company, owner: asyncpg.Connection
+) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    away = {"PORTAL_API_BASE": nowhere, "PORTAL_IDENTITY_BASE": nowhere}
+    await owner.execute(AUTOMATIC)
+    idle = await start(company, background=False)
+    await create_invoice(idle, isReady=True)
+    await owner.execute(f"update submissions set created_at = {HOUR_AGO}, not_before = {HOUR_AGO}")
+    api = await start(company, **IMPATIENT, **away, PORTAL_RETRY_SECONDS="0.05")
+    since = "select last_error ->> 'since' from submissions where looks >= {}"
+    first = await until(lambda: owner.fetchval(since.format(1)))
+    assert await until(lambda: owner.fetchval(since.format(3))) == first
+    shown = await until(lambda: get_conditions(api), lambda found: "PortalUnreachable" in found)
+    age = datetime.now(UTC) - datetime.fromisoformat(shown["PortalUnreachable"]["since"])
+    assert age < timedelta(minutes=30)
 
 
 async def find_log_lines(

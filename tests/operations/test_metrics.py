@@ -27,6 +27,7 @@ COUNTED = {
     "einvoice_submission_moves_total": "counter",
     "einvoice_document_outcomes_total": "counter",
     "einvoice_portal_request_duration_seconds": "histogram",
+    "einvoice_portal_wait_seconds_total": "counter",
     "einvoice_webhook_attempt_duration_seconds": "histogram",
     "einvoice_event_loop_lag_seconds": "histogram",
 }

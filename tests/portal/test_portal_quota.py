@@ -26,6 +26,7 @@ from test_validations import TIN
 from service.config import read_config
 from service.db.transactions import Database, connected_pool, database_bounds
 from service.http import app_keys
+from service.monitoring.metrics import PORTAL_WAITS
 from service.portal.errors import Held
 from service.portal.rate_limits import (
     COMPARISON,
@@ -143,7 +144,9 @@ async def test_a_waiting_request_gets_a_token_before_background_work(
             "select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"
         )
     )
+    waited = PORTAL_WAITS.labels("cancel")._value.get()
     assert await take(make_limiter(False), "cancel", 5) == 0
+    assert PORTAL_WAITS.labels("cancel")._value.get() > waited + 5
     assert await waiting == 8
 
 

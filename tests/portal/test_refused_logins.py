@@ -152,6 +152,33 @@ async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
     assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
 
 
+async def test_a_refused_client_is_tried_once_for_all_taxpayers(
+    start: StartService,
+    company: Company,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    await change_client(sandbox, blocked=True)
+    companies = [company]
+    companies += [
+        await make_company(environment, tin_code=f"C208800501{n}0") for n in range(10, 14)
+    ]
+    services = [await start(each, background=False, **PATIENT) for each in companies]
+    await submit_refused(services[0])
+    for n in (1, 2):
+        await asyncio.gather(*[submit_refused(api) for api in services])
+        assert await count_logins(sandbox) == n
+        await let_retry(owner)
+    assert [row["taxpayer"] for row in await owner.fetch("select * from refused_logins")] == [""]
+    await change_client(sandbox, represents=[OTHER])
+    await submit_refused(services[0])
+    rows = await owner.fetch("select taxpayer from refused_logins")
+    assert [row["taxpayer"] for row in rows] == ["C20880050010"]
+    await change_client(sandbox)
+    assert (await submit(services[1], await create_invoice(services[1])))[0] == 200
+
+
 async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
     start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
@@ -240,14 +267,14 @@ async def test_a_refused_login_is_shown_to_the_operator(
     (shown,) = (await reconcile.attention(config))["refused_logins"]
     assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == (
         "sandbox-client",
-        "C20880050010",
+        "",
         1,
     )
     assert "User blocked" in shown["message"] and "PORTAL_CLIENT_SECRET" in shown["what_to_do"]
     assert shown["since"] < shown["retry_at"]
     await change_client(sandbox)
-    assert await reconcile.retry_logins(config, "C1") == {"forgotten": 0}
-    assert await reconcile.retry_logins(config, None) == {"forgotten": 1}
+    assert await reconcile.retry_logins(config, "C1") == {"forgotten": 1}
+    assert await reconcile.retry_logins(config, None) == {"forgotten": 0}
     assert (await submit(api, await create_invoice(api)))[0] == 200
     await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
 
@@ -261,7 +288,7 @@ async def test_a_refused_login_is_stored_per_login_identity(
     intermediary: str,
     taxpayer: str,
 ) -> None:
-    await change_client(sandbox, blocked=True)
+    await change_client(sandbox, represents=[OTHER], blocked=intermediary == "false")
     await submit_refused(
         await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary)
     )
