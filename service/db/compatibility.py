@@ -6,6 +6,7 @@ versions that have the migration run. PostgreSQL stores the declarations, so tha
 learns about migrations that it does not have.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Migration:
     def name(self) -> str:
         """The name of the file."""
         return self.path.name
+
+    @property
+    def sha256(self) -> bytes:
+        """Return a digest of the file."""
+        return hashlib.sha256(self.path.read_bytes()).digest()
 
     @property
     def oldest_version(self) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -27,6 +27,11 @@ NOT_MIGRATED = (
     "The schema of the database is not that of this version of the service, and this login may "
     "not change it. Run the command migrate with DATABASE_OWNER_URL, the login that owns the "
     "database."
+)
+CHANGED = (
+    "{} has changed since it was applied to this database, whose tables may not be those of this "
+    "version of the service. Restore the file as it was applied, and put the change into a new "
+    "migration. Before version 1.0.0 files may change: use a new, empty database then."
 )
 NOT_A_MEMBER = (
     "The login of DATABASE_URL is not a member of the role einvoice_service: "
@@ -89,7 +94,8 @@ async def _find_pending(
     Raises SchemaError.
     """
     known = {migration.name for migration in migrations}
-    done = {row["name"] for row in await sql.migrations_done(conn)}
+    digests = {row["name"]: row["sha256"] for row in await sql.migrations_done(conn)}
+    done = digests.keys()
     if UNRELEASED_MIGRATION in done:
         raise SchemaError(
             "The database was created by an unreleased version of the service "
@@ -97,6 +103,7 @@ async def _find_pending(
             "Without DATABASE_URL, stop the service and delete its data directory "
             "(DATA_DIR, .data/ by default): its contents are lost."
         )
+    await _check_digests(conn, migrations, digests)
     if done <= known:
         return [migration for migration in migrations if migration.name not in done]
     await check_newer_schema(conn, known)
@@ -107,6 +114,19 @@ async def _find_pending(
             f"({', '.join(missing)}). Start a version that has both."
         )
     return None
+
+
+async def _check_digests(
+    conn: asyncpg.Connection, migrations: Sequence[Migration], digests: Mapping[str, bytes | None]
+) -> None:
+    """Raise SchemaError for a file that changed after it was applied. Record missing digests."""
+    applied = [migration for migration in migrations if migration.name in digests]
+    for migration in applied:
+        if digests[migration.name] not in (None, migration.sha256):
+            raise SchemaError(CHANGED.format(f"sql/migrations/{migration.name}"))
+    for migration in applied:
+        if digests[migration.name] is None:
+            await _note_migration(conn, migration)
 
 
 async def _check_version(
@@ -128,7 +148,16 @@ async def _check_version(
 
 async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> None:
     await conn.execute(migration.path.read_text())
-    await sql.migration_note(conn, name=migration.name, compatible_with=migration.compatible_with)
+    await _note_migration(conn, migration)
+
+
+async def _note_migration(conn: asyncpg.Connection, migration: Migration) -> None:
+    await sql.migration_note(
+        conn,
+        name=migration.name,
+        compatible_with=migration.compatible_with,
+        sha256=migration.sha256,
+    )
 
 
 def _describe_wait(name: str) -> str:

@@ -1947,6 +1947,15 @@ HELD = (
         ),
     ),
     Mutant(
+        "edited-migration-accepted",
+        "service/db/migrations.py",
+        "not in (None, migration.sha256)",
+        "in ()",
+        (
+            "tests/operations/test_compatibility.py::test_an_applied_migration_that_changed_is_refused_before_anything_is_applied",
+        ),
+    ),
+    Mutant(
         "clock-step-ignored",
         "sql/functions/note_clock.sql",
         "if shift < interval '10 seconds' then",

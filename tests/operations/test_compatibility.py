@@ -87,6 +87,31 @@ async def test_running_process_stops_after_a_migration_that_excludes_it(
         assert "this process stops. The database has migrations of a newer" in service.output()
 
 
+async def test_an_applied_migration_that_changed_is_refused_before_anything_is_applied(
+    database: str, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    folder = add_migration(tmp_path, NEXT, compatible(CURRENT, "select 1"))
+    await migrate(database, folder)
+    applied = (folder / NEXT).read_bytes()
+    (folder / NEXT).write_bytes(applied + b" -- edited")
+    (folder / AFTER_NEXT).write_text(compatible("9000", "select 1"))
+    with pytest.raises(SchemaError, match=rf"^sql/migrations/{NEXT} has changed since") as raised:
+        await migrate(database, folder)
+    assert "Restore the file" in str(raised.value) and "new, empty database" in str(raised.value)
+    done = await owner.fetch("select name from schema_migrations where name like '9%'")
+    assert [row["name"] for row in done] == [NEXT]
+    (folder / NEXT).write_bytes(applied)
+    assert await migrate(database, folder) == [AFTER_NEXT]
+
+
+async def test_digests_are_recorded_for_migrations_of_earlier_versions(
+    database: str, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("alter table schema_migrations drop column sha256")
+    assert await migrate(database) == []
+    assert await owner.fetchval("select bool_and(length(sha256) = 32) from schema_migrations")
+
+
 # Running processes of an older version
 
 
