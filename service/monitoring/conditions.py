@@ -118,6 +118,12 @@ WORDING: dict[str, tuple[str, str]] = {
         "Check NTP on the database server: a clock should be corrected slowly. Due times were "
         "moved by as much, so that work goes on.",
     ),
+    "OpenTransaction": (
+        "A transaction that writes has been open for more than a minute on the database server. "
+        "Events and webhooks of all companies wait for it.",
+        "Find it in pg_stat_activity or pg_prepared_xacts, also of other databases of the server, "
+        "and end it (docs/operations.md).",
+    ),
     "StandbyUnused": (
         "The standby of DATABASE_READ_URL is not used, so reads run on the primary.",
         "Read the reason in the log of the process (docs/replicas.md). "

@@ -49,6 +49,11 @@ create or replace function conditions(age interval)
       from public.database_clock c
      where c.stepped_at > clock_timestamp() - interval '1 day'
     union all
+    select 'attention', 'OpenTransaction', 1, c.open_since
+      from public.database_clock c
+     where c.oldest is not null
+       and c.open_since < clock_timestamp() - greatest(age, interval '60 seconds')
+    union all
     select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
       from public.portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - interval '3 days'

@@ -6,6 +6,9 @@
 -- Times of sends, requested cancellations and holds stay. The settling time is measured from them,
 -- and the step may be undone.
 --
+-- The oldest write transaction of the server is noted, because the event feed and webhooks wait for
+-- it; see 0007_events_and_webhooks.sql.
+--
 -- Times that were recorded after the step and before it was noticed are moved too. The step is at
 -- least the difference from the time that was seen last.
 create or replace function note_clock() returns interval
@@ -14,6 +17,9 @@ declare
   seen   timestamptz;
   shift  interval;
   now_at timestamptz;
+  writer xid8 := case when pg_snapshot_xmin(pg_current_snapshot())
+                           < pg_snapshot_xmax(pg_current_snapshot())
+                      then pg_snapshot_xmin(pg_current_snapshot()) end;
 begin
   select c.seen_at into seen from database_clock c;
   if clock_timestamp() between seen and seen + interval '5 seconds' then
@@ -23,7 +29,9 @@ begin
   now_at := clock_timestamp();
   shift := seen - now_at;
   if shift < interval '10 seconds' then
-    update database_clock c set seen_at = now_at;
+    update database_clock c
+       set seen_at = now_at, oldest = writer,
+           open_since = case when c.oldest = writer then c.open_since else now_at end;
     return null;
   end if;
 
@@ -72,7 +80,9 @@ begin
              from unnest(b.expected_until) with ordinality e (until, place)
             order by e.place);
 
-  update database_clock c set seen_at = now_at, stepped_at = now_at, stepped_by = shift;
+  update database_clock c
+     set seen_at = now_at, stepped_at = now_at, stepped_by = shift,
+         open_since = now_at;
   return shift;
 end
 $$;
@@ -80,5 +90,5 @@ alter function note_clock owner to einvoice_across;
 revoke all on function note_clock from public;
 grant execute on function note_clock to einvoice_service;
 comment on function note_clock is
-  'Note the time of the database. After a step backward, move the recorded times that lie ahead, '
-  'and return the length of the step. Null: there was none.';
+  'Note the time and the oldest write transaction of the database. After a step backward, move the '
+  'recorded times that lie ahead, and return the length of the step. Null: there was none.';

@@ -162,6 +162,9 @@ CASES = {
     "EinvoiceClocksApart": make_condition(
         "ClocksApart", "The clocks of the portal and the database differ, so nothing is sent."
     ),
+    "EinvoiceOpenTransaction": make_condition(
+        "OpenTransaction", "A write transaction has been open for 1h 0m 0s; events wait."
+    ),
     "EinvoicePortalErrors": Case(
         {
             f'{PORTAL}_count{{{API},operation="submit",outcome="ok"}}': "0+60x60",

@@ -78,6 +78,30 @@ async def test_times_are_moved_by_the_step_and_not_into_the_past(
     assert 0 <= moved["a"] < 20 and 20 < moved["b"] < 40 and moved["c"] == -30
 
 
+async def test_an_open_write_transaction_is_noted_until_it_ends(
+    owner: asyncpg.Connection, database: str
+) -> None:
+    look = "update database_clock set seen_at = clock_timestamp() - interval '6 s'"
+    noted = "select oldest, open_since from database_clock"
+    other = await asyncpg.connect(database)
+    try:
+        writing = other.transaction()
+        await writing.start()
+        written = await other.fetchval("select pg_current_xact_id()")
+        seen: list[Any] = []
+        for _ in range(2):
+            await owner.execute(look)
+            await owner.execute("select note_clock()")
+            seen.append(tuple(await owner.fetchrow(noted) or ()))
+        assert seen[0] == seen[1] and seen[0][0] == written
+        await writing.rollback()
+        await owner.execute(look)
+        await owner.execute("select note_clock()")
+        assert (await owner.fetchrow(noted) or {})["oldest"] != written
+    finally:
+        await other.close()
+
+
 async def test_a_small_step_moves_nothing(owner: asyncpg.Connection) -> None:
     await owner.execute(
         "insert into portal_pauses (client_id, operation, until)"

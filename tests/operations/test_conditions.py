@@ -44,6 +44,10 @@ STATES = {
     ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
     "ClockStepped": ["update database_clock set stepped_at = now(), stepped_by = '1 second'"],
+    "OpenTransaction": [
+        f"update database_clock set oldest = '1', open_since = {HOUR_AGO},"
+        " seen_at = clock_timestamp()"
+    ],
     "Hold": [
         "insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"
     ],
