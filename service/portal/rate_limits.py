@@ -11,7 +11,8 @@ finds the bucket empty waits for the next background slot and not for a whole mi
 
 Fair shares: while other taxpayers wait for a bucket, or were refused a token recently, a taxpayer
 gets at most a third of it. A taxpayer that is alone may take more, but leaves the last tokens, so
-that another one is served at once.
+that another one is served at once. Its submits are spread over the minute, so that the tokens of
+another one return soon.
 
 Priorities: the comparisons of held companies take the tokens of searches first, then look-ups of
 unknown outcomes and everything else, then the other comparisons.
@@ -57,13 +58,14 @@ class Quota:
     `alone` is the number for one taxpayer while no other waits. The default is two thirds of fewer
     than 30 requests, four fifths of fewer than 100, and 95 percent of more. A taxpayer may use all
     searches: they are background work, a long listing needs many, and the limit of each taxpayer
-    spreads them.
+    spreads them. In each of `parts` parts of the time, a taxpayer has as many parts of the number.
     """
 
     calls: int
     seconds: int = 60
     of_taxpayer: bool = False
     alone: int | None = None
+    parts: int = 1
 
     @property
     def most_alone(self) -> int:
@@ -81,7 +83,7 @@ class Quota:
 QUOTAS: dict[str, tuple[Quota, ...]] = {
     "login": (Quota(12),),
     "validate_tin": (Quota(60),),
-    "submit": (Quota(100),),
+    "submit": (Quota(100, parts=3),),
     "submission": (Quota(300),),
     "cancel": (Quota(12),),
     "details": (Quota(125),),
@@ -95,7 +97,7 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
 class Limits:
     """Limits of a bucket of `size` tokens: `most` in any `span`, `pace_most` in any `pace_span`.
 
-    A taxpayer gets `alone` of them in a span while no other waits.
+    A taxpayer gets `alone` of them in an `alone_span` while no other waits.
     """
 
     most: int
@@ -104,6 +106,7 @@ class Limits:
     pace_span: timedelta
     size: int
     alone: int
+    alone_span: timedelta
 
 
 def limits(quota: Quota, scale: Decimal, urgent: bool, share: Decimal = Decimal(1)) -> Limits:
@@ -114,17 +117,18 @@ def limits(quota: Quota, scale: Decimal, urgent: bool, share: Decimal = Decimal(
     """
     if quota.of_taxpayer:
         span = timedelta(seconds=float(quota.seconds / scale) + TAXPAYER_SLACK)
-        return Limits(quota.calls, span, quota.calls, span, quota.calls, quota.calls)
+        return Limits(quota.calls, span, quota.calls, span, quota.calls, quota.calls, span)
     calls = max(1, math.floor(quota.calls * scale)) * share
     size = max(1, math.floor(calls))
     span = timedelta(seconds=float(quota.seconds / min(calls, Decimal(1))) + SLACK)
-    alone = max(1, math.floor(quota.most_alone * scale * share))
+    alone, alone_span = math.floor(quota.most_alone * scale * share), span / quota.parts
     if urgent:
-        return Limits(size, span, size, span, size, alone)
+        return Limits(size, span, size, span, size, max(1, alone // quota.parts), alone_span)
     most = max(1, size - max(1, size // RESERVED))
     pace_most = most // PARTS or most  # few requests are not spread
-    alone = max(1, min(most, alone - 1))  # leave a token for the taxpayer's own urgent work
-    return Limits(most, span, pace_most, span * pace_most / most, size, alone)
+    # Leave a token for the taxpayer's own urgent work.
+    alone = max(1, min(most, alone - 1) // quota.parts)
+    return Limits(most, span, pace_most, span * pace_most / most, size, alone, alone_span)
 
 
 async def read_quotas(conn: Connection, config: Config) -> list[Sample]:
@@ -278,6 +282,7 @@ class PortalRateLimiter:
                 pace_span=bounds.pace_span,
                 size=bounds.size,
                 alone=bounds.alone,
+                alone_span=bounds.alone_span,
                 patience=patience,
                 grace=GRACE,
                 priority=self._priority,

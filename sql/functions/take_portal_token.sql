@@ -1,6 +1,6 @@
 -- A request is let through if it is at most the `most`-th within `span` and the `pace_most`-th
--- within `pace_span`. A taxpayer has at most `alone` of them within `span`, or its share while
--- others wait.
+-- within `pace_span`. A taxpayer has at most `alone` of them within `alone_span`, and its share
+-- within `span` while others wait.
 --
 -- No token is taken if the bucket's next one takes longer than `patience`, if the portal has asked
 -- to wait, or if the taxpayer has its share. Then `wait` is the time until the next try, and the
@@ -15,8 +15,8 @@
 -- decided after its row is locked.
 create or replace function take_portal_token(
     client text, asked text, bucket text, caller text, most int, span interval, pace_most int,
-    pace_span interval, size int, alone int, patience interval, grace interval, priority int,
-    follows interval)
+    pace_span interval, size int, alone int, alone_span interval, patience interval, grace interval,
+    priority int, follows interval)
   returns table (is_taken boolean, wait interval, is_share boolean)
   volatile set search_path = pg_catalog, public language plpgsql as $$
 declare
@@ -65,8 +65,8 @@ begin
       from unnest(b.takers, b.taken) t (name, at)
      where t.name = caller
      order by t.at);
-  own_at := token_at(own, alone, span);
-  share_at := token_at(own, least(alone, portal_share(most, others)), span);
+  own_at := token_at(own, alone, alone_span);
+  share_at := token_at(own, portal_share(most, others), span);
   if others > 0 and share_at > now_at then
     own_at := greatest(own_at, least(share_at, others_at));
   end if;

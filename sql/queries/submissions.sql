@@ -652,8 +652,8 @@ select until - clock_timestamp()
 select is_taken, wait, is_share
   from take_portal_token(
          :client_id, :operation, :taxpayer, :caller, :most::int, :span::interval, :pace_most::int,
-         :pace_span::interval, :size::int, :alone::int, :patience::interval, :grace::interval,
-         :priority::int, :follows::interval);
+         :pace_span::interval, :size::int, :alone::int, :alone_span::interval,
+         :patience::interval, :grace::interval, :priority::int, :follows::interval);
 
 -- name: submission_moved_notify :exec
 -- Notify processes that wait for a submission.

@@ -1956,6 +1956,13 @@ HELD = (
         ),
     ),
     Mutant(
+        "flood-of-submits-not-spread",
+        "service/portal/rate_limits.py",
+        "Quota(100, parts=3)",
+        "Quota(100)",
+        (f"{QUOTA}::test_submits_of_a_flood_leave_two_thirds_to_others_from_the_first_minute",),
+    ),
+    Mutant(
         "clock-step-ignored",
         "sql/functions/note_clock.sql",
         "if shift < interval '10 seconds' then",
