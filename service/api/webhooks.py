@@ -32,7 +32,13 @@ DISABLED = "The webhook is disabled; enable it first."
 CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
 ROTATED = "Secret rotated."
 REDELIVERED = "The event will be delivered again."
-DEFAULTS = {"description": "", "types": [], "enabled": True, "include_record": False}
+DEFAULTS = {
+    "description": "",
+    "types": [],
+    "enabled": True,
+    "include_record": False,
+    "ordered": False,
+}
 FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 

@@ -1,7 +1,7 @@
 """Settings of webhooks: the endpoints, their secrets, and the log of deliveries."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -40,6 +40,7 @@ class Entries:
     url: str = ""
     types: Sequence[str] = ()
     include_record: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ async def show_webhook(
         webhook=webhook,
         place=place,
         created=created,
-        entries=entries or Entries(webhook["url"], webhook["types"], webhook["include_record"]),
+        entries=entries or Entries(**{each.name: webhook[each.name] for each in fields(Entries)}),
         refusal=refusal,
         groups=GROUPS,
         deliveries=log["data"],
@@ -168,6 +169,7 @@ def _read_entries(request: web.Request) -> Entries:
         form.get("url", "").strip(),
         form.getall("types", []),
         "include_record" in form,
+        "ordered" in form,
     )
 
 

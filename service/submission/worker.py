@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 #: Name -> (maximum number at a time in one process, states of the submissions)
 QUEUES: dict[str, tuple[int, tuple[str, ...]]] = {
     "sends": (4, ("Queued",)),
-    "looks": (8, ("Sending", "Uncertain", "Accepted")),
+    "lookups": (4, ("Sending", "Uncertain")),
+    "polls": (8, ("Accepted",)),
     "cancellations": (4, ()),
 }
 ERROR_PAUSE = 0.5  # seconds after a round that failed

@@ -1,9 +1,9 @@
 """Delivery of events to webhooks: create deliveries, claim due ones, send them, record the outcome.
 
 Delivery is at least once: if a process dies, its attempts are repeated when their leases expire. An
-endpoint is called by one process at a time, one event after another in the order of the feed. A
-failed event is retried by a schedule and does not delay the events after it. Each company, and slow
-endpoints as a class, are limited to a share of the concurrent attempts.
+endpoint gets several events at a time, and an ordered one gets one after another in the order of
+the feed. A failed event is retried by a schedule and does not delay the events after it. Each
+company, and slow endpoints as a class, are limited to a share of the concurrent attempts.
 
 The recorded error of an attempt reveals nothing about the network of the service: an internal
 address, an unknown name and a refused connection have the same error, and their attempts take a
@@ -34,7 +34,8 @@ from service.monitoring.metrics import DELIVERY_SECONDS
 from service.webhooks import signature, url_policy
 from service.webhooks.resolver import Resolver, company_of_attempt
 
-AT_ONCE = 64  # concurrent attempts of one process, each to another endpoint
+AT_ONCE = 64  # concurrent attempts of one process
+ENDPOINT_AT_ONCE = 8  # concurrent attempts of all processes to one endpoint
 COMPANY_SHARE = 16  # of these for one company; half of it for slow endpoints
 SLOW_PART = 1 / 3  # of the timeout: a longer attempt marks its endpoint as slow
 FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
@@ -168,6 +169,7 @@ class WebhookDispatcher(Loop):
                     slow_ones=[claim["slow"] for claim in under_way],
                     places=AT_ONCE,
                     share=COMPANY_SHARE,
+                    at_once=ENDPOINT_AT_ONCE,
                 )
                 for claim in claims:
                     task = asyncio.create_task(self._deliver(claim))

@@ -1,12 +1,13 @@
 -- `companies` and `slow_ones` describe the attempts that the process has in progress, one element
 -- for each. The process has `places` places. One company gets at most `share` of them, and never
 -- more than it leaves free, so that another company always finds a place. Half of the places, and
--- half of a share, are kept for endpoints that are not slow.
+-- half of a share, are kept for endpoints that are not slow. An endpoint has at most `at_once`
+-- attempts in all processes, and one if it is ordered.
 --
 -- This is a loop because due deliveries must be read after the endpoint is locked. Read before, one
 -- could be a delivery that another process has just made.
 create or replace function claim_webhook_deliveries(
-    lease interval, companies bigint[], slow_ones boolean[], places int, share int)
+    lease interval, companies bigint[], slow_ones boolean[], places int, share int, at_once int)
   returns table (
     company_id bigint, id bigint, endpoint_id bigint, fence bigint, step int, event_id bigint,
     url text, slow boolean, include_record boolean, secrets bytea[], sealed_secrets bytea[],
@@ -21,18 +22,20 @@ declare
   free_slow int := places / 2 - cardinality(array_positions(slow_ones, true));
   held int;
   held_slow int;
+  under_way int;
+  found_here int;
 begin
   for candidate in
-    select e.company_id, e.id, e.slow
+    select e.company_id, e.id, e.slow, case when e.ordered then 1 else at_once end as most
       from public.webhook_endpoints e
      where e.enabled
-       and (e.lease_until is null or e.lease_until < clock_timestamp())
        and (not e.slow or free_slow > 0)
        and cardinality(array_positions(companies, e.company_id)) < least(share, free)
        and exists (select
                      from public.webhook_deliveries d
                     where d.company_id = e.company_id and d.endpoint_id = e.id
-                      and d.status = 'Pending' and d.next_attempt_at <= clock_timestamp())
+                      and d.status = 'Pending' and d.next_attempt_at <= clock_timestamp()
+                      and (d.lease_until is null or d.lease_until < clock_timestamp()))
      order by e.served_at
        for update skip locked
   loop
@@ -41,30 +44,37 @@ begin
       into held, held_slow
       from unnest(companies, slow_ones) as u (company, is_slow)
      where u.company = candidate.company_id;
-    continue when held >= least(share, free)
-               or candidate.slow and held_slow >= least(share / 2, free_slow);
+    select count(*) into under_way
+      from public.webhook_deliveries d
+     where d.company_id = candidate.company_id and d.endpoint_id = candidate.id
+       and d.lease_until >= clock_timestamp();
+    -- A company with `n` places more leaves at least one free for each of them.
+    under_way := least(candidate.most - under_way, share - held, (free - held + 1) / 2);
+    if candidate.slow then
+      under_way := least(under_way, share / 2 - held_slow, (free_slow - held_slow + 1) / 2);
+    end if;
+    continue when under_way <= 0;
     return query
       with tried as (
         update public.webhook_deliveries d
-           set attempts = d.attempts + 1, step = d.step + 1, last_attempt_at = clock_timestamp()
+           set attempts = d.attempts + 1, step = d.step + 1, last_attempt_at = clock_timestamp(),
+               fence = d.fence + 1, lease_until = clock_timestamp() + lease
          where d.company_id = candidate.company_id
-           and d.id = (select o.id
-                         from public.webhook_deliveries o
-                        where o.company_id = candidate.company_id and o.endpoint_id = candidate.id
-                          and o.status = 'Pending' and o.next_attempt_at <= clock_timestamp()
-                        order by o.id
-                        limit 1)
-        returning d.company_id, d.id, d.endpoint_id, d.step, d.event_id
+           and d.id in (select o.id
+                          from public.webhook_deliveries o
+                         where o.company_id = candidate.company_id and o.endpoint_id = candidate.id
+                           and o.status = 'Pending' and o.next_attempt_at <= clock_timestamp()
+                           and (o.lease_until is null or o.lease_until < clock_timestamp())
+                         order by o.id
+                         limit under_way)
+        returning d.company_id, d.id, d.endpoint_id, d.fence, d.step, d.event_id
       ), claimed as (
         update public.webhook_endpoints e
-           set fence = e.fence + 1,
-               lease_until = clock_timestamp() + lease,
-               served_at = clock_timestamp()
-          from tried t
-         where e.company_id = t.company_id and e.id = t.endpoint_id
-        returning e.company_id, e.id, e.fence, e.url, e.slow, e.include_record
+           set served_at = clock_timestamp()
+         where e.company_id = candidate.company_id and e.id = candidate.id
+        returning e.company_id, e.id, e.url, e.slow, e.include_record
       )
-      select t.company_id, t.id, t.endpoint_id, c.fence, t.step, t.event_id, c.url, c.slow,
+      select t.company_id, t.id, t.endpoint_id, t.fence, t.step, t.event_id, c.url, c.slow,
              c.include_record,
              array(select s.secret
                      from public.webhook_secrets s
@@ -85,17 +95,16 @@ begin
         from tried t
         join claimed c on c.company_id = t.company_id and c.id = t.endpoint_id
         join public.events v on v.company_id = t.company_id and v.id = t.event_id;
-    if found then
-      companies := companies || candidate.company_id;
-      slow_ones := slow_ones || candidate.slow;
-      free := free - 1;
-      free_slow := free_slow - candidate.slow::int;
-    end if;
+    get diagnostics found_here = row_count;
+    companies := companies || array_fill(candidate.company_id, array[found_here]);
+    slow_ones := slow_ones || array_fill(candidate.slow, array[found_here]);
+    free := free - found_here;
+    free_slow := free_slow - candidate.slow::int * found_here;
   end loop;
 end $$;
 alter function claim_webhook_deliveries owner to einvoice_across;
 revoke all on function claim_webhook_deliveries from public;
 grant execute on function claim_webhook_deliveries to einvoice_service;
 comment on function claim_webhook_deliveries is
-  'Claim the earliest due delivery of each of several endpoints for `lease`, the endpoint that '
-  'waited longest first.';
+  'Claim the earliest due deliveries of several endpoints for `lease`, the endpoint that waited '
+  'longest first.';

@@ -51,15 +51,10 @@ begin
          retry_at = moved_back(w.retry_at, shift, now_at),
          swept_at = moved_back(w.swept_at, shift, now_at)
    where greatest(w.lease_until, w.retry_at, w.swept_at) > now_at;
-  update webhook_endpoints e
-     set lease_until = moved_back(e.lease_until, shift, now_at)
-   where e.lease_until > now_at;
   update webhook_deliveries d
-     set next_attempt_at = moved_back(d.next_attempt_at, shift, now_at)
-   where d.status = 'Pending' and d.next_attempt_at > now_at;
-  update idempotency_keys k
-     set lease_until = moved_back(k.lease_until, shift, now_at)
-   where k.lease_until > now_at;
+     set next_attempt_at = moved_back(d.next_attempt_at, shift, now_at),
+         lease_until = moved_back(d.lease_until, shift, now_at)
+   where d.status = 'Pending' and greatest(d.next_attempt_at, d.lease_until) > now_at;
   update portal_pauses p
      set until = moved_back(p.until, shift, now_at)
    where p.until > now_at;

@@ -53,13 +53,12 @@ create or replace function watch(
     union all
     select 'overdue', 'Delivery', count(*), min(o.due_at)
       from public.webhook_endpoints e
-     cross join lateral (select min(w.next_attempt_at) as due_at
+     cross join lateral (select min(greatest(w.next_attempt_at, w.lease_until)) as due_at
                            from public.webhook_deliveries w
                           where w.company_id = e.company_id
                             and w.endpoint_id = e.id
                             and w.status = 'Pending') o
      where e.enabled and o.due_at < clock_timestamp() - grace
-       and (e.lease_until is null or e.lease_until < clock_timestamp() - grace)
     having count(*) > 0
     union all
     select 'overdue', 'Sweep', count(*), min(w.swept_at)

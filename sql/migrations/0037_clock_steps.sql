@@ -30,6 +30,3 @@ grant update (lease_until) on reconciliations to einvoice_across;
 grant select, update on portal_buckets, portal_pauses to einvoice_across;
 grant select (client_id, taxpayer, retry_at), update (retry_at) on refused_logins
   to einvoice_across;
-grant select (company_id, route, key, lease_until), update (lease_until) on idempotency_keys
-  to einvoice_across;
-create policy across_companies on idempotency_keys to einvoice_across using (true);

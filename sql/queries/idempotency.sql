@@ -3,7 +3,8 @@
 
 -- name: idempotency_claim :value
 -- Claim a key that is new, older than 72 hours, or whose request outlived its lease without a
--- response. Returns true; no row if another request holds the key or its response is stored.
+-- response. A lease that ends later than a new one was recorded before the clock was set back.
+-- Returns true; no row if another request holds the key or its response is stored.
 insert into idempotency_keys (company_id, route, key, body_sha256, claim_token, lease_until)
 values (:company_id, :route, :key, :body_sha256, :claim_token, clock_timestamp() + :lease::interval)
     on conflict (company_id, route, key) do update
@@ -11,7 +12,9 @@ values (:company_id, :route, :key, :body_sha256, :claim_token, clock_timestamp()
        claim_token = excluded.claim_token, lease_until = excluded.lease_until,
        created_at = clock_timestamp()
  where idempotency_keys.created_at < clock_timestamp() - interval '72 hours'
-    or (idempotency_keys.status is null and idempotency_keys.lease_until < clock_timestamp()
+    or (idempotency_keys.status is null
+        and idempotency_keys.lease_until
+            not between clock_timestamp() and clock_timestamp() + :lease::interval
         and idempotency_keys.body_sha256 = excluded.body_sha256)
 returning true;
 

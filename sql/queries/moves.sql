@@ -86,8 +86,8 @@ select w.kind, count(*) as n
            and d.cancel_sent_by > clock_timestamp()
         union all
         select 'webhook deliveries'
-          from webhook_endpoints e
-         where e.company_id = :company_id and e.lease_until > clock_timestamp()
+          from webhook_deliveries d
+         where d.company_id = :company_id and d.lease_until > clock_timestamp()
         union all
         select 'requests'
           from idempotency_keys k

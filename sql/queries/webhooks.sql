@@ -6,8 +6,10 @@
 -- :most endpoints. Run company_limit_lock in a statement before, because a count sees what was
 -- committed before its own statement began.
 with stored as (
-  insert into webhook_endpoints (company_id, url, description, types, enabled, include_record)
-  select :company_id::bigint, :url, :description, :types::text[], :enabled, :include_record
+  insert into webhook_endpoints (company_id, url, description, types, enabled, include_record,
+         ordered)
+  select :company_id::bigint, :url, :description, :types::text[], :enabled, :include_record,
+         :ordered
    where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
   returning id, webhook_values(webhook_endpoints) as becomes
 ), audited as (
@@ -39,7 +41,7 @@ select (select count(*) from webhook_endpoints where company_id = :company_id) a
 
 -- name: webhook_lock :one
 -- Lock an endpoint for a change.
-select url, description, types, enabled, include_record
+select url, description, types, enabled, include_record, ordered
   from webhook_endpoints
  where company_id = :company_id and id = :id
    for update;
@@ -61,6 +63,7 @@ with former as (
          types = :types::text[],
          enabled = :enabled,
          include_record = :include_record,
+         ordered = :ordered,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
   returning id, webhook_values(webhook_endpoints) as becomes
@@ -134,13 +137,14 @@ returning id;
 select fan_out_webhooks(:endpoints::int, :most::int);
 
 -- name: webhook_delivery_claim :many
--- Claim due deliveries of any company, one for each endpoint, with everything that is needed to
--- send them. :companies and :slow_ones are the company and the class of each attempt in progress;
--- one company gets at most :share of the :places.
+-- Claim due deliveries of any company with everything that is needed to send them. :companies and
+-- :slow_ones are the company and the class of each attempt in progress; one company gets at most
+-- :share of the :places, and one endpoint :at_once.
 select company_id, id, endpoint_id, fence, step, event_id, url, slow, include_record, secrets,
        sealed_secrets, body
   from claim_webhook_deliveries(
-         :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int);
+         :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int,
+         :at_once::int);
 
 -- name: webhook_body :value
 -- Return the body of a delivery with the record that its event is about, and the submitted document
@@ -199,29 +203,36 @@ select json_build_object(
 
 -- name: webhook_delivery_end :value
 -- Record the outcome of an attempt and whether it was :slow, and release the claim. :gone disables
--- the endpoint. No row: the endpoint was claimed again, or the event is to be delivered again and
--- stays due.
+-- the endpoint. No row: the delivery was claimed again. One that is to be delivered again, so that
+-- it has another :step, stays due.
 with mine as (
-  update webhook_endpoints
+  update webhook_deliveries
      set lease_until = null,
-         slow = :slow,
+         status = case when step = :step then :next else status end,
+         next_attempt_at = case when step <> :step then next_attempt_at
+                                when :next = 'Pending'
+                                then clock_timestamp() + :delay::interval end,
+         delivered_at = case when step <> :step then delivered_at
+                             when :next = 'Delivered' then clock_timestamp() end,
+         response_status = case when step = :step then :response_status else response_status end,
+         error = case when step = :step then :error else error end
+   where company_id = :company_id and endpoint_id = :endpoint_id and id = :id and fence = :fence
+  returning id
+), endpoint as (
+  update webhook_endpoints
+     set slow = :slow,
          enabled = enabled and not :gone,
          updated_at = case when :gone then clock_timestamp() else updated_at end
-   where company_id = :company_id and id = :endpoint_id and fence = :fence
+   where company_id = :company_id
+     and id = :endpoint_id
+     and (slow <> :slow or enabled and :gone)
+     and exists (select from mine)
   returning id
 ), audited as (
   insert into audit_log (company_id, action, subject, changes)
   select :company_id::bigint, 'disable', format('webhook %s', id),
          value_changes('{"enabled": true}', '{"enabled": false}')
-    from mine
+    from endpoint
    where :gone::boolean
 )
-update webhook_deliveries d
-   set status = :next,
-       next_attempt_at = case when :next = 'Pending' then clock_timestamp() + :delay::interval end,
-       delivered_at = case when :next = 'Delivered' then clock_timestamp() end,
-       response_status = :response_status,
-       error = :error
-  from mine
- where d.company_id = :company_id and d.endpoint_id = mine.id and d.id = :id and d.step = :step
-returning d.id;
+select id from mine;

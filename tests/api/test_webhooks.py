@@ -45,6 +45,7 @@ from service.webhooks import signature
 from service.webhooks.dispatcher import (
     AT_ONCE,
     COMPANY_SHARE,
+    ENDPOINT_AT_ONCE,
     RECORD_BYTES,
     SCHEDULE,
     Outcome,
@@ -162,8 +163,8 @@ async def test_every_kind_of_record_is_included(
 ) -> None:
     api = await start(company, **GENEROUS)
     await create_endpoint(api, receiver.url, include_record=True)
-    made = await create_one_of_each(api)
     assert (await request_json(api, "PUT", "/api/companies", json={"city": "Ipoh"}))[0] == 200
+    made = await create_one_of_each(api)
     for event_type, path in (
         ("adjustment_note.created", f"/api/adjustment-notes/{made['/api/adjustment-notes']}"),
         (
@@ -378,6 +379,9 @@ async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
         "types",
         "enabled",
         "include_record",
+        "ordered",
+        "pending",
+        "delivered_last_minute",
         "created_at",
         "updated_at",
     }
@@ -388,11 +392,41 @@ async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
     )
 
 
+async def test_an_endpoint_gets_eight_events_at_a_time_from_all_processes(
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
+    """None is delivered twice, and the record says how many wait."""
+    patient = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60"}
+    api, _ = [await start(company, **patient) for _ in range(2)]
+    go_on = asyncio.Event()
+
+    async def hold(request: web.Request) -> web.Response:
+        await go_on.wait()
+        return web.Response()
+
+    receiver.answers = [hold] * 20
+    webhook_id, _ = await create_endpoint(api, receiver.url)
+    await owner.execute("update webhook_endpoints set slow = false")
+    made = [await create_invoice(api) for _ in range(20)]
+    await receiver.gets(ENDPOINT_AT_ONCE)
+    shown = await until(
+        lambda: get_json(api, f"/api/webhooks/{webhook_id}"), lambda found: found["pending"] == 20
+    )
+    assert (shown["ordered"], shown["delivered_last_minute"]) == (False, 0)
+    go_on.set()
+    shown = await until(
+        lambda: get_json(api, f"/api/webhooks/{webhook_id}"), lambda found: not found["pending"]
+    )
+    assert shown["delivered_last_minute"] == 20
+    assert sorted(receiver.invoices()) == made
+    assert receiver.most_at_once == ENDPOINT_AT_ONCE
+
+
 async def test_events_are_delivered_in_order_and_one_at_a_time(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [200, 500, 200]
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url, ordered=True)
     made = [await create_invoice(api) for _ in range(12)]
     await until(
         lambda: list_deliveries(api, invoice_id),
@@ -814,7 +848,7 @@ async def test_the_delivery_of_a_killed_process_is_repeated(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id, secret = await create_endpoint(client, receiver.url)
+            invoice_id, secret = await create_endpoint(client, receiver.url, ordered=True)
             made = [await create_invoice(client) for _ in range(2)]
             async with asyncio.timeout(60):
                 await waiting.wait()

@@ -342,6 +342,19 @@ async def test_a_link_for_a_removed_person_is_void_also_after_another_invitation
         assert person.status == 200 and person.path == "/"
 
 
+async def test_a_newer_link_of_another_company_is_void_once_the_older_one_was_used(
+    site: Site, environment: dict[str, str]
+) -> None:
+    """The older link sets the password and removes the role that the newer one invites to."""
+    await site.join(site.company, ACCOUNTANT, "member")
+    older = await site.invite(site.company, "member")
+    newer = await site.invite(await make_company(environment))
+    async with await site.open(older, OWN) as person:
+        assert person.status == 200
+    async with await site.open(newer) as person:
+        assert person.status == 404
+
+
 async def test_a_person_invited_again_accepts_the_role_again(
     site: Site, owner: asyncpg.Connection
 ) -> None:

@@ -782,10 +782,8 @@ APART = (
     Mutant(
         "hanging-receivers-take-all-places",
         "sql/functions/claim_webhook_deliveries.sql",
-        """    continue when held >= least(share, free)
-               or candidate.slow and held_slow >= least(share / 2, free_slow);
-""",
-        "",
+        "share - held, (free - held + 1) / 2)",
+        "999)",
         (
             "tests/api/test_webhooks.py::test_endpoints_that_become_slow_together_do_not_delay_others",
         ),
@@ -1963,6 +1961,22 @@ HELD = (
         (f"{QUOTA}::test_submits_of_a_flood_leave_two_thirds_to_others_from_the_first_minute",),
     ),
     Mutant(
+        "endpoint-without-a-limit",
+        "sql/functions/claim_webhook_deliveries.sql",
+        "least(candidate.most - under_way, ",
+        "least(candidate.most, ",
+        (
+            "tests/api/test_webhooks.py::test_an_endpoint_gets_eight_events_at_a_time_from_all_processes",
+        ),
+    ),
+    Mutant(
+        "order-of-an-endpoint-ignored",
+        "sql/functions/claim_webhook_deliveries.sql",
+        "case when e.ordered then 1 else at_once end",
+        "at_once",
+        ("tests/api/test_webhooks.py::test_events_are_delivered_in_order_and_one_at_a_time",),
+    ),
+    Mutant(
         "clock-step-ignored",
         "sql/functions/note_clock.sql",
         "if shift < interval '10 seconds' then",
@@ -2174,7 +2188,7 @@ ACCEPTED = (
         "service/dashboard/links.py",
         "return link if link.company_id is None or link.role else None",
         "return link",
-        (f"{ROLES}::test_a_link_for_a_removed_person_is_void_also_after_another_invitation",),
+        (f"{ROLES}::test_a_newer_link_of_another_company_is_void_once_the_older_one_was_used",),
     ),
     Mutant(
         "acceptance-keeps-other-sessions",

@@ -16,9 +16,7 @@ AHEAD = (
     ("submitted_documents", ("cancelling_until",), "true"),
     ("reconciliations", ("lease_until",), "true"),
     ("sweeps", ("lease_until", "retry_at", "swept_at"), "true"),
-    ("webhook_endpoints", ("lease_until",), "true"),
-    ("webhook_deliveries", ("next_attempt_at",), "status = 'Pending'"),
-    ("idempotency_keys", ("lease_until",), "true"),
+    ("webhook_deliveries", ("next_attempt_at", "lease_until"), "status = 'Pending'"),
     ("portal_pauses", ("until",), "true"),
     ("refused_logins", ("retry_at",), "true"),
 )

@@ -346,7 +346,7 @@ async def test_worker_shows_its_queues_and_the_event_loop_its_lag(
 ) -> None:
     api = await start(company)
     found = await get_metrics(api)
-    queues = ("sends", "looks", "cancellations")
+    queues = ("sends", "lookups", "polls", "cancellations")
     assert {found[f'einvoice_worker_tasks{{queue="{queue}"}}'] for queue in queues} == {0}
     assert found['einvoice_worker_capacity{queue="sends"}'] == 4
     growth = await Growth.start(api)

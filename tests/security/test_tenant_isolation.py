@@ -407,7 +407,7 @@ async def create_tenant(
     assert (await request_json(api, "PUT", webhook, json={"enabled": False}))[0] == 200
     await until(
         lambda: owner.fetchval(
-            "select count(*) = 0 from webhook_endpoints where lease_until is not null"
+            "select count(*) = 0 from webhook_deliveries where lease_until is not null"
         )
     )
     person = {"name": "Siti", "email": "siti@example.com", "role": "member"}
