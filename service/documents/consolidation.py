@@ -308,7 +308,10 @@ class TaxGroup(NamedTuple):
 
 @dataclass(slots=True)
 class GroupSums:
-    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates."""
+    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates.
+
+    The tax of an exempt line is the tax forgone.
+    """
 
     net: Decimal
     taxes: list[Decimal]
@@ -455,7 +458,7 @@ def _group_lines(
         rates = tuple(TaxRate(tax.type, tax.percentage, tax.per_unit) for tax in taxes)
         group = TaxGroup(rates, reason)
         sums = GroupSums(
-            amounts.net, [tax.amount for tax in taxes], [tax.units or ZERO for tax in taxes]
+            amounts.net, [tax.at_rate for tax in taxes], [tax.units or ZERO for tax in taxes]
         )
         if group in groups:
             groups[group].add(sums)
@@ -507,7 +510,7 @@ def _build_tax_detail(
 def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:
     """Return the tax of a line with this detail, or None if it has no valid amount."""
     try:
-        return compute_line({**item, "taxDetails": [detail]}).tax
+        return compute_line({**item, "taxDetails": [detail]}).taxes[0].at_rate
     except AmountError:
         return None
 

@@ -783,6 +783,8 @@ TAXES = [
     TOURISM,
     {"taxType": "01", "taxRate": {"percentage": 5.5}},
     {"taxType": "E"},
+    {"taxType": "E", "taxRate": {"percentage": 8}},
+    {"taxType": "E", "taxRate": {"perUnitAmount": 10}},
 ]
 
 
@@ -834,13 +836,13 @@ async def get_exactly(api: Client, invoice_id: int) -> dict[str, Any]:
         return await response.json(loads=exact_json)
 
 
-def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any]]:
-    """Return {tax type: (taxable amount, tax)} of the lines of several documents."""
-    found: dict[str, tuple[Any, Any]] = {}
+def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any, Any]]:
+    """Return {tax type: (taxable amount, tax, tax forgone)} of the lines of several documents."""
+    found: dict[str, tuple[Any, Any, Any]] = {}
     for lines in documents:
         for kind, sums in money.compute_totals(lines).by_tax_type.items():
-            taxable, tax = found.get(kind, (0, 0))
-            found[kind] = (taxable + sums.taxable, tax + sums.tax)
+            taxable, tax, forgone = found.get(kind, (0, 0, 0))
+            found[kind] = (taxable + sums.taxable, tax + sums.tax, forgone + sums.forgone)
     return found
 
 
