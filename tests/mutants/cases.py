@@ -1321,6 +1321,15 @@ EXACT = (
         ),
     ),
     Mutant(
+        "excluded-activity-is-consolidated",
+        "service/documents/consolidation.py",
+        "if not terms.relaxes(day):",
+        "if terms.relaxes(day):",
+        (
+            "tests/api/test_consolidated_invoices.py::test_an_excluded_activity_has_its_reason_and_what_to_do",
+        ),
+    ),
+    Mutant(
         "consolidation-answers-with-another-record",
         "sql/queries/consolidated_invoices.sql",
         "select id from stored;",
