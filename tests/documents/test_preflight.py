@@ -264,6 +264,23 @@ def test_a_rule_applies_from_its_effective_date(
 
 
 @pytest.mark.parametrize(
+    "address, found",
+    [
+        ({"zipCode": "4015"}, ["Postcode"]),
+        ({"zipCode": "40150"}, []),
+        ({"zipCode": "NA"}, []),
+        ({"zipCode": None}, []),
+        ({"zipCode": "4015", "country": "NZL"}, []),
+    ],
+)
+def test_a_short_postcode_in_malaysia_is_a_warning(
+    address: dict[str, Any], found: list[str]
+) -> None:
+    findings = find_violations(buying(address={**ADDRESS, **address}))
+    assert [each["code"] for each in preflight.list_warnings(findings)] == found
+
+
+@pytest.mark.parametrize(
     "kind, msic, found",
     [("INVOICE", "61101", 1), ("INVOICE", "31001", 0), (CONSOLIDATED, "61101", 0)],
 )
