@@ -186,8 +186,9 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     "ConsolidationSummary",
     body="consolidated_invoice_summary",
     description="Counts the invoices and sums their amounts, also for a month of many thousands. A "
-    "plan reads their lines as well: it can leave out more of them, because of their taxes or "
-    "because one document has no room for all. Changes nothing.",
+    "plan reads their lines as well: it can leave out more of them, because of their taxes, of an "
+    "activity that must not be consolidated, or because one document has no room for all. Changes "
+    "nothing.",
 )
 async def summarize_consolidation(request: web.Request) -> web.Response:
     """Return the number and the amounts of the eligible invoices, and the reasons of the others.
@@ -207,14 +208,14 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
             until=period.until,
             omitted_types=types,
             zone=config.time_zone.key,
-            amount=consolidation.LARGEST_SALE,
+            amount=consolidation.LARGEST_SALE.amount,
             digits=consolidation.LONGEST_NUMBER,
         )
         return facts, classes, await _count_submitted(conn, company, period, types)
 
     facts, classes, submitted = await request.app[app_keys.READS].read_with(company, read)
     terms = consolidation.ConsolidationTerms(
-        body["type"], period, config.time_zone, facts["relaxed_until"]
+        body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
     )
     summary = consolidation.summarize(classes, terms)
     refusals = consolidation.find_period_refusals(period, facts["now"], facts["now"])
@@ -295,7 +296,7 @@ async def _read_request(
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
         period = _common_period(rows, ids, config)
     terms = period and consolidation.ConsolidationTerms(
-        body["type"], period, config.time_zone, facts["relaxed_until"]
+        body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
     )
     return ConsolidationRequest(rows, omitted, terms, facts["now"], place, ids)
 
@@ -336,7 +337,7 @@ async def _make_plan(
     conn: Connection, company: int, wanted: ConsolidationRequest, *, lock: bool = False
 ) -> consolidation.ConsolidationPlan:
     """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
-    plan, taken = consolidation.ConsolidationPlan(), []
+    plan, taken = consolidation.ConsolidationPlan(wanted.terms), []
     if wanted.terms:
         taken, plan.left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
         if lock:

@@ -3,6 +3,7 @@
 Spec: E-invoice requests
 """
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,10 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
 from service.documents.body_checks import find_size_violations
-from service.errors import Conflict, ValidationError
+from service.documents.checks.address import SHORT_POSTCODE
+from service.documents.checks.preflight import check_buyer
+from service.documents.checks.rule import ERROR
+from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
 from service.http.requests import (
@@ -51,6 +55,12 @@ FILTERS = (
 CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
 DELETED = "E-invoice request deleted."
+LONE_REASON = "A reason requires the status Reject in the same request."
+UNNAMED = "An e-invoice that a buyer asks for must name the buyer."
+#: Reason of the rejection of other requests for an invoice, which their buyers see.
+OTHER_BUYER = "The e-invoice was issued to another buyer."
+#: Members of a request that do not describe its buyer.
+NOT_OF_BUYER = {"invoiceCode", "metadata"}
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MOST_PENDING = 10  # requests by one link
 ambiguous_code = partial(
@@ -101,18 +111,25 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
 async def create_einvoice_request(request: web.Request) -> web.Response:
     """Store a pending request.
 
-    Raises ValidationError, also for an unknown code of its buyer. By a link, raises Conflict if a
-    request of the buyer or MOST_PENDING requests are pending, and NotFound if it was revoked.
+    Raises ValidationError, also for an unknown code of its buyer. By a link, raises ValidationError
+    for a buyer whom the portal would not accept, Conflict if a request of the buyer or MOST_PENDING
+    requests are pending, and NotFound if it was revoked.
     """
     body, text = await read_body(request, "einvoice_request_create")
     _reject_unknown_codes(body)
     await offload(len(text), _reject_too_large, body, len(text))
     company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
+    if link is not None:
+        _reject_wrong_buyer(body, datetime.now(UTC))
     async with request.app[app_keys.DATABASE].company(company) as conn:
         if link is not None:
             await _check_link(conn, company, link, text)
         request_id = await sql.einvoice_request_insert(
-            conn, company_id=company, link_id=link, body=text
+            conn,
+            company_id=company,
+            link_id=link,
+            secret_sha256=request.get(app_keys.VISITOR_SHA256),
+            body=text,
         )
         response = responses.created_response(
             CREATED, request_id, warnings=request.get(app_keys.WARNINGS)
@@ -158,6 +175,8 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     """
     body, text = await read_body(request, "einvoice_request_update")
     _reject_unknown_codes(body)
+    if "reason" in body and body.get("status") != "Reject":
+        raise ValidationError([violation("/reason", "status", LONE_REASON)])
     company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     key = {"company_id": company, "id": request_id}
     is_approval, finalized = body.get("status") == "Approve", None
@@ -249,8 +268,25 @@ async def _finalize(
     started, _ = await invoices.update_draft(request, conn, invoice, changes)
     approved = {"company_id": company, "id": row["id"], "invoice_id": invoice["id"]}
     await sql.einvoice_request_finalised(conn, **approved)
-    await sql.einvoice_request_reject_others(conn, **approved)
+    await sql.einvoice_request_reject_others(conn, **approved, reason=OTHER_BUYER)
     return invoice["id"], started
+
+
+def _reject_wrong_buyer(body: dict[str, Any], at: datetime) -> None:
+    """Raise ValidationError for a buyer whom preflight would report in an invoice.
+
+    A person who enters their own data can correct it, so that a short postcode is a violation too.
+    """
+    if body["type"] == "GENERAL_PUBLIC":
+        raise ValidationError([violation("/type", "named", UNNAMED)])
+    buyer = {name: member for name, member in body.items() if name not in NOT_OF_BUYER}
+    violations = [
+        violation(finding.path, finding.code, finding.message)
+        for finding in check_buyer(buyer, at)
+        if finding.severity == ERROR or finding.code == SHORT_POSTCODE
+    ]
+    if violations:
+        raise ValidationError(violations)
 
 
 def _reject_unknown_codes(body: dict[str, Any]) -> None:

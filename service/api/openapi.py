@@ -4,7 +4,6 @@ Everything that many operations share is added here by rule: errors of authentic
 body, headers by method. Pure functions.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -30,10 +29,12 @@ from service.api.operation import (
 )
 from service.api.pagination import PER_PAGE, read_number
 from service.db.transactions import UNAVAILABLE
+from service.error_codes import CODES
 from service.errors import (
     ApiError,
     BadRequest,
     ClaimLost,
+    NotFound,
     PreconditionFailed,
     RequestTimeout,
     TooLarge,
@@ -107,7 +108,7 @@ UNKNOWN_PARAMETER = ValidationError(
 KEYED = (BadRequest(INVALID_KEY, code="idempotency_key_invalid"), ClaimLost())
 BROKEN = (ApiError(INTERNAL), Unavailable(UNAVAILABLE))
 KEYLESS = tuple(
-    ErrorResponse(401, "Message", Unauthorized(message).body)
+    ErrorResponse(401, "Unauthorized", Unauthorized(message).body)
     for message in (api_keys.REQUIRED, api_keys.WRONG)
 )
 LIMITED = (*KEYLESS, TooManyRequests(SLOW_DOWN), *BROKEN)
@@ -187,10 +188,12 @@ def describe(
     that does not exist is described as any object.
     """
     operations = tuple(operations)
-    components = Components(schemas, (each.body for each in operations if each.body))
+    components = Components(_add_codes(schemas), (each.body for each in operations if each.body))
     paths: dict[str, Json] = {}
+    shared: dict[str, Json] = {}
     for operation in operations:
         described = _describe_operation(operation, components, examples)
+        _share_responses(operation, described["responses"], shared)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     webhooks = openapi_webhooks.describe_webhooks(components)
     tags = dict.fromkeys((*(each.tag for each in operations), openapi_webhooks.TAG))
@@ -208,10 +211,21 @@ def describe(
         "webhooks": webhooks,
         "components": {
             "schemas": components.described,
-            "responses": _shared_responses(paths),
+            "responses": dict(sorted(shared.items())),
             **_describe_shared_headers(components),
         },
     }
+
+
+def _add_codes(schemas: dict[str, Json]) -> dict[str, Json]:
+    """Return the schemas with the codes of errors as an open enumeration.
+
+    Generators make a string of it, so that a client accepts a code that is newer than itself.
+    """
+    definitions = schemas["records"]["$defs"]
+    codes = {**definitions["ErrorCode"], "x-extensible-enum": sorted(CODES)}
+    records = {**schemas["records"], "$defs": {**definitions, "ErrorCode": codes}}
+    return {**schemas, "records": records}
 
 
 def _describe_shared_headers(components: Components) -> Json:
@@ -438,33 +452,53 @@ def _headers(*names: str) -> Json:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _shared_responses(paths: dict[str, Json]) -> Json:
-    """Replace errors that several operations share by references, and return the shared ones."""
-    places: dict[str, list[tuple[Json, str]]] = {}
-    for methods in paths.values():
-        for operation in methods.values():
-            for status, response in operation["responses"].items():
-                if status >= "400":
-                    places.setdefault(json.dumps(response, default=str), []).append(
-                        (operation["responses"], status)
-                    )
-    shared: Json = {}
-    for found in places.values():
-        if len(found) > 1:
-            responses, status = found[0]
-            name = _unused(HTTPStatus(int(status)).phrase.replace(" ", ""), shared)
-            shared[name] = responses[status]
-            for responses, status in found:
-                responses[status] = {"$ref": f"#/components/responses/{name}"}
-    return shared
+def _share_responses(operation: Operation, responses: Json, shared: dict[str, Json]) -> None:
+    """Move the errors that an operation has by rule to the shared ones, and refer to them.
+
+    Their names follow from the rule, so that other operations and errors do not change them.
+    Errors that an operation declares itself stay with it. Raises ValueError for two responses of
+    one name.
+    """
+    for status in [each for each in responses if each >= "400"]:
+        if name := _name_response(operation, int(status)):
+            if shared.setdefault(name, responses[status]) != responses[status]:
+                raise ValueError(f"Two responses would be the component {name}.")
+            responses[status] = {"$ref": f"#/components/responses/{name}"}
 
 
-def _unused(name: str, taken: Json) -> str:
-    number = 2
-    unused = name
-    while unused in taken:
-        unused, number = f"{name}{number}", number + 1
-    return unused
+#: Surface -> prefix of the names of its shared responses.
+PREFIXES: dict[Surface, str] = {VALIDATION: "Validation", INTEGRATION: "Integration"}
+
+
+def _name_response(operation: Operation, status: int) -> str | None:
+    """Return the name of a shared response, or None if the operation has own errors of the status.
+
+    For example InvoiceNotFound, Unauthorized, IntegrationConflict, BadRequestOfBodyAndKey.
+    """
+    own = [error for error in operation.own_errors() if error.status == status]
+    phrase = HTTPStatus(status).phrase.replace(" ", "")
+    if own:
+        is_missing_record = status == NotFound.status and "{id}" in operation.path
+        if not is_missing_record or len(own) > 1:
+            return None
+        return "".join(map(str.capitalize, re.findall(r"\w+", operation.noun))) + phrase
+    words = "And".join(_list_traits(operation, status))
+    is_common = operation.surface is VALIDATION and status == Unauthorized.status
+    prefix = "" if is_common else PREFIXES.get(operation.surface, "")
+    return f"{prefix}{phrase}{f'Of{words}' if words else ''}"
+
+
+def _list_traits(operation: Operation, status: int) -> Iterator[str]:
+    """Yield the traits of an operation on which its errors of a status depend."""
+    invalid_status = operation.surface.invalid_status
+    if status not in (BadRequest.status, invalid_status):
+        return
+    if operation.body:
+        yield "Body"
+    if TAKES_HEADER["Idempotency-Key"](operation):
+        yield "Key"
+    if operation.query and status == invalid_status:
+        yield "Query"
 
 
 def _slug(text: str) -> str:

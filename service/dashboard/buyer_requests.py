@@ -10,6 +10,7 @@ from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import Failed, call
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.sessions import WRITE
+from service.http.forms import FORM
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -46,9 +47,10 @@ async def show_list(request: web.Request, message: str | None = None) -> web.Res
 async def decide(request: web.Request) -> web.Response:
     """Approve or reject a request, or make it pending again."""
     choice = request.match_info["choice"]
-    answer = await call(
-        request, "PUT", f"{API}/{request.match_info['id']}", {"status": CHOICES[choice]}
-    )
+    body = {"status": CHOICES[choice]}
+    if choice == "reject" and (reason := request[FORM].get("reason", "").strip()):
+        body["reason"] = reason
+    answer = await call(request, "PUT", f"{API}/{request.match_info['id']}", body)
     if answer.is_success:  # The person stays on the page of the queue.
         place = {name: request.query[name] for name in (*FILTERS, "page") if name in request.query}
         return redirect(f"/requests?{urlencode({**place, 'notice': choice})}")

@@ -16,6 +16,7 @@ from service.dashboard.documents import KINDS
 from service.dashboard.pages import Page, render
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.documents.consolidation import Period, make_period
 from service.documents.printing import tax_name
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
@@ -86,7 +87,8 @@ async def show_overview(request: web.Request) -> web.Response:
         *_describe_failed(found.failed),
         *_describe_failed(found.not_sent),
         *_describe_unclear(found.unclear),
-        *_describe_facts(found.facts, config.consolidation_days),
+        *_describe_consolidation(found.facts, config),
+        *_describe_facts(found.facts),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
         *_describe_readiness(record["data"]),
     ]
@@ -125,18 +127,27 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> Figur
 async def _read_facts(conn: Connection, company: int, config: Config) -> Any:
     """Return the row of overview_facts."""
     now = datetime.now(config.time_zone)
-    this_month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    before = (this_month - timedelta(days=1)).replace(day=1)
     return await sql.overview_facts(
         conn,
         company_id=company,
         window=CANCEL_WINDOW,
         closing=CLOSING,
         notice=NOTICE,
-        is_due=now.day <= config.consolidation_days,
-        month_start=before,
-        month_end=this_month,
+        overdue_before=_find_overdue(now, config),
+        month_start=now.replace(day=1, hour=0, minute=0, second=0, microsecond=0),
     )
+
+
+def _period_of(month: date, config: Config) -> Period:
+    return make_period(month.replace(day=1), config.time_zone, config.consolidation_days)
+
+
+def _find_overdue(now: datetime, config: Config) -> datetime:
+    """Return the end of the last month that can no longer be consolidated."""
+    period = _period_of(now.date().replace(day=1) - timedelta(days=1), config)
+    while now < period.deadline:
+        period = _period_of(period.month - timedelta(days=1), config)
+    return period.until
 
 
 async def _read_days(
@@ -188,7 +199,35 @@ def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
         )
 
 
-def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
+def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[Item]:
+    """Yield the sales and the consolidated invoices that must be submitted, or should have been."""
+    if row["overdue_since"]:
+        period = _period_of(row["overdue_since"].astimezone(config.time_zone).date(), config)
+        last = period.until.date() - timedelta(days=1)
+        path = f"/invoices?status=Draft,Invalid&issued_from={period.month}&issued_to={last}"
+        title = TEXTS["overdue"].format(month=f"{period.month:%B %Y}")
+        reasons = _fill(TEXTS["overdue_reasons"], period)
+        yield Item("bad", title, reasons, path, TEXTS["open"], period.deadline)
+    if row["unsent_month"]:
+        period = _period_of(row["unsent_month"], config)
+        is_late = row["now"] >= period.deadline
+        texts = TEXTS["unsent_late" if is_late else "unsent"]
+        title = texts["title"].format(month=f"{period.month:%B %Y}")
+        reasons = _fill(texts["reasons"], period)
+        path = "/consolidated?status=Draft,Invalid"
+        yield Item("bad" if is_late else "warn", title, reasons, path, TEXTS["open"])
+    if row["has_unconsolidated"]:
+        reason = TEXTS["consolidate_reason"].format(day=config.consolidation_days)
+        yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
+
+
+def _fill(sentences: Sequence[str], period: Period) -> list[str]:
+    """Return sentences with the last day on which a month could be consolidated."""
+    day = f"{period.last_day.day} {period.last_day:%B %Y}"
+    return [sentence.format(day=day) for sentence in sentences]
+
+
+def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
     if row["hold"]:
         yield Item(
             "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
@@ -197,9 +236,6 @@ def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
         title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
         reasons = [TEXTS["lost_tin_reason"]]
         yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"])
-    if row["has_unconsolidated"]:
-        reason = TEXTS["consolidate_reason"].format(day=days)
-        yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
     if row["closing"]:
         title = TEXTS["closing"].format(count=row["closing"])
         path = "/invoices?status=Valid"

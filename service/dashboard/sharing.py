@@ -10,13 +10,13 @@ from typing import Any
 import segno
 from aiohttp import web
 
-from service.api.links import REQUEST, VIEW
+from service.api.links import LIFETIMES, REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, show_document
 from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
-from service.dashboard.sessions import WRITE
+from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import NotFound, TooManyRequests, retry_after
@@ -25,13 +25,15 @@ from service.http.actor import identify
 from service.http.client_address import sender_of
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
-from service.http.tokens import digest_of
+from service.http.tokens import digest_of, make_token
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
 PER_MINUTE = 60  # of the public pages, for one address
 TEXTS = pages.TEXTS["sharing"]
+PARTY_TYPES = pages.TEXTS["form"]["party_types"]
+COOKIE = "receipt"  # of the page of a link: the secret of the requests that the browser makes
 LIMITER = web.AppKey("sharing_limiter", RateLimiter)
 
 
@@ -92,7 +94,12 @@ async def show_receipt(request: web.Request) -> web.Response:
     link = await _enter(request, REQUEST)
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
     record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
-    return await _render_receipt(request, record, Form(fields))
+    own = await _read_outcome(request)
+    response = await _render_receipt(request, record, Form(fields), own=own)
+    # Before the form is sent, so that a response that is lost costs no secret.
+    if _read_secret(request) is None:
+        _set_secret(request, response, make_token())
+    return response
 
 
 @page("POST", "/receipt/{token}", right=None)
@@ -110,6 +117,8 @@ async def send_receipt(request: web.Request) -> web.Response:
     if _is_issued(record):
         return await _render_receipt(request, record, Form(fields, status=409))
     body["invoiceCode"] = record["invoice_code"]
+    if secret := _read_secret(request):
+        request[app_keys.VISITOR_SHA256] = digest_of(secret)
     answer = await call(request, "POST", "/api/einvoice-requests", body)
     if answer.is_success:
         return await _render_receipt(request, record, Form(fields), is_sent=True)
@@ -125,10 +134,49 @@ def _is_issued(record: Mapping[str, Any]) -> bool:
     return record["type"] not in states.PENDING_FINALIZE
 
 
+def _read_secret(request: web.Request) -> str | None:
+    """Return the secret that this browser has for the page, or None."""
+    secret = request.cookies.get(COOKIE, "")
+    return secret if len(secret) == len(make_token()) else None
+
+
+def _set_secret(request: web.Request, response: web.Response, secret: str) -> None:
+    """Store a secret in the browser, which sees by it what becomes of its request."""
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(LIFETIMES[REQUEST].total_seconds()),
+        path=request.path,
+        secure=is_secure(request.app[app_keys.CONFIG]),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+async def _read_outcome(request: web.Request) -> Mapping[str, Any] | None:
+    """Return what became of the request that this browser made by the link, or None.
+
+    Other people who have the link, such as those who find the receipt, see nothing of it.
+    """
+    secret = _read_secret(request)
+    if secret is None:
+        return None
+    return await request.app[app_keys.READS].read(
+        sql.einvoice_request_outcome,
+        company_id=request[app_keys.COMPANY],
+        link_id=request[app_keys.LINK],
+        secret_sha256=digest_of(secret),
+    )
+
+
 async def _render_receipt(
-    request: web.Request, record: Mapping[str, Any], form: Form, is_sent: bool = False
+    request: web.Request,
+    record: Mapping[str, Any],
+    form: Form,
+    is_sent: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> web.Response:
-    """Return the form. `record` is the invoice."""
+    """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
     company = (await read(request, "/api/companies"))["data"]
     return render(
         request,
@@ -140,6 +188,8 @@ async def _render_receipt(
         wrong=form.wrong,
         is_issued=_is_issued(record),
         is_sent=is_sent,
+        own=own,
+        types={kind: name for kind, name in PARTY_TYPES.items() if kind != "GENERAL_PUBLIC"},
         tables=codes.get_all_names(),
     )
 

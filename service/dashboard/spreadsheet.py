@@ -5,9 +5,12 @@ import io
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import replace
+from datetime import datetime, tzinfo
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import asyncpg
 from aiohttp import web
 from yarl import URL
 
@@ -19,11 +22,11 @@ from service.api.records import Documents, Source, read_parts
 from service.dashboard import pages
 from service.dashboard.documents import (
     CONSOLIDATED,
+    HOME_CURRENCY,
     INVOICES,
     KINDS,
     NOTES,
     Kind,
-    Target,
     read_amounts,
     read_currency,
     read_filters,
@@ -32,7 +35,10 @@ from service.dashboard.documents import (
 from service.dashboard.formats import other_party
 from service.dashboard.operations import read
 from service.dashboard.sessions import READ
-from service.documents import money
+from service.db.statements import Statement, sql
+from service.documents import codes, money, printing
+from service.documents.ubl import parties
+from service.http import app_keys
 from service.offload import offload
 
 PAGES: list[pages.Page] = []
@@ -40,18 +46,29 @@ page = partial(pages.page, PAGES)
 
 MOST_ROWS = 10_000
 PER_PAGE = 100
+#: Tax types with a column each. Portal: 12.5
+TAX_TYPES = tuple(code for code in codes.BUILT_IN["tax_types"].codes if code != money.EXEMPT)
+AMOUNTS = ("excluding_tax", "tax", "including_tax", "payable")
 COLUMNS = (
     "id",
     "number",
     "type",
     "status",
-    "issued_at",
+    "issue_date",
+    "issue_time",
     "party",
+    "tin",
     "currency",
-    "excluding_tax",
-    "including_tax",
-    "payable",
+    *AMOUNTS,
+    *(f"tax_{code}" for code in TAX_TYPES),
+    "exempt",
+    "exchange_rate",
+    *(f"{name}_myr" for name in AMOUNTS),
+    "uuid",
+    "link",
 )
+#: Notes whose amounts are negative: they reduce the value of the document that they adjust.
+REDUCING = {"CREDIT_NOTE", "REFUND_NOTE"}
 LINE_COLUMNS = (
     "line",
     "description",
@@ -71,11 +88,11 @@ _FORMULA = re.compile(
 )
 
 
-#: Kind of document -> its list in the API.
-LISTS: dict[Kind, Documents] = {
-    INVOICES: invoices.DOCUMENTS,
-    NOTES: adjustment_notes.DOCUMENTS,
-    CONSOLIDATED: consolidated_invoices.DOCUMENTS,
+#: Kind of document -> its list in the API, and the statement with further facts.
+LISTS: dict[Kind, tuple[Documents, Statement]] = {
+    INVOICES: (invoices.DOCUMENTS, sql.invoice_sheet),
+    NOTES: (adjustment_notes.DOCUMENTS, sql.adjustment_note_sheet),
+    CONSOLIDATED: (consolidated_invoices.DOCUMENTS, sql.consolidated_invoice_sheet),
 }
 
 
@@ -84,12 +101,12 @@ async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
 
     Raises ValidationError for invalid filters, and the errors of stream_export.
     """
-    documents = LISTS[kind]
+    documents, facts = LISTS[kind]
     query = {**read_filters(request), "per_page": PER_PAGE, "count_to": 1}  # needs no total
     listing = request.clone(rel_url=URL.build(path=kind.api, query=query))
     page = read_page(listing, documents.filters, DOCUMENT_SORTS)
     response = web.StreamResponse(headers=_make_headers(kind.path.strip("/")))
-    return await stream_export(request, response, _make_list(kind, request, page))
+    return await stream_export(request, response, _make_list(request, page, documents, facts))
 
 
 async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
@@ -111,15 +128,18 @@ def _make_headers(name: str) -> dict[str, str]:
     }
 
 
-async def _make_list(kind: Kind, request: web.Request, page: Page) -> AsyncGenerator[str, None]:
+async def _make_list(
+    request: web.Request, page: Page, documents: Documents, facts: Statement
+) -> AsyncGenerator[str, None]:
     """Yield the text of a list in parts."""
+    zone = request.app[app_keys.CONFIG].time_zone
+    read_facts = partial(
+        request.app[app_keys.READS].read, facts, company_id=request[app_keys.COMPANY]
+    )
     yield MARK + _make_rows([COLUMNS])
-    async for records in _read_records(request, page, LISTS[kind].source):
-        rows: list[Iterable[object]] = []
-        for record in records:
-            target = (await read_targets(request, kind, [record])).get(record["id"])
-            rows.append(_read_columns(kind, record, target))
-        yield _make_rows(rows)
+    async for records in _read_records(request, page, documents.source):
+        found = {row["id"]: row for row in await read_facts(ids=[each["id"] for each in records])}
+        yield _make_rows(_read_columns(each, found[each["id"]], zone) for each in records)
 
 
 async def _read_records(
@@ -152,20 +172,73 @@ def _make_rows(rows: Iterable[Iterable[object]]) -> str:
     return output.getvalue()
 
 
-def _read_columns(kind: Kind, record: dict[str, Any], target: Target | None) -> Iterable[object]:
-    totals = record["legal_monetary_total"]
+def _read_columns(record: dict[str, Any], facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
+    """Return the cells of a document. The time is that of the zone."""
+    issued_at = datetime.fromisoformat(record["issue_date"]).astimezone(zone)
+    source = json_codec.loads_own(facts["source"])
+    reduces = record["type"] in REDUCING
+    amounts = _negate(_read_totals(record), reduces)
     return (
         record["id"],
-        record[kind.code],
+        facts["number"],
         record["type"],
         record["status"],
-        record["issue_date"],
-        target.party if target else other_party(record),
-        read_currency(record, target),
-        totals["excludingTax"],
-        totals["includingTax"],
-        totals["payableAmount"],
+        f"{issued_at:%Y-%m-%d}",
+        f"{issued_at:%H:%M:%S}",
+        other_party(source),
+        _read_tin(source),
+        facts["currency"],
+        *amounts,
+        *_read_taxes(facts["taxes"], reduces),
+        "" if facts["exchange_rate"] is None else facts["exchange_rate"],
+        *(_convert(amount, facts) for amount in amounts),
+        facts["uuid"] or "",
+        facts["validation_link"] or "",
     )
+
+
+def _read_totals(record: dict[str, Any]) -> Iterable[Decimal]:
+    """Return the AMOUNTS of a record."""
+    totals = {name: Decimal(total) for name, total in record["legal_monetary_total"].items()}
+    tax = totals["includingTax"] - totals["excludingTax"]
+    return totals["excludingTax"], tax, totals["includingTax"], totals["payableAmount"]
+
+
+def _negate(amounts: Iterable[Decimal], reduces: bool) -> list[Decimal]:
+    """Return the amounts, negative if the document reduces the value of another one."""
+    return [-amount if reduces else amount for amount in amounts]
+
+
+def _read_taxes(taxes: str | None, reduces: bool) -> Iterable[object]:
+    """Return the tax of each type, and the exempt amount. Older versions stored no taxes."""
+    if taxes is None:
+        return [""] * (len(TAX_TYPES) + 1)
+    sums = dict.fromkeys(TAX_TYPES, money.ZERO)
+    exempt = money.ZERO
+    for tax in json_codec.loads_own(taxes):
+        if tax["type"] == money.EXEMPT:
+            exempt += Decimal(tax["taxable"])
+        elif tax["type"] in sums:
+            sums[tax["type"]] += Decimal(tax["tax"])
+    return _negate((*sums.values(), exempt), reduces)
+
+
+def _read_tin(source: dict[str, Any]) -> str:
+    """Return the TIN of the other party as the portal receives it, or an empty text."""
+    is_self_billed = "SELF_BILLED" in source["type"]
+    party = source.get("supplier" if is_self_billed else "buyer") or {}
+    if "month" in source:
+        party = parties.GENERAL_PUBLIC
+    general_tins = parties.SUPPLIER_TINS if is_self_billed else parties.BUYER_TINS
+    return parties.get_own_tin(party) or parties.get_general_tin(party, general_tins) or ""
+
+
+def _convert(amount: Decimal, facts: asyncpg.Record) -> object:
+    """Return an amount in MYR, rounded half up, or an empty text without a rate."""
+    if facts["currency"] == HOME_CURRENCY:
+        return amount
+    rate = facts["exchange_rate"]
+    return printing.convert_home(amount, rate) if rate else ""
 
 
 def _read_lines(record: dict[str, Any], currency: str) -> Iterable[Iterable[object]]:

@@ -82,8 +82,11 @@ def _sum_taxes(sums: money.Totals) -> list[dict[str, Any]]:
 
 
 def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
-    """Return the type and the percentage, which is None for an amount per unit."""
-    return tax.type, tax.percentage
+    """Return the type and the percentage, which is None for an amount per unit.
+
+    Exempt lines have one sum, at 0.
+    """
+    return tax.type, money.NOTHING if tax.type == money.EXEMPT else tax.percentage
 
 
 def find_size_violations(

@@ -55,12 +55,6 @@ def _read_built_in(path: Path) -> CodeTable:
     return CodeTable(path.stem, content["codes"], date.fromisoformat(content["since"]))
 
 
-#: The tables that ship with the service.
-BUILT_IN: Tables = {
-    path.stem: _read_built_in(path)
-    for path in sorted(Path(__file__).with_name("tables").glob("*.json"))
-}
-
 #: Name -> meaning of its codes, for every table.
 DESCRIPTIONS = {
     "classifications": "Classifications of line items.",
@@ -74,6 +68,12 @@ DESCRIPTIONS = {
     "states": "States and federal territories of Malaysia.",
     "tax_types": "Types of taxes.",
     "units": "Units of measure, by UN/ECE Recommendations 20 and 21.",
+}
+
+#: The tables that ship with the service.
+BUILT_IN: Tables = {
+    name: _read_built_in(Path(__file__).with_name("tables") / f"{name}.json")
+    for name in DESCRIPTIONS
 }
 
 #: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from service import json_codec
 from service.documents.checks.line import lacks_tax
+from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
 from service.documents.money import (
     EXACT,
     EXEMPT,
@@ -38,7 +39,6 @@ FAMILIES = {
 
 CLASSIFICATION = "004"
 UNIT = "C62"
-LARGEST_SALE = Decimal(10_000)  # value in MYR; a larger sale needs an invoice of its own
 LONGEST_NUMBER = 50  # Portal: 10.2
 
 MAX_INVOICES = 10_000
@@ -90,13 +90,28 @@ InvoiceRow = TypeVar("InvoiceRow", bound=Row)
 class ConsolidationTerms:
     """The consolidated invoice for which invoices are checked.
 
-    The authority has suspended the relaxable rules for sales up to `relaxed_until`, if set.
+    The authority has suspended the relaxable rules for sales up to `relaxed_until`, if set. `msic`
+    is the industry of the company.
     """
 
     type: str
     period: Period
     time_zone: tzinfo
     relaxed_until: date | None = None
+    msic: str = ""
+
+    @property
+    def business(self) -> Business:
+        """The company as the issuer of the invoices."""
+        return Business(self.msic, "SELF_BILLED" in self.type)
+
+    def get_day(self, invoice: Row) -> date:
+        """Return the day of a sale."""
+        return invoice["issue_date"].astimezone(self.time_zone).date()
+
+    def relaxes(self, day: date) -> bool:
+        """Return whether the relaxable rules are suspended for sales of a day."""
+        return self.relaxed_until is not None and day <= self.relaxed_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +177,9 @@ INVOICE_RULES: tuple[InvoiceRule, ...] = (
     ),
     InvoiceRule(
         "amount",
-        date(2026, 1, 1),
-        lambda invoice, terms: invoice["total_amount"] > LARGEST_SALE,
-        f"The invoice exceeds RM {LARGEST_SALE:,} and must be submitted individually.",
+        LARGEST_SALE.since,
+        lambda invoice, terms: invoice["total_amount"] > LARGEST_SALE.amount,
+        f"The invoice exceeds RM {LARGEST_SALE.amount:,} and must be submitted individually.",
         relaxable=True,
     ),
     InvoiceRule(
@@ -189,6 +204,8 @@ PERIOD_RULES: tuple[PeriodRule, ...] = (
     ),
 )
 
+#: The code of an invoice whose sale belongs to an activity of exclusions.py.
+ACTIVITY = "activity"
 LACKS_TAX = (
     "tax",
     "A line of the invoice has no tax, a tax without a rate, or an exemption without a reason.",
@@ -267,14 +284,27 @@ def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> Consolidatio
 
 
 def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | None:
-    day = invoice["issue_date"].astimezone(terms.time_zone).date()
-    relaxed = terms.relaxed_until is not None and day <= terms.relaxed_until
+    day = terms.get_day(invoice)
+    relaxed = terms.relaxes(day)
     for rule in INVOICE_RULES:
         if day >= rule.since and not (rule.relaxable and relaxed) and rule.refuses(invoice, terms):
             return rule.code, rule.message.format(
                 **invoice, into=terms.type, month=terms.period.month
             )
     return None
+
+
+def _find_line_refusal(
+    invoice: Row, line_items: Sequence[dict[str, Any]], terms: ConsolidationTerms
+) -> tuple[str, str] | None:
+    """Return the refusal of an eligible invoice because of its lines, or None."""
+    day = terms.get_day(invoice)
+    if not terms.relaxes(day):
+        exclusion = find_excluded_line(line_items, terms.business, day)
+        if exclusion:
+            parts = (exclusion.reason, terms.business.remedy, exclusion.alternative)
+            return ACTIVITY, " ".join(filter(None, parts))
+    return LACKS_TAX if any(lacks_tax(item) for item in line_items) else None
 
 
 def find_period_refusals(
@@ -308,7 +338,10 @@ class TaxGroup(NamedTuple):
 
 @dataclass(slots=True)
 class GroupSums:
-    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates."""
+    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates.
+
+    The tax of an exempt line is the tax forgone.
+    """
 
     net: Decimal
     taxes: list[Decimal]
@@ -334,8 +367,12 @@ class Run:
 
 @dataclass(slots=True)
 class ConsolidationPlan:
-    """A consolidated invoice to which invoices are added in the order of their codes."""
+    """A consolidated invoice to which invoices are added in the order of their codes.
 
+    Without `terms` there are no invoices to add.
+    """
+
+    terms: ConsolidationTerms | None
     ids: list[int] = field(default_factory=list[int])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     runs: list[Run] = field(default_factory=list[Run])
@@ -377,8 +414,9 @@ class ConsolidationPlan:
 
         The first one that is too large makes the plan full.
         """
-        if any(lacks_tax(item) for item in line_items):
-            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], LACKS_TAX))
+        refusal = self.terms and _find_line_refusal(invoice, line_items, self.terms)
+        if refusal:
+            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], refusal))
             return False
         amounts = compute_totals(line_items, adjustments)
         parts = _group_lines(line_items, amounts.lines)
@@ -455,7 +493,7 @@ def _group_lines(
         rates = tuple(TaxRate(tax.type, tax.percentage, tax.per_unit) for tax in taxes)
         group = TaxGroup(rates, reason)
         sums = GroupSums(
-            amounts.net, [tax.amount for tax in taxes], [tax.units or ZERO for tax in taxes]
+            amounts.net, [tax.at_rate for tax in taxes], [tax.units or ZERO for tax in taxes]
         )
         if group in groups:
             groups[group].add(sums)
@@ -507,7 +545,7 @@ def _build_tax_detail(
 def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:
     """Return the tax of a line with this detail, or None if it has no valid amount."""
     try:
-        return compute_line({**item, "taxDetails": [detail]}).tax
+        return compute_line({**item, "taxDetails": [detail]}).taxes[0].at_rate
     except AmountError:
         return None
 

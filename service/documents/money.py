@@ -27,7 +27,7 @@ CENT = Decimal("0.01")
 ZERO = Decimal("0.00")
 NOTHING = Decimal(0)
 
-#: The tax type for exempt supplies: its tax is 0 at any rate. Portal: 12.5
+#: The tax type for exempt supplies. Its tax is 0; at its rate it has a tax forgone. Portal: 12.5
 EXEMPT = "E"
 
 
@@ -55,7 +55,11 @@ class Adjustment(NamedTuple):
 
 
 class Tax(NamedTuple):
-    """One tax of a line: `percentage` of `taxable`, or, if that is None, `per_unit` x `units`."""
+    """One tax of a line: `percentage` of `taxable`, or, if that is None, `per_unit` x `units`.
+
+    An exempt line has the amount 0. The tax that would have been due is `forgone`, which is part of
+    no total.
+    """
 
     type: str
     taxable: Decimal
@@ -63,6 +67,12 @@ class Tax(NamedTuple):
     per_unit: Decimal | None
     units: Decimal | None
     amount: Decimal
+    forgone: Decimal = ZERO
+
+    @property
+    def at_rate(self) -> Decimal:
+        """The tax at the rate, due or forgone."""
+        return self.amount + self.forgone
 
 
 class LineAmounts(NamedTuple):
@@ -81,6 +91,12 @@ class TypeTotal(NamedTuple):
 
     taxable: Decimal
     tax: Decimal
+    forgone: Decimal = ZERO
+
+    @property
+    def at_rate(self) -> Decimal:
+        """The tax at the rate, due or forgone."""
+        return self.tax + self.forgone
 
 
 _NO_TAX = TypeTotal(ZERO, ZERO)
@@ -231,7 +247,8 @@ def _compute_totals(
     tax = sum([line.tax for line in lines], ZERO)
     excluding = net - allowances + charges
     including = excluding + tax
-    _check_limits(excluding, max(net, allowances, charges, including))
+    forgone = sum([each.forgone for line in lines for each in line.taxes], ZERO)
+    _check_limits(excluding, max(net, allowances, charges, including, forgone))
     return Totals(
         lines,
         net,
@@ -255,11 +272,11 @@ def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> d
         counted: set[Key] = set()
         for tax in line.taxes:
             key = read_key(tax)
-            taxable, amount = sums.get(key, _NO_TAX)
+            taxable, amount, forgone = sums.get(key, _NO_TAX)
             if key not in counted:
                 taxable += tax.taxable
                 counted.add(key)
-            sums[key] = TypeTotal(taxable, amount + tax.amount)
+            sums[key] = TypeTotal(taxable, amount + tax.amount, forgone + tax.forgone)
     return sums
 
 
@@ -366,14 +383,21 @@ def _compute_taxes(
 
 def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax:
     tax_type, rate = detail.get("taxType", ""), detail.get("taxRate", {})
-    if tax_type == EXEMPT:
-        return Tax(tax_type, net, NOTHING, None, None, ZERO)
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
         units = read_number(rate, "unitCount") if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
-    percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
-    return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
+        tax = Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
+    else:
+        percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
+        tax = Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
+    return exempt(tax) if tax_type == EXEMPT else tax
+
+
+def exempt(tax: Tax) -> Tax:
+    """Return the tax of an exempt line, of which the amount is forgone. Portal: 10.7"""
+    return Tax(
+        tax.type, tax.taxable, tax.percentage, tax.per_unit, tax.units, ZERO, forgone=tax.amount
+    )
 
 
 def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:

@@ -189,7 +189,7 @@ def _sum_by_rate(sums: Totals) -> list[TaxRow]:
     totals = sum_taxes(sums.lines, _get_rate)
     types = list(dict.fromkeys(rate.type for rate in totals))
     return [
-        TaxRow(_describe_rate(rate), *totals[rate])
+        TaxRow(_describe_rate(rate), totals[rate].taxable, totals[rate].tax)
         for rate in sorted(totals, key=lambda rate: types.index(rate.type))
     ]
 

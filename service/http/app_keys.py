@@ -49,6 +49,8 @@ COMPANY = web.RequestKey("company", int)
 ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
 LINK = web.RequestKey("link", int)  # of a visitor who makes the request
+#: SHA-256 of the secret by which the visitor sees what becomes of the request.
+VISITOR_SHA256 = web.RequestKey("visitor_sha256", bytes)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 BODY = web.RequestKey("body", bytes)  # as received
 FORM: web.RequestKey[MultiDictProxy[str]] = web.RequestKey("form")  # its fields

@@ -2,8 +2,9 @@
 
 -- name: consolidation_terms :one
 -- Return the facts that the consolidation rules need besides the invoices: the database clock, and
--- until when exclusions are suspended for the company.
-select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until
+-- until when exclusions are suspended for the company, and its industry.
+select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until,
+       coalesce(msic_code, '') as msic
   from companies
  where id = :company_id;
 

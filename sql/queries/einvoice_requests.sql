@@ -1,11 +1,12 @@
 -- E-invoice requests. Every statement takes :company_id. Deleted requests have no row.
 
 -- name: einvoice_request_insert :value
--- Store a pending request from a request body and return its id. :link_id is null without a link.
+-- Store a pending request from a request body and return its id. :link_id and :secret_sha256 are
+-- null without a link.
 with stored as (
-  insert into einvoice_requests (company_id, invoice_code, buyer, metadata, link_id)
+  insert into einvoice_requests (company_id, invoice_code, buyer, metadata, link_id, secret_sha256)
   select :company_id::bigint, body ->> 'invoiceCode', body - '{invoiceCode,metadata}'::text[],
-         (body -> 'metadata')::json, :link_id::bigint
+         (body -> 'metadata')::json, :link_id::bigint, :secret_sha256::bytea
     from (select :body::jsonb as body) request
   returning id
 ), noted as (
@@ -28,6 +29,23 @@ select count(*) as pending,
   from einvoice_requests
  where company_id = :company_id and link_id = :link_id
    and status = 'Pending' and deleted_at is null;
+
+-- name: einvoice_request_outcome :one
+-- Return what became of the latest request by a link, to the browser that has its secret: the
+-- status, the reason of a rejection, and the status and the public page of the invoice that it
+-- finalized. The row has no data of a buyer.
+select r.status, r.rejection_reason, r.created_at, i.status as document_status,
+       (select d.validation_link
+          from submitted_documents d
+         where d.company_id = :company_id and d.invoice_id = i.id and d.status = 'Valid')
+         as validation_link
+  from einvoice_requests r
+  left join invoices i
+         on i.company_id = r.company_id and i.id = r.invoice_id and i.deleted_at is null
+ where r.company_id = :company_id and r.link_id = :link_id and r.secret_sha256 = :secret_sha256
+   and r.deleted_at is null
+ order by r.id desc
+ limit 1;
 
 -- name: einvoice_request_get :value
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
@@ -79,10 +97,13 @@ select id, invoice_id, status,
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
-         buyer = r.buyer || (body - '{invoiceCode,status,metadata}'::text[]),
+         buyer = r.buyer || (body - '{invoiceCode,status,reason,metadata}'::text[]),
          metadata = case when body ? 'metadata' then nullif(body -> 'metadata', 'null')::json
                          else r.metadata end,
          status = coalesce(body ->> 'status', r.status),
+         rejection_reason = case coalesce(body ->> 'status', r.status)
+                                 when 'Reject' then coalesce(body ->> 'reason', r.rejection_reason)
+                            end,
          invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
                            then r.invoice_id end,
          updated_at = clock_timestamp()
@@ -115,7 +136,7 @@ update einvoice_requests set invoice_id = :invoice_id where company_id = :compan
 -- final, and no invoice that is still pending.
 with rejected as (
   update einvoice_requests r
-     set status = 'Reject', updated_at = clock_timestamp()
+     set status = 'Reject', rejection_reason = :reason, updated_at = clock_timestamp()
     from invoices i
     join companies c on c.id = i.company_id
    where i.company_id = :company_id and c.id = :company_id and i.id = :invoice_id

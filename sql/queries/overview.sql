@@ -84,8 +84,9 @@ select s.state, d.number, s.last_sent_at,
 -- name: overview_facts :one
 -- Return what the other rows of the overview need: documents that can be cancelled for less than
 -- :closing more, the expiry of the certificate, keys that expire within :notice, the hold on
--- sending, the company's TIN if it was verified for another company instead, and, if it :is_due,
--- whether the month before has sales that can be consolidated.
+-- sending, the company's TIN if it was verified for another company instead, whether there are sales
+-- from :overdue_before to :month_start that can be consolidated, the oldest one before that, and the
+-- oldest month before :month_start whose consolidated invoice is not submitted.
 -- statement_timestamp() can be a condition of an index, which clock_timestamp() cannot.
 select (select count(*)
           from submitted_documents d
@@ -112,17 +113,31 @@ select (select count(*)
            and c.tin_verified_at is null
            and companies_of_tin(c.tin) <> '{}'
            and not exists (select from shared_tins s where s.tin = c.tin)) as lost_tin,
-       :is_due::boolean
-       and exists (
-             select
-               from consolidation_candidates i
-              where i.company_id = :company_id
-                and i.issue_date >= :month_start
-                and i.issue_date < :month_end
-                and i.status in ('Draft', 'Invalid')
-                and i.consolidated_invoice_id is null
-                and not i.is_named
-                and not i.was_accepted) as has_unconsolidated,
+       exists (
+         select
+           from consolidation_candidates i
+          where i.company_id = :company_id
+            and i.issue_date >= :overdue_before
+            and i.issue_date < :month_start
+            and i.status in ('Draft', 'Invalid')
+            and i.consolidated_invoice_id is null
+            and not i.is_named
+            and not i.was_accepted) as has_unconsolidated,
+       (select i.issue_date
+          from consolidation_candidates i
+         where i.company_id = :company_id
+           and i.issue_date < :overdue_before
+           and i.status in ('Draft', 'Invalid')
+           and i.consolidated_invoice_id is null
+           and not i.is_named
+           and not i.was_accepted
+         order by i.issue_date
+         limit 1) as overdue_since,
+       (select min(k.month)
+          from consolidated_invoices k
+         where k.company_id = :company_id
+           and k.status in ('Draft', 'Invalid')
+           and k.deleted_at is null) as unsent_month,
        clock_timestamp() as now;
 
 -- name: overview_counts :many

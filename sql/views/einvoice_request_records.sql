@@ -8,7 +8,8 @@ select r.id,
        r.invoice_id,
        instant(r.created_at) as created_at,
        instant(r.updated_at) as updated_at,
-       r.metadata
+       r.metadata,
+       r.rejection_reason
   from einvoice_requests r
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
@@ -27,3 +28,5 @@ comment on column einvoice_request_records.invoice_id is
 comment on column einvoice_request_records.created_at is 'When it was created, as text.';
 comment on column einvoice_request_records.updated_at is 'When the row was last changed, as text.';
 comment on column einvoice_request_records.metadata is 'Texts of the client by key. Null: none.';
+comment on column einvoice_request_records.rejection_reason is
+  'Reason of the rejection. Null: not rejected, or no reason was given.';

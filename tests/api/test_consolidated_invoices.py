@@ -226,7 +226,7 @@ async def get_summary(api: Client, **body: Any) -> dict[str, Any]:
 async def test_summary_agrees_with_the_plan(api: Client, owner: asyncpg.Connection) -> None:
     """Sales on both sides of the limit of each rule that reads no lines, and submitted ones."""
     for changes, reason in RULED:
-        if reason != "tax":
+        if reason not in ("tax", "activity"):
             await sale(api, **changes)
     submitted = await create_invoice(api, issueDateTime=now())
     assert (await submit(api, submitted))[0] == 200
@@ -531,6 +531,9 @@ RULED: list[tuple[dict[str, Any], str | None]] = [
     ({"lineItems": [item("10000")]}, None),
     ({"lineItems": [item("10000.01")]}, "amount"),
     ({"lineItems": [item("9999", SERVICE)]}, "amount"),
+    ({"lineItems": [item("5", classifications=["025"])]}, "activity"),
+    ({"lineItems": [item("5"), item("5", classifications=["022", "025"])]}, "activity"),
+    ({"lineItems": [item("5", classifications=["028"])]}, None),
     ({"lineItems": [line(taxDetails=[])]}, "tax"),
     ({"lineItems": [item("5", {"taxType": "02"})]}, "tax"),
     ({"lineItems": [item("5", {"taxType": "E"})]}, "tax"),
@@ -554,6 +557,39 @@ async def test_eligibility_rule_on_both_sides_of_its_limit(
             ("/invoiceIds/1", reason)
         ]
         assert await get_consolidated_id(api, session) is None
+
+
+async def test_an_excluded_activity_has_its_reason_and_what_to_do(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("update companies set msic_code = '45102'")
+    car, repair = await sale(api), await sale(api, lineItems=[item("5", classifications=["030"])])
+    plan = await get_plan(api)
+    assert plan["invoices"] == [repair]
+    assert plan["left_out"] == [
+        {
+            "invoice_id": car,
+            "full_code": plan["left_out"][0]["full_code"],
+            "reason": "activity",
+            "message": "Line 1 counts as the sale of a motor vehicle, since the company has the "
+            "MSIC code 45102; that must not be consolidated. Name the buyer and submit the invoice "
+            "individually. If the line is something else, give it its own classification instead "
+            "of 004 or 022.",
+        }
+    ]
+    status, body = await create(api, invoiceIds=[repair, car])
+    assert status == 422 and [each["rule"] for each in body["errors"]] == ["activity"]
+    await owner.execute("update companies set consolidation_relaxed_until = $1", TODAY)
+    assert (await get_plan(api))["left_out"] == []
+
+
+async def test_a_sale_changed_to_an_excluded_activity_is_not_consolidated(api: Client) -> None:
+    invoice_id, other = await sale(api), await sale(api)
+    assert (await get_plan(api))["invoices"] == [invoice_id, other]
+    lines = [item("5", classifications=["025"])]
+    async with api.put(f"/api/invoices/{invoice_id}", json={"lineItems": lines}) as response:
+        assert response.status == 200
+    assert (await read(api, await create_consolidated(api)))["invoice_ids"] == [other]
 
 
 @pytest.mark.parametrize(
@@ -783,6 +819,8 @@ TAXES = [
     TOURISM,
     {"taxType": "01", "taxRate": {"percentage": 5.5}},
     {"taxType": "E"},
+    {"taxType": "E", "taxRate": {"percentage": 8}},
+    {"taxType": "E", "taxRate": {"perUnitAmount": 10}},
 ]
 
 
@@ -834,13 +872,13 @@ async def get_exactly(api: Client, invoice_id: int) -> dict[str, Any]:
         return await response.json(loads=exact_json)
 
 
-def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any]]:
-    """Return {tax type: (taxable amount, tax)} of the lines of several documents."""
-    found: dict[str, tuple[Any, Any]] = {}
+def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any, Any]]:
+    """Return {tax type: (taxable amount, tax, tax forgone)} of the lines of several documents."""
+    found: dict[str, tuple[Any, Any, Any]] = {}
     for lines in documents:
         for kind, sums in money.compute_totals(lines).by_tax_type.items():
-            taxable, tax = found.get(kind, (0, 0))
-            found[kind] = (taxable + sums.taxable, tax + sums.tax)
+            taxable, tax, forgone = found.get(kind, (0, 0, 0))
+            found[kind] = (taxable + sums.taxable, tax + sums.tax, forgone + sums.forgone)
     return found
 
 
@@ -868,11 +906,17 @@ def draw_plan(
     count: int, step: int, lines: list[dict[str, Any]], prefix: str = "INV-"
 ) -> consolidation.ConsolidationPlan:
     """Return a plan of `count` invoices whose codes are `step` apart."""
+    terms = ConsolidationTerms(FAMILIES[0], consolidation.make_period(date(2025, 12, 1), KL, 7), KL)
     invoices = [
-        candidate(id=invoice_id, code=invoice_id * step, number=f"{prefix}{invoice_id * step:05}")
+        candidate(
+            id=invoice_id,
+            code=invoice_id * step,
+            number=f"{prefix}{invoice_id * step:05}",
+            issue_date=terms.period.since,
+        )
         for invoice_id in range(1, count + 1)
     ]
-    plan = consolidation.ConsolidationPlan()
+    plan = consolidation.ConsolidationPlan(terms)
     plan.take(invoices, [source(invoice_id, lines) for invoice_id in range(1, count + 1)])
     return plan
 

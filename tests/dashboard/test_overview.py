@@ -1,10 +1,28 @@
 """The overview: what needs attention, and the figures of the month."""
 
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import pytest
 from conftest import Client, Company, StartService, patience
 from fixtures_dashboard import SignIn
 from harness.visitors import Visitor
-from kit import create_invoice, create_sale, create_valid_invoice, note, request_json, submit
+from kit import (
+    buyer,
+    create_invoice,
+    create_sale,
+    create_valid_invoice,
+    note,
+    request_json,
+    submit,
+)
+
+from service.config import read_config
+from service.dashboard.overview import _find_overdue
+
+KL = ZoneInfo("Asia/Kuala_Lumpur")
+#: A time of a month that can no longer be consolidated on any day of this one.
+LATE = datetime.now(KL).replace(day=1, hour=9) - timedelta(days=40)
 
 
 @pytest.fixture
@@ -83,3 +101,66 @@ async def test_open_sales_and_pending_requests_are_named(visitor: Visitor, site:
     text = await read_overview(visitor)
     assert "Sales of last month are not consolidated yet" in text
     assert "Buyers who ask for an e-invoice: 1" in text
+
+
+@pytest.fixture
+async def late(start: StartService, company: Company) -> Client:
+    """A service whose sales can be consolidated for a week."""
+    return await start(company, CONSOLIDATION_DAYS="7")
+
+
+async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
+    late: Client, sign_in: SignIn
+) -> None:
+    reader = await sign_in(late, "reader")
+    public = {"type": "GENERAL_PUBLIC"}
+    own = [
+        await create_invoice(late, issueDateTime=LATE.isoformat(), buyer=public) for _ in range(2)
+    ]
+    await create_invoice(late, issueDateTime=LATE.isoformat(), buyer=buyer())
+    text = await read_overview(reader)
+    assert f"Overdue: sales of {LATE:%B %Y} are not consolidated" in text
+    assert "The last day was 7 " in text and "submit it individually" in text
+    assert '<li class="bad">' in reader.text
+    await reader.get(f"/invoices?status=Draft,Invalid&issued_from={LATE:%Y-%m}-01")
+    assert reader.status == 200 and all(f"/invoices/{each}" in reader.text for each in own)
+    for invoice_id in own:
+        assert (await request_json(late, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+    assert "Overdue" not in await read_overview(reader)
+
+
+async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
+    site: Client, visitor: Visitor, start: StartService, company: Company, sign_in: SignIn
+) -> None:
+    await create_invoice(site, issueDateTime=LATE.isoformat(), buyer={"type": "GENERAL_PUBLIC"})
+    body = {
+        "type": "CONSOLIDATED_INVOICE",
+        "month": f"{LATE:%Y-%m}",
+        "code": 1,
+        "issueDateTime": datetime.now(KL).isoformat(),
+    }
+    status, answer = await request_json(site, "POST", "/api/consolidated-invoices", json=body)
+    assert status == 201, answer
+    words = f"The consolidated invoice of {LATE:%B %Y} is not submitted yet"
+    assert words in await read_overview(visitor)
+    late = await start(company, CONSOLIDATION_DAYS="7")
+    reader = await sign_in(late, "reader")
+    text = await read_overview(reader)
+    assert f"Overdue: the consolidated invoice of {LATE:%B %Y} was not submitted" in text
+    assert "delete it, which frees its sales" in text and '<li class="bad">' in reader.text
+
+
+@pytest.mark.parametrize(
+    "now, days, overdue",
+    [
+        ("2026-11-07T23:59:59", "7", "2026-10-01"),
+        ("2026-11-08T00:00:00", "7", "2026-11-01"),
+        ("2026-11-24T12:00:00", "30", "2026-10-01"),
+        ("2026-11-24T12:00:00", "366", "2025-11-01"),
+        ("2026-01-08T00:00:00", "7", "2026-01-01"),
+    ],
+)
+def test_a_month_is_overdue_after_its_last_day(now: str, days: str, overdue: str) -> None:
+    at = datetime.fromisoformat(now).replace(tzinfo=KL)
+    found = _find_overdue(at, read_config({"CONSOLIDATION_DAYS": days}))
+    assert f"{found:%Y-%m-%dT%H:%M}" == f"{overdue}T00:00"

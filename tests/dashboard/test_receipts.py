@@ -7,9 +7,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
+from conftest import Client, Company, StartService, make_company, until
 from harness.visitors import Visitor
-from kit import GENEROUS, create_invoice, request_json
+from kit import GENEROUS, create_invoice, get_invoice, request_json, submit
 from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
@@ -18,6 +18,21 @@ REQUESTS = "/api/einvoice-requests"
 PLACE = "/api/invoices/{}/links"
 SENT = "Your request was sent to the seller."
 WAITS, FULL = str(buyer_waits()), str(link_full())
+
+
+#: The fields of a buyer, without the numbers.
+BUYER = {
+    "name": "Aminah",
+    "type": "LOCAL_INDIVIDUAL",
+    "contactNumber": "+60123456789",
+    "address__line1": "5 Jalan Dahlia",
+    "address__zipCode": "40150",
+    "address__city": "Shah Alam",
+    "address__state": "10",
+    "address__country": "MYS",
+}
+NUMBER = {"registration__type": "NRIC", "registration__number": "880214145566"}
+ABROAD = {"type": "FOREIGN_INDIVIDUAL", "address__country": "SGP", "address__state": "17"}
 
 
 @dataclass
@@ -32,7 +47,7 @@ class Receipt:
     async def ask(self, **buyer: str) -> str:
         """Send the form for a buyer and return the words of the page that follows."""
         await self.visitor.get(self.path)
-        fields = {"name": "Aminah", "type": "LOCAL_INDIVIDUAL", **buyer}
+        fields = {**BUYER, **buyer}
         await self.visitor.post(
             self.path, {f"/{name.replace('__', '/')}": text for name, text in fields.items()}
         )
@@ -91,7 +106,7 @@ async def test_a_second_pending_request_of_a_buyer_is_a_409(
 
 @pytest.mark.parametrize(
     "buyer",
-    [{}, {"tin": "EI00000000020"}, {"registration__number": "NA"}],
+    [ABROAD, {**ABROAD, "tin": "EI00000000020"}, {**ABROAD, "registration__number": "NA"}],
     ids=["nothing", "general tin", "no number"],
 )
 async def test_requests_without_an_own_number_are_of_different_buyers(
@@ -99,6 +114,153 @@ async def test_requests_without_an_own_number_are_of_different_buyers(
 ) -> None:
     assert SENT in await receipt.ask(**buyer)
     assert SENT in await receipt.ask(**buyer)
+
+
+@pytest.mark.parametrize(
+    "field, text, words",
+    [
+        ("contactNumber", "12", "must have 8 to 20 characters"),
+        ("contactNumber", "", "The phone number of the buyer is missing"),
+        ("address__zipCode", "4015", "fewer than the 5 digits"),
+        ("address__zipCode", "401500", "at most 5 digits"),
+        ("tin", "X123", "must be a prefix and digits"),
+        ("tin", "C123", "must be a prefix and digits"),
+        ("registration__number", "123", "must have 12 digits"),
+        ("email", "a@b", "not a valid address"),
+        ("address__state", "17", "must not be 17"),
+        ("address__city", "", "The city of the buyer is missing"),
+        ("type", "GENERAL_PUBLIC", "must name the buyer"),
+        ("type", "LOCAL_COMPANY", "The TIN of the buyer is missing"),
+    ],
+)
+async def test_a_buyer_whom_the_portal_would_refuse_is_corrected_in_the_form(
+    receipt: Receipt, owner: asyncpg.Connection, field: str, text: str, words: str
+) -> None:
+    await receipt.ask(**{**NUMBER, field: text})
+    assert receipt.statuses == [422] and words in receipt.visitor.words
+    name = {"type": "tin"}.get(field, field) if text == "LOCAL_COMPANY" else field
+    place = f'id="/{name.replace("__", "/")}"'
+    assert place in receipt.visitor.text, receipt.visitor.text
+    assert "Aminah" in receipt.visitor.text  # what was entered stays
+    assert await owner.fetchval("select count(*) from einvoice_requests") == 0
+    assert SENT in await receipt.ask(**NUMBER)
+
+
+async def read_page(receipt: Receipt) -> str:
+    """Open the link again, and return the words of its page."""
+    await receipt.visitor.get(receipt.path)
+    assert receipt.visitor.status == 200
+    return receipt.visitor.words
+
+
+async def decide(site: Client, **body: str) -> None:
+    """Change the newest request."""
+    _, found = await request_json(site, "GET", REQUESTS)
+    path = f"{REQUESTS}/{found['data'][0]['id']}"
+    status, answer = await request_json(site, "PUT", path, json=body)
+    assert status == 200, answer
+
+
+async def test_a_link_shows_what_became_of_a_request_to_its_buyer_alone(
+    receipt: Receipt, stack: AsyncExitStack, site: Client
+) -> None:
+    stranger = await open_receipt(stack, site, {"url": receipt.path, "id": receipt.link_id})
+    blank = await read_page(stranger)
+    await receipt.ask(**NUMBER)
+    assert "waits for the seller" in await read_page(receipt)
+    assert "Aminah" not in receipt.visitor.text
+    assert await read_page(stranger) == blank
+    await decide(site, status="Reject", reason="The name <b>differs</b>")
+    words = await read_page(receipt)
+    assert (
+        "The seller rejected your request" in words and "Reason: The name <b>differs</b>" in words
+    )
+    assert "<form" in receipt.visitor.text and "<b>" not in receipt.visitor.text
+    assert await read_page(stranger) == blank
+    assert SENT in await receipt.ask(**NUMBER)
+    assert "waits for the seller" in await read_page(receipt)
+    await decide(site, status="Approve")
+    words = await read_page(receipt)
+    assert "The seller approved your request" in words and "has not sent the e-invoice" in words
+    assert "<form" not in receipt.visitor.text
+    assert "approved" not in await read_page(stranger)
+
+
+async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
+    receipt: Receipt, site: Client, owner: asyncpg.Connection
+) -> None:
+    await receipt.ask(**NUMBER)
+    await decide(site, status="Approve")
+    invoice_id = await owner.fetchval("select invoice_id from einvoice_requests")
+    assert invoice_id
+    await submit(site, invoice_id)
+    await until(lambda: get_invoice(site, invoice_id), lambda found: found["status"] == "Valid")
+    assert "The tax authority has validated the e-invoice." in await read_page(receipt)
+    link = await owner.fetchval("select validation_link from submitted_documents")
+    assert f'href="{link}"' in receipt.visitor.text
+
+
+async def test_other_requests_for_an_issued_invoice_have_their_reason(
+    receipt: Receipt, stack: AsyncExitStack, site: Client
+) -> None:
+    other = await open_receipt(stack, site, {"url": receipt.path, "id": receipt.link_id})
+    await other.ask(tin="IG1")
+    await receipt.ask(**NUMBER)
+    await decide(site, status="Approve")
+    words = await read_page(other)
+    assert "rejected your request" in words and "issued to another buyer" in words
+    assert "<form" not in other.visitor.text and "Aminah" not in words
+
+
+async def test_the_secret_of_a_request_opens_no_other_link(
+    receipt: Receipt, stack: AsyncExitStack, site: Client
+) -> None:
+    await receipt.ask(**NUMBER)
+    other = await open_receipt(stack, site, await make_link(site))
+    page = site.make_url(receipt.path)
+    secret = receipt.visitor.cookies_of(page)["receipt"]
+    headers = {"Cookie": f"receipt={secret}"}
+    async with site.get(other.path, headers=headers) as response:
+        assert "waits for the seller" not in await response.text()
+    async with site.get(receipt.path, headers=headers) as response:
+        assert "waits for the seller" in await response.text()
+    for wrong in ("", "x", secret[:-1] + ("A" if secret[-1] != "A" else "B")):
+        async with site.get(receipt.path, headers={"Cookie": f"receipt={wrong}"}) as response:
+            assert "waits for the seller" not in await response.text()
+
+
+@pytest.mark.parametrize("status", [None, "Approve", "Pending"])
+async def test_a_reason_requires_a_rejection(receipt: Receipt, site: Client, status: Any) -> None:
+    await receipt.ask(**NUMBER)
+    _, found = await request_json(site, "GET", REQUESTS)
+    path = f"{REQUESTS}/{found['data'][0]['id']}"
+    body = {"reason": "No", **({"status": status} if status else {})}
+    code, answer = await request_json(site, "PUT", path, json=body)
+    assert (code, answer["errors"][0]["path"]) == (422, "/reason")
+
+
+async def test_a_reason_of_a_rejection_ends_with_it(receipt: Receipt, site: Client) -> None:
+    await receipt.ask(**NUMBER)
+    for body, reason in (
+        ({"status": "Reject", "reason": "No"}, "No"),
+        ({"name": "Bakar"}, "No"),
+        ({"status": "Pending"}, None),
+        ({"status": "Reject"}, None),
+    ):
+        await decide(site, **body)
+        _, found = await request_json(site, "GET", REQUESTS)
+        assert found["data"][0]["rejection_reason"] == reason
+
+
+async def test_the_seller_enters_a_reason_with_the_rejection(
+    receipt: Receipt, site: Client, member: Visitor
+) -> None:
+    await receipt.ask(**NUMBER)
+    _, found = await request_json(site, "GET", REQUESTS)
+    await member.get("/requests")
+    await member.post(f"/requests/{found['data'][0]['id']}/reject", {"reason": "Wrong shop"})
+    assert "Wrong shop" in member.words
+    assert "Reason: Wrong shop" in await read_page(receipt)
 
 
 async def test_a_link_has_few_pending_requests(
@@ -140,7 +302,7 @@ async def test_concurrent_requests_at_two_services_keep_to_the_limits(
 
 
 async def test_the_link_of_an_invoice_with_its_buyer_stores_nothing(
-    receipt: Receipt, site: Client
+    receipt: Receipt, stack: AsyncExitStack, site: Client
 ) -> None:
     """Its approval could only be refused."""
     await receipt.ask(registration__number="880214145566")
@@ -151,9 +313,10 @@ async def test_the_link_of_an_invoice_with_its_buyer_stores_nothing(
     assert status == 200
     await receipt.visitor.post(receipt.path, {"/name": "Bakar", "/type": "LOCAL_INDIVIDUAL"})
     assert receipt.visitor.status == 409
-    await receipt.visitor.get(receipt.path)
-    assert "The seller has entered the buyer" in receipt.visitor.words
-    assert "<form" not in receipt.visitor.text
+    stranger = await open_receipt(stack, site, {"url": receipt.path, "id": receipt.link_id})
+    await stranger.visitor.get(receipt.path)
+    assert "The seller has entered the buyer" in stranger.visitor.words
+    assert "<form" not in stranger.visitor.text
     _, found = await request_json(site, "GET", "/api/einvoice-requests")
     assert found["meta"]["total"] == 1
 

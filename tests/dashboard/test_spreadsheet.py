@@ -13,7 +13,15 @@ import asyncpg
 import pytest
 from conftest import Client, until
 from harness.visitors import Visitor
-from kit import create_invoice, create_one_of_each, line
+from kit import (
+    buyer,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    create_valid_invoice,
+    line,
+    note,
+)
 from test_exports import insert_copies
 
 from service.http import app_keys
@@ -25,6 +33,11 @@ BUSY = """
      where application_name like 'einvoice %'
        and datname = current_database() and xact_start is not null
 """
+
+
+def percent(kind: str, rate: float) -> dict[str, Any]:
+    """Return a tax of a line."""
+    return {"taxType": kind, "taxRate": {"percentage": rate}}
 
 
 def write_cookies(visitor: Visitor) -> str:
@@ -68,6 +81,107 @@ async def test_lists_of_all_kinds_are_csv_files(member: Visitor, site: Client) -
     for path in ("/invoices.csv", "/notes.csv", "/consolidated.csv"):
         await member.get(path)
         assert member.status == 200 and read_column(member.text, "id")
+
+
+def read_row(text: str) -> dict[str, str]:
+    """Return the first row of a CSV file by the names of its columns."""
+    head, row, *_ = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    return dict(zip(head, row, strict=True))
+
+
+async def test_a_sale_after_midnight_is_of_its_local_day(member: Visitor, site: Client) -> None:
+    await create_invoice(site, issueDateTime="2026-10-31T18:09:10Z")
+    await member.get(PATH)
+    found = read_row(member.text)
+    assert (found["issue_date"], found["issue_time"]) == ("2026-11-01", "02:09:10")
+
+
+MIXED = [
+    line(unit={"price": 100, "count": 1}, taxDetails=[percent("02", 8), percent("01", 5)]),
+    line(unit={"price": 10, "count": 1}, taxDetails=[percent("E", 8)], taxExemptionReason="Order"),
+]
+
+
+async def test_a_row_has_what_an_accountant_needs(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await create_valid_invoice(
+        site, code=7, lineItems=MIXED, currencyCode="USD", exchangeRate=4.205
+    )
+    await member.get(PATH)
+    sent = await owner.fetchrow("select uuid, validation_link as link from submitted_documents")
+    assert sent and sent["uuid"] and sent["link"]
+    assert {
+        "number": "INV-00007",
+        "currency": "USD",
+        "excluding_tax": "110.00",
+        "tax": "13.00",
+        "including_tax": "123.00",
+        "payable": "123.00",
+        "tax_01": "5.00",
+        "tax_02": "8.00",
+        "tax_03": "0.00",
+        "exempt": "10.00",
+        "exchange_rate": "4.205",
+        "excluding_tax_myr": "462.55",
+        "tax_myr": "54.67",
+        "payable_myr": "517.22",
+        "tin": "EI00000000010",
+        **sent,
+    }.items() <= read_row(member.text).items()
+
+
+@pytest.mark.parametrize(
+    "kind, sign", [("CREDIT_NOTE", "-"), ("REFUND_NOTE", "-"), ("DEBIT_NOTE", "")]
+)
+async def test_a_note_that_reduces_its_invoice_is_negative(
+    member: Visitor, site: Client, kind: str, sign: str
+) -> None:
+    invoice_id = await create_valid_invoice(
+        site, lineItems=MIXED, currencyCode="USD", exchangeRate=4.205
+    )
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    await create_record(site, path, **note(type=kind, lineItems=MIXED))
+    await member.get("/notes.csv")
+    found = read_row(member.text)
+    assert {
+        "excluding_tax": f"{sign}110.00",
+        "tax_02": f"{sign}8.00",
+        "tax_03": "0.00",
+        "exempt": f"{sign}10.00",
+        "payable_myr": f"{sign}517.22",
+        "party": buyer()["name"],
+        "uuid": "",
+        "link": "",
+    }.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    "changes, tin",
+    [
+        ({"buyer": buyer(tin="C 5510387420")}, "C5510387420"),
+        ({"buyer": {"type": "GENERAL_PUBLIC"}}, "EI00000000010"),
+        ({"type": "PENDING_FINALIZE_INVOICE", "buyer": None}, ""),
+    ],
+)
+async def test_the_tin_is_that_which_the_portal_receives(
+    member: Visitor, site: Client, changes: dict[str, Any], tin: str
+) -> None:
+    await create_invoice(site, **changes)
+    await member.get(PATH)
+    assert read_row(member.text)["tin"] == tin
+
+
+async def test_an_amount_without_a_rate_or_stored_taxes_is_empty(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await create_invoice(site, currencyCode="USD", exchangeRate=4.2)
+    await owner.execute("update invoices set exchange_rate = null, taxes = null")
+    await member.get(PATH)
+    found = read_row(member.text)
+    assert [found[name] for name in ("payable_myr", "exchange_rate", "tax_01", "exempt")] == [
+        ""
+    ] * 4
 
 
 async def test_a_list_with_an_invalid_filter_is_an_error_page(member: Visitor) -> None:

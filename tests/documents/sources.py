@@ -238,7 +238,10 @@ GOLDEN: dict[str, dict[str, Any]] = {
     },
     "credit_note": note("CREDIT_NOTE", originals=[*ORIGINALS, {"number": "OLD-7"}]),
     "debit_note": note("DEBIT_NOTE"),
-    "refund_note": note("REFUND_NOTE"),
+    "refund_note": note(
+        "REFUND_NOTE",
+        lineItems=[line(taxDetails=[tax("E", 10)], taxExemptionReason="Sales Tax Order, item 7")],
+    ),
     "self_billed_credit_note": self_billed_note("CREDIT_NOTE"),
     "self_billed_debit_note": self_billed_note("DEBIT_NOTE"),
     "self_billed_refund_note": self_billed_note("REFUND_NOTE"),

@@ -99,10 +99,6 @@ def test_nearest_code_is_one_of_the_latest_import(imported: Import) -> None:
     assert codes.find_nearest("units", "crate of tests") == "ZZY"
 
 
-def test_every_table_has_a_description() -> None:
-    assert codes.BUILT_IN.keys() == codes.DESCRIPTIONS.keys()
-
-
 @pytest.mark.parametrize(
     "table, written, meant",
     [

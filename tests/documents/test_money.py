@@ -80,9 +80,32 @@ def test_a_line_can_have_several_taxes() -> None:
     assert amounts.tax == 18
 
 
-def test_an_exempt_line_has_no_tax_at_any_rate() -> None:
-    (tax,) = money.compute_line(item("100.00", "1", percent("E", 10))).taxes
-    assert (tax.percentage, tax.amount, tax.taxable) == (0, 0, 100)
+@pytest.mark.parametrize(
+    "rate, forgone",
+    [
+        ({"percentage": 10}, "10.00"),
+        ({"percentage": Decimal("0.125")}, "0.13"),
+        ({"perUnitAmount": 10, "unitCount": 3}, "30.00"),
+        ({}, "0.00"),
+    ],
+)
+def test_an_exempt_line_keeps_its_rate_and_forgoes_the_tax(
+    rate: dict[str, Any], forgone: str
+) -> None:
+    sums = money.compute_totals([item("100.00", "1", {"taxType": "E", "taxRate": rate})])
+    ((tax,),) = (line.taxes for line in sums.lines)
+    assert (tax.percentage, tax.per_unit) == (
+        None if "perUnitAmount" in rate else rate.get("percentage", 0),
+        rate.get("perUnitAmount"),
+    )
+    assert (tax.amount, tax.forgone, tax.taxable) == (0, Decimal(forgone), 100)
+    assert sums.by_tax_type == {"E": (100, 0, Decimal(forgone))}
+    assert (sums.lines[0].tax, sums.tax, sums.including_tax, sums.payable) == (0, 0, 100, 100)
+
+
+def test_a_tax_forgone_has_the_limit_of_amounts() -> None:
+    body = {"lineItems": [item("10000", "1", percent("E", "99999999999999"))]}
+    assert [each["path"] for each in money.find_violations(body)] == ["/lineItems"]
 
 
 def test_a_tax_per_unit_uses_the_count_of_the_line() -> None:
@@ -130,7 +153,10 @@ def test_document_totals_add_lines_adjustments_and_taxes() -> None:
     assert sums.excluding_tax == 2203
     assert sums.tax == Decimal("203.70")
     assert sums.including_tax == sums.payable == Decimal("2406.70")
-    assert sums.by_tax_type == {"01": (1653, Decimal("165.30")), "02": (480, Decimal("38.40"))}
+    assert sums.by_tax_type == {
+        "01": (1653, Decimal("165.30"), 0),
+        "02": (480, Decimal("38.40"), 0),
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,14 +248,14 @@ def test_taxes_of_one_type_on_a_line_share_its_taxable_amount() -> None:
     line = {"unit": {"price": 100, "count": 1}}
     rates = [{"taxType": "02", "taxRate": {"percentage": rate}} for rate in (6, 8)]
     twice, other = {**line, "taxDetails": rates}, {**line, "taxDetails": rates[:1]}
-    assert money.compute_totals([twice]).by_tax_type == {"02": (100, 14)}
-    assert money.compute_totals([twice, other]).by_tax_type == {"02": (200, 20)}
+    assert money.compute_totals([twice]).by_tax_type == {"02": (100, 14, 0)}
+    assert money.compute_totals([twice, other]).by_tax_type == {"02": (200, 20, 0)}
 
 
 def test_taxes_of_one_rate_on_a_line_share_its_taxable_amount() -> None:
     rate = {"taxType": "02", "taxRate": {"percentage": 8}}
     sums = money.compute_totals([{"unit": {"price": 100, "count": 1}, "taxDetails": [rate, rate]}])
-    assert money.sum_taxes(sums.lines, lambda tax: tax.percentage) == {8: (100, 16)}
+    assert money.sum_taxes(sums.lines, lambda tax: tax.percentage) == {8: (100, 16, 0)}
 
 
 def test_allowances_larger_than_the_document_are_refused() -> None:

@@ -15,6 +15,7 @@ from service.documents.checks.rule import Circumstances, Finding
 from service.documents.codes import CodeTable, Validity
 
 NOW = ISSUED_AT + timedelta(hours=1)
+CONSOLIDATED = "CONSOLIDATED_INVOICE"
 
 
 def find_violations(
@@ -260,6 +261,40 @@ def test_a_rule_applies_from_its_effective_date(
         return (code, path) in {(each.code, each.path) for each in find_violations(source, at=at)}
 
     assert violates(day(since)) and not violates(day(since) - timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    "address, found",
+    [
+        ({"zipCode": "4015"}, ["Postcode"]),
+        ({"zipCode": "40150"}, []),
+        ({"zipCode": "NA"}, []),
+        ({"zipCode": None}, []),
+        ({"zipCode": "4015", "country": "NZL"}, []),
+    ],
+)
+def test_a_short_postcode_in_malaysia_is_a_warning(
+    address: dict[str, Any], found: list[str]
+) -> None:
+    findings = find_violations(buying(address={**ADDRESS, **address}))
+    assert [each["code"] for each in preflight.list_warnings(findings)] == found
+
+
+@pytest.mark.parametrize(
+    "kind, msic, found",
+    [("INVOICE", "61101", 1), ("INVOICE", "31001", 0), (CONSOLIDATED, "61101", 0)],
+)
+def test_sales_of_an_excluded_activity_to_the_public_are_a_warning(
+    kind: str, msic: str, found: int
+) -> None:
+    lines = [line(classifications=["004"])]
+    source = {**EXAMPLE, "type": kind, "buyer": {"type": "GENERAL_PUBLIC"}, "lineItems": lines}
+    findings = find_violations(source, {**ISSUER, "msic_code": msic})
+    warnings = [each for each in findings if each.severity == "warning"]
+    assert [(each.code, each.path) for each in warnings] == [
+        ("Activity", "/lineItems/0/classifications")
+    ] * found
+    assert all("Name the buyer and submit the invoice" in each.message for each in warnings)
 
 
 @pytest.mark.parametrize(

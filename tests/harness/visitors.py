@@ -47,10 +47,12 @@ class Visitor:
     @property
     def cookies(self) -> dict[str, str]:
         """The cookies of the site."""
-        return {
-            name: each.value
-            for name, each in self._session.cookie_jar.filter_cookies(self._base).items()
-        }
+        return self.cookies_of(self._base)
+
+    def cookies_of(self, page: URL) -> dict[str, str]:
+        """Return the cookies that a page has."""
+        found = self._session.cookie_jar.filter_cookies(page)
+        return {name: each.value for name, each in found.items()}
 
     @property
     def words(self) -> str:

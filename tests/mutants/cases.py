@@ -1319,6 +1319,24 @@ EXACT = (
         ),
     ),
     Mutant(
+        "outcome-of-a-request-for-each-holder-of-the-link",
+        "sql/queries/einvoice_requests.sql",
+        "and r.link_id = :link_id and r.secret_sha256 = :secret_sha256",
+        "and r.link_id = :link_id and :secret_sha256::bytea is not null",
+        (
+            "tests/dashboard/test_receipts.py::test_a_link_shows_what_became_of_a_request_to_its_buyer_alone",
+        ),
+    ),
+    Mutant(
+        "excluded-activity-is-consolidated",
+        "service/documents/consolidation.py",
+        "if not terms.relaxes(day):",
+        "if terms.relaxes(day):",
+        (
+            "tests/api/test_consolidated_invoices.py::test_an_excluded_activity_has_its_reason_and_what_to_do",
+        ),
+    ),
+    Mutant(
         "consolidation-answers-with-another-record",
         "sql/queries/consolidated_invoices.sql",
         "select id from stored;",

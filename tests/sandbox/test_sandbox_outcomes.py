@@ -156,6 +156,23 @@ async def test_taxes_of_one_type_on_a_line_share_its_amount(
     assert ("warnings" not in details) is is_right
 
 
+@pytest.mark.parametrize(
+    "of_line, total, is_right", [(58, 0, True), (0, 0, False), (58, 58, False)]
+)
+async def test_a_tax_forgone_is_in_the_subtotals_and_in_no_total(
+    portal: Portal, of_line: int, total: int, is_right: bool
+) -> None:
+    root = await portal.fresh()
+    for path in ("TaxTotal", f"{LINE}.TaxTotal"):
+        put(root, f"{path}.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "E")
+        put(root, f"{path}.0.TaxSubtotal.0.TaxCategory.0.TaxExemptionReason", [{"_": "Order 7"}])
+    put(root, "TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", 58)
+    put(root, f"{LINE}.TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", of_line)
+    put(root, "TaxTotal.0.TaxAmount.0._", total)
+    details = await portal.details(await portal.accepted(root))
+    assert ("warnings" not in details) is is_right
+
+
 async def test_amounts_that_add_up_are_no_warning(portal: Portal) -> None:
     await portal.admin("settings", strict_totals=True)
     root = put(await portal.fresh(), f"{LINE}.InvoicedQuantity.0._", 3.999999)  # rounds to 580.00

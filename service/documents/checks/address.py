@@ -7,6 +7,7 @@ from service.documents.checks.rule import (
     FORMAT,
     FORMATS_STRICT,
     STATES_STRICT,
+    WARNING,
     Place,
     Rule,
     is_public,
@@ -17,6 +18,8 @@ from service.documents.ubl.elements import get_object
 
 POSTCODE = re.compile(r"[0-9]{1,5}")
 LONGEST_POSTCODE = 50
+#: Code of a postcode that the portal accepts, although no postcode in Malaysia is so short.
+SHORT_POSTCODE = "Postcode"
 
 
 def _is_home(place: Place) -> bool:
@@ -66,6 +69,13 @@ ADDRESS_RULES = (
         "The postcode of the {who} must have at most 5 digits.",
         FORMATS_STRICT,
         fix=keep_only("0-9", "postcode", POSTCODE, 5),
+    ),
+    Rule(
+        SHORT_POSTCODE,
+        "/address/zipCode",
+        lambda place: _is_home(place) and re.fullmatch("[0-9]{1,4}", place.sent["postcode"]),
+        "The postcode of the {who} has fewer than the 5 digits of a postcode in Malaysia.",
+        severity=WARNING,
     ),
     Rule(
         FORMAT,

@@ -15,13 +15,13 @@ from service.documents.checks.rule import (
     CONSOLIDATED,
     FORMAT,
     FORMATS_STRICT,
-    LARGE_SALES_APART,
     REQUIRED,
     WARNING,
     Case,
     Place,
     Rule,
 )
+from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
 from service.documents.money import EXEMPT, AmountError, count_decimals
 from service.documents.ubl import document, elements, lines
 from service.documents.ubl.elements import get_object
@@ -36,7 +36,6 @@ TARIFF = re.compile(r"[0-9A-Za-z.]{1,12}")
 REASON = re.compile(r"[\w .,()-]*")
 EXAMPLE_REASON = re.compile(r"[\w .,()/:-]*")
 LONGEST_TEXT = 300
-LARGEST_SALE = Decimal(10_000)  # to the general public, in MYR. Portal: 13
 DECIMALS_OF_COUNT = 5
 
 #: Classifications that are reserved for self-billed documents. Portal: 10.14
@@ -150,17 +149,35 @@ def _fix_reason(place: Place) -> str:
     return " ".join(re.sub(r"[^\w .,()/:-]+", "-", place.sent["reason"]).split())
 
 
+def _reports_sales(place: Place) -> bool:
+    """Return whether the lines are sales to the public that the client itself consolidated."""
+    case = place.case
+    return (
+        not case.source["type"].startswith("CONSOLIDATED_")
+        and not case.is_note
+        and _is_for_public(place)
+    )
+
+
 def _is_large_sale(place: Place) -> bool:
-    case, amounts = place.case, place.sent["amounts"]
+    amounts = place.sent["amounts"]
     if (
-        case.source["type"].startswith("CONSOLIDATED_")
-        or case.is_note
-        or amounts is None
-        or case.currency != document.HOME_CURRENCY
-        or not _is_for_public(place)
+        amounts is None
+        or place.case.currency != document.HOME_CURRENCY
+        or not _reports_sales(place)
     ):
         return False
-    return amounts.net + amounts.tax > LARGEST_SALE
+    return amounts.net + amounts.tax > LARGEST_SALE.amount
+
+
+def _find_activity(place: Place) -> str | None:
+    """Return why a sale to the public must not be consolidated, or None."""
+    if not _reports_sales(place):
+        return None
+    case = place.case
+    business = Business(case.issuer.get("msic_code") or "", case.self_billed)
+    exclusion = find_excluded_line([place.given], business, case.issue_day, place.words["line"])
+    return exclusion and f"{exclusion.reason} {business.remedy}"
 
 
 def _has_fine_count(place: Place) -> bool:
@@ -248,8 +265,16 @@ LINE_RULES = (
         "LargeSale",
         "",
         _is_large_sale,
-        "Line {line} exceeds RM 10,000: a single sale of that size requires its own invoice.",
-        LARGE_SALES_APART,
+        f"Line {{line}} exceeds RM {LARGEST_SALE.amount:,}: a single sale of that size requires "
+        "its own invoice.",
+        LARGEST_SALE.since,
+        severity=WARNING,
+    ),
+    Rule(
+        "Activity",
+        "/classifications",
+        _find_activity,
+        lambda place: _find_activity(place) or "",
         severity=WARNING,
     ),
     Rule(

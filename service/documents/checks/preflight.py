@@ -5,7 +5,8 @@ register are not checked, see docs/portal-checks.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -78,6 +79,16 @@ def check_document(
             if (finding := apply_rule(rule, place))
         ]
     return [*found, *_find_doubts(case)]
+
+
+def check_buyer(buyer: dict[str, Any], at: datetime) -> list[Finding]:
+    """Check a buyer who is not in a document yet, as of a time. Paths begin at the buyer."""
+    case = Case({"type": "INVOICE", "buyer": buyer}, {}, Circumstances(at=at, issued_at=at))
+    _, place = party.find_party_places(case)
+    rules = dict(_select_rules(case.day))[party.find_party_places]
+    with codes.one_version():
+        found = (apply_rule(rule, replace(place, path="")) for rule in rules)
+        return [finding for finding in found if finding]
 
 
 def _find_doubts(case: Case) -> Iterator[Finding]:

@@ -24,7 +24,6 @@ REQUIRED, FORMAT = "Required", "Format"
 ALWAYS, FOREVER = date.min, date.max
 #: The day on which the portal started to apply a rule, in its own time zone.
 RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
-LARGE_SALES_APART = date(2026, 1, 1)  # Portal: 13
 STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
 REGISTER_STRICT = date(2026, 8, 1)  # Portal: 3.1
 FORMATS_STRICT = date(2026, 8, 15)  # lengths, characters, units. Portal: 12.8, 14.3

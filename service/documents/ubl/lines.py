@@ -79,7 +79,7 @@ def _build_line_tax(item: Mapping[str, Any], amounts: LineAmounts, currency: str
     subtotals = [
         {
             "TaxableAmount": amount(tax.taxable, currency),
-            "TaxAmount": amount(tax.amount, currency),
+            "TaxAmount": amount(tax.at_rate, currency),
             **_build_tax_rate(tax, unit_code, currency),
             "TaxCategory": _build_tax_category(tax.type, reason if tax.type == EXEMPT else None),
         }
@@ -98,13 +98,16 @@ def _build_tax_rate(tax: Tax, unit_code: str | None, currency: str) -> dict[str,
 
 
 def build_document_tax(sums: Totals, reason: str, currency: str) -> Element | None:
-    """Build one subtotal per tax type; `reason` is the joined reason of all exempt lines."""
+    """Build one subtotal per tax type; `reason` is the joined reason of all exempt lines.
+
+    The subtotal of the exempt lines has the tax forgone, which is not in the total.
+    """
     return group(
         TaxAmount=amount(sums.tax, currency),
         TaxSubtotal=[
             {
                 "TaxableAmount": amount(of_type.taxable, currency),
-                "TaxAmount": amount(of_type.tax, currency),
+                "TaxAmount": amount(of_type.at_rate, currency),
                 "TaxCategory": _build_tax_category(kind, reason if kind == EXEMPT else None),
             }
             for kind, of_type in sums.by_tax_type.items()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals
+from service.documents.money import EXEMPT, ZERO, Adjustment, LineAmounts, Tax, Totals, exempt
 from service.documents.printing import Printout, Terms, format_terms
 
 Node = Mapping[str, Any]
@@ -175,7 +175,7 @@ def _read_adjustment(adjustment: Node) -> Adjustment:
 
 
 def _read_tax(subtotal: Node) -> Tax:
-    return Tax(
+    tax = Tax(
         type=_get_value(subtotal, "TaxCategory", "ID"),
         taxable=_get_value(subtotal, "TaxableAmount"),
         percentage=_get_value(subtotal, "Percent"),
@@ -183,6 +183,7 @@ def _read_tax(subtotal: Node) -> Tax:
         units=_get_value(subtotal, "BaseUnitMeasure"),
         amount=_get_value(subtotal, "TaxAmount"),
     )
+    return exempt(tax) if tax.type == EXEMPT else tax
 
 
 # Totals. Portal: 10.7

@@ -46,6 +46,7 @@ with generated.ApiClient(configuration) as http:
         raise SystemExit("A used code was accepted.")
     except UnprocessableEntityException as error:
         assert error.data.errors[0].path == "/code", error.data
+        assert error.data.code == "code_taken", error.data
     assert api.submit_invoice(invoice_id, submit=generated.Submit()).success
     limit = time.monotonic() + LIMIT_SECONDS
     while (found := api.get_invoice(invoice_id)).status != generated.DocumentStatus.VALID:

@@ -53,6 +53,13 @@ assert isinstance(created, models.Stored), created
 invoice_id = created.data.id
 repeated = create_invoice.sync(client=client, body=invoice)
 assert isinstance(repeated, models.Faults) and repeated.errors[0].path == "/code", repeated
+assert repeated.code == "code_taken", repeated
+newer = models.ApiError.from_dict({"message": "New", "code": "newer_than_this_client"})
+assert newer.code == "newer_than_this_client", newer
+stranger = create_invoice.sync(
+    client=AuthenticatedClient(os.environ["BASE_URL"], "wrong"), body=invoice
+)
+assert isinstance(stranger, models.Unauthorized) and not stranger.code, stranger
 submitted = submit_invoice.sync(invoice_id, client=client, body=models.Submit())
 assert isinstance(submitted, models.Success), submitted
 limit = time.monotonic() + LIMIT_SECONDS

@@ -12,7 +12,10 @@ async function run(): Promise<void> {
   const created = await api.POST("/api/invoices", { body: invoice });
   check(created.data, created.error);
   const rejected = await api.POST("/api/invoices", { body: incomplete });
-  check(rejected.response.status === 422 && rejected.error, rejected.data);
+  check(rejected.response.status === 422 && rejected.error?.code, rejected.data);
+  const stranger = await api.GET("/api/invoices", { headers: { "X-API-Key": "wrong" } });
+  check(stranger.response.status === 401 && stranger.error?.code === undefined, stranger.error);
+  const gone: components["responses"]["InvoiceNotFound"]["content"]["application/json"]["code"] = "newer than this client";
   const place = { params: { path: { id: created.data.data.id } } };
   const submitted = await api.POST("/api/invoices/{id}/submit-to-portal", { ...place, body: {} });
   check(submitted.data?.success, submitted.error);
