@@ -7,7 +7,7 @@ shown at their fields. Members of a stored document that the form does not show 
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,9 @@ from service.dashboard.documents import Kind
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import redirect, render
+from service.dashboard.repetition import create, find_created, form_key, give_key
 from service.documents import codes, money
+from service.errors import KeyReused
 from service.http.forms import FORM
 
 MOST_LINES = 100  # that a form shows; the API accepts more
@@ -73,6 +75,7 @@ class Form:
     wrong: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     status: int = 200
+    made: str | None = None  # path of the document that the form has created before
 
 
 def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
@@ -101,8 +104,40 @@ def render_form(
         lines=count,
         sums=_compute_totals(form.body),
         tables=codes.get_all_names(),
+        made=form.made,
+        form_key=form_key(request),
         **values,
     )
+
+
+async def show_created(request: web.Request, kind: Kind, path: str) -> web.Response | None:
+    """Return a redirect for a form without key, or to what the form with this key has created.
+
+    `path` is that of the operation that creates. None: the form is new.
+    """
+    if keyed := give_key(request):
+        return keyed
+    document_id = await find_created(request, path)
+    if document_id is None:
+        return None
+    return redirect(f"{kind.path}/{document_id}?notice=created_before")
+
+
+async def create_document(
+    request: web.Request, kind: Kind, path: str, fields: Fields, body: Any
+) -> int | Form:
+    """Create the document of a form, and return its id, or the form with what is wrong.
+
+    A form that was sent before with other fields shows the document that it has created.
+    """
+    answer = await create(request, path, body)
+    if answer.is_success:
+        return answer.value["data"]["id"]
+    form = refuse(answer, fields, body)
+    if answer.value.get("code") != KeyReused.code:
+        return form
+    document_id = await find_created(request, path)
+    return replace(form, made=document_id and f"{kind.path}/{document_id}")
 
 
 async def leave_form(

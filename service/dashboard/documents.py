@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+import segno
 from aiohttp import web
 
 from service.dashboard import pages
@@ -16,6 +17,7 @@ from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
+from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import READ, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
@@ -251,6 +253,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
+    created = await take_secrets(request, f"{place}/links")
     status = more.pop("status", 200)
     return render(
         request,
@@ -272,8 +275,15 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         links=await read(request, f"{place}/links"),
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
-        **{"message": None, "problems": [], "shared": None, "picture": None, **more},
+        created=created,
+        picture=_draw_code(created["url"]) if created else None,
+        **{"message": None, "problems": [], **more},
     )
+
+
+def _draw_code(link: str) -> str:
+    """Return the QR code of a link as the address of a picture."""
+    return segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
 
 
 def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | None:

@@ -16,12 +16,14 @@ from service.dashboard.document_form import (
     Form,
     build_body,
     change_lines,
+    create_document,
     describe_lines,
     flatten,
     leave_form,
     read_fields,
     refuse,
     render_form,
+    show_created,
 )
 from service.dashboard.documents import INVOICES, read_amounts, read_next_code
 from service.dashboard.operations import call, read
@@ -78,6 +80,8 @@ NEW = {
 @page("GET", "/invoices/new", right=WRITE)
 async def show_new(request: web.Request) -> web.Response:
     """Return the form for a new invoice, with the next code."""
+    if elsewhere := await show_created(request, INVOICES, INVOICES.api):
+        return elsewhere
     company = (await read(request, "/api/companies"))["data"]
     fields = dict(NEW)
     for tax in company["default_tax_types_and_rates"][:1]:
@@ -98,10 +102,10 @@ async def create(request: web.Request) -> web.Response:
     body = build_body(fields, {}, request.app[app_keys.CONFIG].time_zone)
     if choice == "check":
         return _render(request, Form(fields, body=body))
-    answer = await call(request, "POST", INVOICES.api, body)
-    if not answer.is_success:
-        return _render(request, refuse(answer, fields, body))
-    return await leave_form(request, INVOICES, answer.value["data"]["id"], choice, "created")
+    made = await create_document(request, INVOICES, INVOICES.api, fields, body)
+    if isinstance(made, Form):
+        return _render(request, made)
+    return await leave_form(request, INVOICES, made, choice, "created")
 
 
 @page("GET", "/invoices/{id:[0-9]+}/edit", right=WRITE)

@@ -55,6 +55,8 @@ HEADERS = {
 }
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FORM_TOKEN = "form_token"
+#: The hidden field of a form with the key of what it creates, see repetition.py.
+FORM_KEY = "form_key"
 #: The cookie of a visitor without a session, whose forms are protected in the same way.
 VISITOR = "einvoice_visitor"
 VISITOR_TOKEN = web.RequestKey("visitor_token", str)
@@ -294,7 +296,12 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
 def _environment() -> jinja2.Environment:
     filters = {**formats.FILTERS, "fill": _fill, **activity.make_filters(TEXTS)}
     return templates.make_environment(
-        FOLDER / "templates", filters, t=TEXTS, asset=asset_path, confirmation=confirmation_path
+        FOLDER / "templates",
+        filters,
+        t=TEXTS,
+        asset=asset_path,
+        confirmation=confirmation_path,
+        new_key=make_token,
     )
 
 

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from service import json_codec
 from service.config import Config
+from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http.tokens import digest_of, make_token
@@ -26,6 +27,9 @@ LONGEST = timedelta(hours=12)
 RECENT = timedelta(minutes=10)
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
+
+#: The purpose of a secret that a page shows once, see repetition.py.
+SHOWN_SECRET = "shown secret"
 
 READ, WRITE, ADMINISTER, OWN = "read", "write", "administer", "own"
 #: Right of everyone who has signed in, also without a company.
@@ -65,6 +69,21 @@ class Session:
     def form_token(self) -> str:
         """The hidden field of every form, which another site cannot know."""
         return make_form_token(self.token)
+
+    def seal_secrets(self, secrets: bytes) -> bytes:
+        """Return secrets encrypted with a key that only the browser of the session has."""
+        return self._vault.seal(secrets, self.company_id or 0, SHOWN_SECRET)
+
+    def open_secrets(self, sealed: bytes) -> bytes | None:
+        """Return the secrets that this session has encrypted, or None if another one has."""
+        try:
+            return self._vault.open(sealed, self.company_id or 0, SHOWN_SECRET)
+        except DecryptionError:
+            return None
+
+    @property
+    def _vault(self) -> Vault:
+        return Vault(hmac.digest(self.token.encode("utf-8", "replace"), b"secrets", "sha256"))
 
     def may(self, right: str) -> bool:
         """Return whether the role has a right."""

@@ -166,7 +166,23 @@ async def show_link(request: web.Request) -> web.Response:
 
 @page("POST", "/link/{token}", right=None)
 async def use_link(request: web.Request) -> web.Response:
-    """Use a one-time link: accept or refuse its role, store a chosen password, begin a session."""
+    """Use a one-time link: accept or refuse its role, store a chosen password, begin a session.
+
+    A second click, whose first one has used the link, signs in with the same password.
+    """
+    try:
+        return await _use_link(request)
+    except NotFound:
+        form = request[FORM]
+        email, password = form.get("username", ""), form.get("password", "")
+        user = await _find_user(request, email, password) if people.is_email(email) else None
+        if user is None:
+            raise
+    identify(request, f"user {user['id']}")
+    return await _enter(request, Entry(user["id"], user["password_hash"], None, "sign_in"), "/")
+
+
+async def _use_link(request: web.Request) -> web.Response:
     link = await _find_link(request)
     database = request.app[app_keys.DATABASE]
     if request[FORM].get("do") == "refuse" and link.is_refusable:

@@ -616,6 +616,27 @@ KEPT = (
         ("tests/api/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
     ),
     Mutant(
+        "form-key-of-any-person",
+        "service/dashboard/repetition.py",
+        'return f"{owner} {form_key(page)}"',
+        "return form_key(page)",
+        ("tests/dashboard/test_repetition.py::test_the_key_of_a_form_is_that_of_one_person",),
+    ),
+    Mutant(
+        "secret-of-a-form-shown-twice",
+        "sql/queries/idempotency.sql",
+        "   set sealed_secrets = null\n",
+        "   set sealed_secrets = k.sealed_secrets\n",
+        ("tests/dashboard/test_repetition.py",),
+    ),
+    Mutant(
+        "form-created-twice",
+        "service/dashboard/repetition.py",
+        "text if _KEY.fullmatch(text) else make_token()",
+        "make_token()",
+        ("tests/dashboard/test_repetition.py",),
+    ),
+    Mutant(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
         "    if claim is not None and not await _store(",

@@ -19,6 +19,7 @@ SECRETS = {
     ("portal_credentials", "sealed_secret"),
     ("idempotency_keys", "body_sha256"),
     ("idempotency_keys", "answer"),
+    ("idempotency_keys", "sealed_secrets"),
     ("idempotency_keys", "claim_token"),
     ("integration_idempotency_keys", "body_sha256"),
     ("integration_idempotency_keys", "answer"),
