@@ -143,10 +143,13 @@ async def create_document(
 async def leave_form(
     request: web.Request, kind: Kind, document_id: int, choice: str, notice: str
 ) -> web.Response:
-    """Submit a saved document if that button was pressed, and go to its page."""
+    """Submit a saved document if that button was pressed, and go to its page.
+
+    The page says what has become of it.
+    """
     if choice == "submit":
-        answer = await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
-        notice = "submit" if answer.is_success else "not_submitted"
+        await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
+        notice = "save_submit"
     return redirect(f"{kind.path}/{document_id}?notice={notice}")
 
 

@@ -16,6 +16,12 @@ from service.dashboard import pages
 from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
+from service.dashboard.outcomes import (
+    describe_failure,
+    describe_not_sent,
+    describe_notice,
+    describe_submitting,
+)
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import READ, WRITE
@@ -105,6 +111,8 @@ KINDS = (INVOICES, NOTES, CONSOLIDATED)
 TARGETS = {"invoice_id": INVOICES, "consolidated_invoice_id": CONSOLIDATED}
 HOME_CURRENCY = "MYR"
 COUNT_TO = 1000  # matches of a search
+#: The status of a failed submission, whose reasons the record keeps and its page shows.
+RECORDED = 400
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -253,6 +261,8 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
+    latest_errors = _find_latest_errors(record, submitted)
+    has_findings = bool(latest_errors or (checks and checks.get("errors")))
     created = await take_secrets(request, f"{place}/links")
     status = more.pop("status", 200)
     return render(
@@ -269,7 +279,10 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         sums=sums,
         tax_name=tax_name,
         submitted=submitted,
-        latest_errors=_find_latest_errors(record, submitted),
+        latest_errors=latest_errors,
+        failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
+        submitting=await _describe_submitting(kind, request, record),
+        notice=describe_notice(request.query.get("notice", ""), record, has_findings),
         checks=checks,
         activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),
@@ -279,6 +292,19 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         picture=_draw_code(created["url"]) if created else None,
         **{"message": None, "problems": [], **more},
     )
+
+
+async def _describe_submitting(
+    kind: Kind, request: web.Request, record: Mapping[str, Any]
+) -> str | None:
+    """Return what is known of a submission without outcome, or None for another document."""
+    if record["status"] != "Submitting":
+        return None
+    ids = {each.column: record["id"] if each is kind else None for each in KINDS}
+    row = await request.app[app_keys.READS].read(
+        sql.submission_of_subject, company_id=request[app_keys.COMPANY], **ids
+    )
+    return describe_submitting(row["state"], row["is_held"])
 
 
 def _draw_code(link: str) -> str:
@@ -336,13 +362,13 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
         answer = await call(
             request, "POST", f"{place}/{kind.cancelling}", {"reason": reason} if reason else {}
         )
-    if answer.is_success:
+    if answer.is_success or (action == "submit" and answer.status == RECORDED):
         return redirect(f"{request.path.rsplit('/', 1)[0]}?notice={action}")
     if answer.status == 404:
         raise Failed(answer)
-    problems = answer.value.get("errors", [])
+    message, problems = describe_failure(action, answer), answer.value.get("errors", [])
     return await show_document(
-        kind, request, status=answer.status, message=answer.message, problems=problems
+        kind, request, status=answer.status, message=message, problems=problems
     )
 
 

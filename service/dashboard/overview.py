@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import json_codec
 from service.config import Config
-from service.dashboard import operations, pages
+from service.dashboard import operations, outcomes, pages
 from service.dashboard.documents import KINDS
 from service.dashboard.pages import Page, render
 from service.db.connections import Connection
@@ -180,12 +180,10 @@ def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
 
 def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for row in rows:
-        texts = TEXTS["unclear"][row["state"]]
         kind = "bad" if row["state"] == "NeedsPerson" else "warn"
-        title = texts["title"].format(number=row["number"])
-        yield Item(
-            kind, title, [texts["reason"]], _path_of(row), TEXTS["open"], row["last_sent_at"]
-        )
+        title = TEXTS["unclear"][row["state"]].format(number=row["number"])
+        reason = outcomes.describe_submitting(row["state"], is_held=False)
+        yield Item(kind, title, [reason], _path_of(row), TEXTS["open"], row["last_sent_at"])
 
 
 def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:

@@ -89,6 +89,14 @@ class Page:
         return self.method == "GET" and self.right is not None and not self.is_stream
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence about what a form has led to. `kind` is good or warn."""
+
+    text: str
+    kind: str = "good"
+
+
 class SignInNeeded(Exception):
     """The request has no session."""
 
@@ -246,13 +254,12 @@ def render(request: web.Request, template: str, status: int = 200, **values: Any
         templates.render,
         _environment(),
         template,
-        **values,
+        **{"notice": find_notice(request), **values},
         session=session,
         form_token=form_token(request),
         path=request.path,
         query=request.query,
         zone=request.app[app_keys.CONFIG].time_zone,
-        notice=TEXTS["notices"].get(request.query.get("notice", "")),
         may=session.may if session else lambda _: False,
     )
     response = PageResponse(status, make_text)
@@ -262,6 +269,12 @@ def render(request: web.Request, template: str, status: int = 200, **values: Any
             VISITOR, visitor_token(request), secure=secure, httponly=True, samesite="Lax"
         )
     return response
+
+
+def find_notice(request: web.Request) -> Notice | None:
+    """Return the sentence about the form that has led to the page."""
+    text = TEXTS["notices"].get(request.query.get("notice", ""))
+    return text and Notice(text)
 
 
 def _describe_error(error: Exception, body: Mapping[str, Any]) -> str:

@@ -152,7 +152,8 @@ async def test_a_document_that_was_not_sent_is_not_called_rejected(
     await member.get("/")
     assert "INV-04711 was not sent, or was not received by the portal" in member.words
     await member.get(f"/invoices/{invoice_id}")
-    assert member.words.count("Not sent, or not received by the portal") == 2
+    assert "the portal does not accept the sign-in of the service:" in member.words
+    assert "Not sent, or not received by the portal" in member.words
     assert "(PortalCredentials)" in member.words and "Rejected" not in member.words
 
 
