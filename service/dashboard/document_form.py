@@ -93,14 +93,15 @@ def render_form(
     Violations of members without a field are listed above it.
     """
     count = count_lines(form.fields)
-    shown = {*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)}
+    shown = [*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)]
+    wrong = _place_messages(form.wrong, shown)
     return render(
         request,
         template,
         form.status,
         fields=form.fields,
-        wrong=form.wrong,
-        unplaced={path: text for path, text in form.wrong.items() if path not in shown},
+        wrong=wrong,
+        unplaced=wrong.keys() - set(shown),
         lines=count,
         sums=_compute_totals(form.body),
         tables=codes.get_all_names(),
@@ -108,6 +109,16 @@ def render_form(
         form_key=form_key(request),
         **values,
     )
+
+
+def _place_messages(wrong: Mapping[str, str], shown: Sequence[str]) -> Fields:
+    """Return messages by the field that shows the member, or the first part of the member."""
+    placed: Fields = {}
+    for path, message in wrong.items():
+        places = (path, f"{path}/tin", *(name for name in shown if name.startswith(f"{path}/")))
+        name = next((place for place in places if path and place in shown), path)
+        placed[name] = f"{placed[name]} {message}" if name in placed else message
+    return placed
 
 
 async def show_created(request: web.Request, kind: Kind, path: str) -> web.Response | None:

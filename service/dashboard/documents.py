@@ -111,6 +111,7 @@ KINDS = (INVOICES, NOTES, CONSOLIDATED)
 TARGETS = {"invoice_id": INVOICES, "consolidated_invoice_id": CONSOLIDATED}
 HOME_CURRENCY = "MYR"
 COUNT_TO = 1000  # matches of a search
+MOST_NOTES = 100  # on the page of an invoice
 #: The status of a failed submission, whose reasons the record keeps and its page shows.
 RECORDED = 400
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
@@ -261,7 +262,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
-    latest_errors = _find_latest_errors(record, submitted)
+    latest_errors = find_latest_errors(record, submitted)
     has_findings = bool(latest_errors or (checks and checks.get("errors")))
     created = await take_secrets(request, f"{place}/links")
     status = more.pop("status", 200)
@@ -286,11 +287,23 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         checks=checks,
         activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),
+        notes=await _read_notes(kind, request),
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         created=created,
         picture=_draw_code(created["url"]) if created else None,
         **{"message": None, "problems": [], **more},
+    )
+
+
+async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str, Any]]:
+    """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
+    if kind is NOTES:
+        return []
+    ids = {each.column: int(request.match_info["id"]) if each is kind else None for each in KINDS}
+    del ids[NOTES.column]
+    return await request.app[app_keys.READS].read(
+        sql.adjustment_notes_of, company_id=request[app_keys.COMPANY], most=MOST_NOTES, **ids
     )
 
 
@@ -319,7 +332,7 @@ def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | No
     return printing.convert_home(sums.payable, rate) if rate and is_foreign else None
 
 
-def _find_latest_errors(
+def find_latest_errors(
     record: Mapping[str, Any], submitted: Sequence[Mapping[str, Any]]
 ) -> Sequence[Any]:
     """Return why the latest submission failed, until the document is changed.

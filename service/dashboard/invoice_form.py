@@ -25,7 +25,12 @@ from service.dashboard.document_form import (
     render_form,
     show_created,
 )
-from service.dashboard.documents import INVOICES, read_amounts, read_next_code
+from service.dashboard.documents import (
+    INVOICES,
+    find_latest_errors,
+    read_amounts,
+    read_next_code,
+)
 from service.dashboard.operations import call, read
 from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
@@ -110,13 +115,27 @@ async def create(request: web.Request) -> web.Response:
 
 @page("GET", "/invoices/{id:[0-9]+}/edit", right=WRITE)
 async def show_edit(request: web.Request) -> web.Response:
-    """Return the form of a stored invoice, with what the portal would reject at its fields."""
+    """Return the form of a stored invoice, with what the portal rejects at its fields."""
     place = f"{INVOICES.api}/{request.match_info['id']}"
     record = await _read_editable(request, place)
-    checks = (await call(request, "POST", f"{place}/preflight")).value
-    wrong = {each["path"]: each["message"] for each in checks.get("errors", []) if each.get("path")}
+    wrong = await _find_errors(request, place, record)
     zone = request.app[app_keys.CONFIG].time_zone
     return _render(request, Form(_make_fields(record, zone), wrong, _body_of(record)), record)
+
+
+async def _find_errors(
+    request: web.Request, place: str, record: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return what the portal would reject, and has rejected, by the member that it concerns.
+
+    An error of the portal that concerns no member has its path in the portal's document.
+    """
+    checks = (await call(request, "POST", f"{place}/preflight")).value
+    submitted = await read(request, f"{place}/submitted-documents")
+    wrong: dict[str, str] = {}
+    for each in (*checks.get("errors", []), *find_latest_errors(record, submitted)):
+        wrong.setdefault(each.get("pointer") or each.get("path") or "", each["message"])
+    return wrong
 
 
 @page("POST", "/invoices/{id:[0-9]+}/edit", right=WRITE)

@@ -14,6 +14,7 @@ from service.config import Config
 from service.dashboard import operations, outcomes, pages
 from service.dashboard.documents import KINDS
 from service.dashboard.pages import Page, render
+from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.printing import tax_name
@@ -33,7 +34,10 @@ TEXTS = pages.TEXTS["overview"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences."""
+    """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences.
+
+    Only people with the `right` have the link to what corrects it.
+    """
 
     kind: str
     title: str
@@ -41,6 +45,7 @@ class Item:
     path: str
     action: str
     at: datetime | None = None
+    right: str = READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,7 @@ async def show_overview(request: web.Request) -> web.Response:
     record = await operations.read(request, "/api/companies")
     by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
     items = [
-        *_describe_failed(found.failed),
-        *_describe_failed(found.not_sent),
+        *_describe_failed([*found.failed, *found.not_sent], request[SESSION].may(WRITE)),
         *_describe_unclear(found.unclear),
         *_describe_facts(found.facts, config.consolidation_days),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
@@ -163,19 +167,16 @@ def _path_of(row: Mapping[str, Any]) -> str:
     return next(f"{kind.path}/{row[kind.column]}" for kind in KINDS if row[kind.column])
 
 
-def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
+def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iterator[Item]:
+    """Yield documents that are not at the portal. An invoice is corrected in its form."""
     for row in rows:
         errors = json_codec.loads_own(row["errors"])
         title = TEXTS["failed"][row["status"]].format(number=row["number"])
         reasons = [error["message"] for error in errors][:3]
-        yield Item(
-            "bad",
-            title,
-            reasons,
-            _path_of(row),
-            TEXTS["open" if row["status"] == "NotSent" else "correct"],
-            row["updated_at"],
-        )
+        place, action = _path_of(row), TEXTS["open"]
+        if row["invoice_id"] and row["is_correctable"] and may_write:
+            place, action = f"{place}/edit", TEXTS["correct"]
+        yield Item("bad", title, reasons, place, action, row["updated_at"])
 
 
 def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
@@ -194,10 +195,12 @@ def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
     if row["lost_tin"]:
         title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
         reasons = [TEXTS["lost_tin_reason"]]
-        yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"])
+        yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"], right=ADMINISTER)
     if row["has_unconsolidated"]:
         reason = TEXTS["consolidate_reason"].format(day=days)
-        yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
+        yield Item(
+            "warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"], right=WRITE
+        )
     if row["closing"]:
         title = TEXTS["closing"].format(count=row["closing"])
         path = "/invoices?status=Valid"
@@ -206,10 +209,10 @@ def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
     if ends_at and ends_at < row["now"] + NOTICE:
         kind = "bad" if ends_at < row["now"] else "warn"
         texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
-        yield Item(kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at)
+        yield Item(kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at, ADMINISTER)
     if row["keys_expiring"]:
         title = TEXTS["api_keys"].format(count=row["keys_expiring"])
-        yield Item("warn", title, [], "/settings/keys", TEXTS["open"])
+        yield Item("warn", title, [], "/settings/keys", TEXTS["open"], right=ADMINISTER)
 
 
 def _describe_requests(pending: int) -> Iterator[Item]:
@@ -227,7 +230,14 @@ def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
     missing = company.get("readiness") or []
     if missing:
         reasons = [each["message"] for each in missing][:5]
-        yield Item("warn", TEXTS["profile"], reasons, "/settings/profile", TEXTS["complete"])
+        yield Item(
+            "warn",
+            TEXTS["profile"],
+            reasons,
+            "/settings/profile",
+            TEXTS["complete"],
+            right=ADMINISTER,
+        )
 
 
 def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[Bar]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 from conftest import Client, Sandbox
+from fixtures_dashboard import SignIn
 from harness.visitors import Visitor
 from kit import (
     buyer,
@@ -18,7 +19,10 @@ from kit import (
     now,
     request_json,
     submit,
+    wait_for_status,
 )
+from test_invoice_form import FormReader
+from test_submission import STRANGER
 
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
@@ -168,7 +172,7 @@ async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
     await submit(site, late)
     await submit(site, note_id, "/api/adjustment-notes")
     await member.get("/")
-    for name, link in (("INV-04711", f"/invoices/{late}"), ("CN-04712", f"/notes/{note_id}")):
+    for name, link in (("INV-04711", f"/invoices/{late}/edit"), ("CN-04712", f"/notes/{note_id}")):
         assert f"{name} was not sent" in member.words and f'href="{link}"' in member.text
     await member.get(f"/invoices/{late}")
     assert member.words.count("(CF321)") == 1
@@ -176,6 +180,54 @@ async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
     await submit(site, late)
     await member.get("/")
     assert "INV-04711 was not sent" not in member.words
+
+
+async def test_an_invalid_invoice_is_corrected_at_the_fields_of_its_form(
+    member: Visitor, site: Client, sign_in: SignIn, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_invoice(site, code=4711, buyer=STRANGER)
+    await submit(site, invoice_id)
+    await wait_for_status(site, invoice_id, "Invalid")
+    place = f"/invoices/{invoice_id}"
+    reader = await sign_in(site, "reader")
+    await reader.get("/")
+    assert f'href="{place}">Open' in reader.text and "Correct it" not in reader.words
+    await member.get("/")
+    assert f'href="{place}/edit">Correct it' in member.text
+    fields = FormReader(await member.get(f"{place}/edit")).fields
+    found = re.search(r'id="/buyer/tin-wrong">([^<]*)<', member.text)
+    assert found and "ERR206" not in found[1] and "TIN" in found[1]
+    await owner.execute("update submitted_documents set updated_at = updated_at - interval '1 m'")
+    await member.post(f"{place}/edit", {**fields, "/buyer/tin": "C25845632020", "do": "save"})
+    await member.get(f"{place}/edit")
+    assert "/buyer/tin-wrong" not in member.text
+
+
+async def test_only_people_with_the_right_have_a_link_to_the_settings(
+    member: Visitor, site: Client, sign_in: SignIn, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("update companies set phone = ''")
+    admin = await sign_in(site, "admin")
+    for visitor, has_link in ((member, False), (admin, True)):
+        await visitor.get("/")
+        assert "The company profile is not complete" in visitor.words
+        assert ("Complete it" in visitor.words) == has_link
+
+
+async def test_an_invoice_lists_its_notes(member: Visitor, site: Client) -> None:
+    target, other = [await create_valid_invoice(site) for _ in range(2)]
+    path = f"/api/invoices/{target}/adjustment-note"
+    kinds = {"CREDIT_NOTE": "Credit note", "DEBIT_NOTE": "Debit note", "REFUND_NOTE": "Refund note"}
+    note_id = 0
+    for kind in kinds:
+        note_id = (await create_record(site, path, **note(type=kind)))["id"]
+        await member.get(f"/invoices/{target}")
+        assert f'href="/notes/{note_id}"' in member.text and kinds[kind] in member.words
+    await member.get(f"/invoices/{other}")
+    assert "/notes/" not in member.text
+    await request_json(site, "DELETE", f"/api/adjustment-notes/{note_id}")
+    await member.get(f"/invoices/{target}")
+    assert f'href="/notes/{note_id}"' not in member.text
 
 
 async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
