@@ -26,6 +26,7 @@ SECRETS = {
     ("integration_idempotency_keys", "claim_token"),
     ("refused_logins", "fingerprint"),
     ("users", "password_hash"),
+    ("users", "form_secret"),
     ("user_sessions", "token_sha256"),
     ("user_links", "token_sha256"),
     ("document_links", "token_sha256"),
