@@ -25,6 +25,7 @@ from service.errors import KeyReused
 from service.http.forms import FORM
 
 MOST_LINES = 100  # that a form shows; the API accepts more
+TOTALS = "totals"  # the element with the totals
 #: Members that are numbers in the body.
 NUMBERS = {
     "code",
@@ -75,6 +76,7 @@ class Form:
     wrong: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     status: int = 200
+    focus: str = ""  # field with the cursor; by default the first one with a message
     made: str | None = None  # path of the document that the form has created before
 
 
@@ -95,6 +97,7 @@ def render_form(
     count = count_lines(form.fields)
     shown = [*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)]
     wrong = _place_messages(form.wrong, shown)
+    focus = form.focus or next((name for name in shown if name in wrong), "")
     return render(
         request,
         template,
@@ -103,6 +106,8 @@ def render_form(
         wrong=wrong,
         unplaced=wrong.keys() - set(shown),
         lines=count,
+        focus=focus,
+        is_changed=request.method == "POST",
         sums=_compute_totals(form.body),
         tables=codes.get_all_names(),
         made=form.made,
@@ -198,6 +203,19 @@ def change_lines(fields: Fields, choice: str) -> Fields | None:
             parts[2] = str(number - (number > gone))
         changed["/".join(parts)] = value
     return changed
+
+
+def find_focus(fields: Mapping[str, str], choice: str) -> str:
+    """Return the field with the cursor after a line was added or removed."""
+    last = count_lines(fields) - 1
+    number = read_number(choice.partition(":")[2], 2)
+    return f"/lineItems/{last if number is None else min(number, last)}/description"
+
+
+def render_totals(request: web.Request, body: Any, currency: str) -> web.Response:
+    """Return the totals of a form alone, for its script."""
+    values = {"sums": _compute_totals(body), "currency": currency, "focus": ""}
+    return render(request, "form_totals.html", **values)
 
 
 def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneInfo) -> Any:

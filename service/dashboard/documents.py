@@ -17,6 +17,8 @@ from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
 from service.dashboard.outcomes import (
+    FOR_ADMINISTRATOR,
+    FOR_OPERATOR,
     describe_failure,
     describe_not_sent,
     describe_notice,
@@ -24,7 +26,7 @@ from service.dashboard.outcomes import (
 )
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.repetition import take_secrets
-from service.dashboard.sessions import READ, WRITE
+from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
@@ -281,6 +283,8 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=latest_errors,
+        is_for_operator=bool(latest_errors) and record["last_submission"]["code"] in FOR_OPERATOR,
+        warnings=_choose_warnings(request, checks),
         failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
         submitting=await _describe_submitting(kind, request, record),
         notice=describe_notice(request.query.get("notice", ""), record, has_findings),
@@ -294,6 +298,14 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         picture=_draw_code(created["url"]) if created else None,
         **{"message": None, "problems": [], **more},
     )
+
+
+def _choose_warnings(request: web.Request, checks: Mapping[str, Any] | None) -> Sequence[Any]:
+    """Return the warnings of a document that are for the person."""
+    warnings = (checks or {}).get("warnings", [])
+    if request[SESSION].may(ADMINISTER):
+        return warnings
+    return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]
 
 
 async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str, Any]]:

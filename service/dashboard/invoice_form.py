@@ -12,20 +12,24 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.document_form import (
     MOST_LINES,
+    TOTALS,
     Fields,
     Form,
     build_body,
     change_lines,
     create_document,
     describe_lines,
+    find_focus,
     flatten,
     leave_form,
     read_fields,
     refuse,
     render_form,
+    render_totals,
     show_created,
 )
 from service.dashboard.documents import (
+    HOME_CURRENCY,
     INVOICES,
     find_latest_errors,
     read_amounts,
@@ -103,10 +107,12 @@ async def create(request: web.Request) -> web.Response:
     """Create the invoice, or show the form again with totals, another line or violations."""
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, Form(changed))
+        return _render(request, Form(changed, focus=find_focus(changed, choice)))
     body = build_body(fields, {}, request.app[app_keys.CONFIG].time_zone)
+    if choice == "totals":
+        return render_totals(request, body, _currency_of(fields))
     if choice == "check":
-        return _render(request, Form(fields, body=body))
+        return _render(request, Form(fields, body=body, focus=TOTALS))
     made = await create_document(request, INVOICES, INVOICES.api, fields, body)
     if isinstance(made, Form):
         return _render(request, made)
@@ -145,10 +151,12 @@ async def update(request: web.Request) -> web.Response:
     record = await _read_editable(request, place)
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, Form(changed), record)
+        return _render(request, Form(changed, focus=find_focus(changed, choice)), record)
     body = build_body(fields, _body_of(record), request.app[app_keys.CONFIG].time_zone)
+    if choice == "totals":
+        return render_totals(request, {**read_amounts(record), **body}, _currency_of(fields))
     if choice == "check":
-        return _render(request, Form(fields, body=body), record)
+        return _render(request, Form(fields, body=body, focus=TOTALS), record)
     answer = await call(request, "PUT", place, body)
     if not answer.is_success:
         return _render(request, refuse(answer, fields, body), record)
@@ -199,5 +207,9 @@ def _render(
         role=role,
         record=record,
         leave=f"{INVOICES.path}/{record['id']}" if record else INVOICES.path,
-        currency=form.fields.get("/currencyCode") or "MYR",
+        currency=_currency_of(form.fields),
     )
+
+
+def _currency_of(fields: Mapping[str, str]) -> str:
+    return fields.get("/currencyCode") or HOME_CURRENCY

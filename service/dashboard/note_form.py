@@ -10,17 +10,27 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.document_form import (
     MOST_LINES,
+    TOTALS,
     Form,
     build_body,
     change_lines,
     create_document,
     describe_lines,
+    find_focus,
     leave_form,
     read_fields,
     render_form,
+    render_totals,
     show_created,
 )
-from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, Kind, read_next_code
+from service.dashboard.documents import (
+    CONSOLIDATED,
+    HOME_CURRENCY,
+    INVOICES,
+    NOTES,
+    Kind,
+    read_next_code,
+)
 from service.dashboard.operations import read
 from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
@@ -55,12 +65,14 @@ async def create(kind: Kind, request: web.Request) -> web.Response:
     target = await read(request, place)
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, kind, target, Form(changed))
+        return _render(request, kind, target, Form(changed, focus=find_focus(changed, choice)))
     stored = {"lineItems": target["line_items"]}
     body = build_body(fields, stored, request.app[app_keys.CONFIG].time_zone)
     body["targetInvoiceType"] = target["type"]
+    if choice == "totals":
+        return render_totals(request, body, target.get("currency_code") or HOME_CURRENCY)
     if choice == "check":
-        return _render(request, kind, target, Form(fields, body=body))
+        return _render(request, kind, target, Form(fields, body=body, focus=TOTALS))
     made = await create_document(request, NOTES, f"{place}/adjustment-note", fields, body)
     if isinstance(made, Form):
         return _render(request, kind, target, made)
@@ -79,7 +91,7 @@ def _render(
         kind=kind,
         target=target,
         leave=f"{kind.path}/{target['id']}",
-        currency=target.get("currency_code") or "MYR",
+        currency=target.get("currency_code") or HOME_CURRENCY,
     )
 
 

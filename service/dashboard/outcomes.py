@@ -14,6 +14,10 @@ from service.documents.states import LOCKED
 TEXT = TEXTS["outcomes"]
 #: Key of a text that holds for the statuses without one of their own.
 ANY = "any"
+#: Codes of failures whose errors are for the operator of the service. A sentence replaces them.
+FOR_OPERATOR = ("sending_held", "number_at_portal", "portal_credentials_refused")
+#: Codes of warnings that are for programs and for people who administer the company.
+FOR_ADMINISTRATOR = ("Certificate", "UnknownMember")
 #: Notices of actions that submit.
 SUBMITTING = ("submit", "save_submit")
 #: State of a submission that has no outcome yet. In other states it is being sent.

@@ -26,6 +26,8 @@ PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
 MOST_ROWS = 20  # of failed and of unclear documents
+#: Codes of failures that a change of the document corrects. None: the portal rejected it.
+CORRECTABLE = (None, "check_failed")
 CLOSING = timedelta(hours=24)
 NOTICE = timedelta(days=30)  # before a certificate or a key expires
 CHART_DAYS = 30
@@ -36,7 +38,7 @@ TEXTS = pages.TEXTS["overview"]
 class Item:
     """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences.
 
-    Only people with the `right` have the link to what corrects it.
+    Only people with the `right` have the link to what corrects it. A hint is shown to them alone.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Item:
     action: str
     at: datetime | None = None
     right: str = READ
+    is_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,10 @@ async def show_overview(request: web.Request) -> web.Response:
     )
     now = found.facts["now"]
     record = await operations.read(request, "/api/companies")
+    may = request[SESSION].may
     by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
     items = [
-        *_describe_failed([*found.failed, *found.not_sent], request[SESSION].may(WRITE)),
+        *_describe_failed([*found.failed, *found.not_sent], may(WRITE)),
         *_describe_unclear(found.unclear),
         *_describe_facts(found.facts, config.consolidation_days),
         *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
@@ -97,7 +101,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return render(
         request,
         "overview.html",
-        items=items,
+        items=[each for each in items if may(each.right) or not each.is_hint],
         counts=by_list,
         amounts=found.amounts,
         taxes=found.taxes,
@@ -173,8 +177,10 @@ def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iter
         errors = json_codec.loads_own(row["errors"])
         title = TEXTS["failed"][row["status"]].format(number=row["number"])
         reasons = [error["message"] for error in errors][:3]
+        if row["code"] in outcomes.FOR_OPERATOR:
+            reasons = [f"{pages.TEXTS['outcomes']['not_sent'][row['code']]}."]
         place, action = _path_of(row), TEXTS["open"]
-        if row["invoice_id"] and row["is_correctable"] and may_write:
+        if row["invoice_id"] and row["code"] in CORRECTABLE and may_write:
             place, action = f"{place}/edit", TEXTS["correct"]
         yield Item("bad", title, reasons, place, action, row["updated_at"])
 
@@ -190,7 +196,11 @@ def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
 def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
     if row["hold"]:
         yield Item(
-            "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
+            "bad",
+            TEXTS["hold"],
+            [TEXTS["hold_reason"]],
+            "/invoices?status=Submitting",
+            TEXTS["open"],
         )
     if row["lost_tin"]:
         title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
@@ -209,10 +219,14 @@ def _describe_facts(row: Mapping[str, Any], days: int) -> Iterator[Item]:
     if ends_at and ends_at < row["now"] + NOTICE:
         kind = "bad" if ends_at < row["now"] else "warn"
         texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
-        yield Item(kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at, ADMINISTER)
+        yield Item(
+            kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at, ADMINISTER, True
+        )
     if row["keys_expiring"]:
         title = TEXTS["api_keys"].format(count=row["keys_expiring"])
-        yield Item("warn", title, [], "/settings/keys", TEXTS["open"], right=ADMINISTER)
+        yield Item(
+            "warn", title, [], "/settings/keys", TEXTS["open"], right=ADMINISTER, is_hint=True
+        )
 
 
 def _describe_requests(pending: int) -> Iterator[Item]:

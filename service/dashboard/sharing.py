@@ -145,6 +145,7 @@ async def _render_receipt(
         is_sent=is_sent,
         tables=codes.get_all_names(),
         form_key=form_key(request),
+        focus=next(iter(form.wrong), ""),
     )
 
 

@@ -310,7 +310,8 @@ async def change_password(request: web.Request) -> web.Response:
     database = request.app[app_keys.DATABASE]
     await links.change_password(database, session, digest, is_first=not has_password)
     entry = Entry(session.user_id, digest, session.company_id, None)
-    return await _enter(request, entry, "/?notice=password_changed")
+    notice = "password_changed" if has_password else "password_chosen"
+    return await _enter(request, entry, f"/?notice={notice}")
 
 
 async def _read_names(request: web.Request) -> list[str]:
