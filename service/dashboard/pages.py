@@ -48,6 +48,7 @@ from service.http.forms import (
     FormLimits,
     read_form,
 )
+from service.http.responses import compress_fixed
 from service.http.tokens import make_token
 from service.offload import offload, turn
 
@@ -430,7 +431,7 @@ async def get_asset(request: web.Request) -> web.Response:
     asset = _read_assets().get(request.match_info["name"])
     if asset is None or asset.path != request.path:
         raise web.HTTPNotFound
-    return web.Response(
+    response = web.Response(
         body=asset.content,
         content_type=asset.type,
         charset="utf-8",
@@ -439,3 +440,4 @@ async def get_asset(request: web.Request) -> web.Response:
             "X-Content-Type-Options": "nosniff",
         },
     )
+    return compress_fixed(request, response)

@@ -33,6 +33,7 @@ from service.dashboard.formats import other_party
 from service.dashboard.operations import read
 from service.dashboard.sessions import READ
 from service.documents import money
+from service.http.responses import accepts_gzip
 from service.offload import offload
 
 PAGES: list[pages.Page] = []
@@ -97,10 +98,13 @@ async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
     record = await read(request, f"{kind.api}/{request.match_info['id']}")
     target = (await read_targets(request, kind, [record])).get(record["id"])
     lines = _read_lines(record, read_currency(record, target))
-    return web.Response(
+    response = web.Response(
         text=MARK + _make_rows([LINE_COLUMNS, *lines]),
         headers=_make_headers(f"{kind.texts}-{record[kind.code]}"),
     )
+    if accepts_gzip(request):  # unlike a list: a truncated file must not look complete
+        response.enable_compression(web.ContentCoding.gzip)
+    return response
 
 
 def _make_headers(name: str) -> dict[str, str]:
@@ -108,6 +112,7 @@ def _make_headers(name: str) -> dict[str, str]:
         "Content-Type": "text/csv; charset=utf-8",
         "Content-Disposition": f'attachment; filename="{name}.csv"',
         "Cache-Control": "no-store",
+        "Vary": "Accept-Encoding",
     }
 
 

@@ -204,8 +204,14 @@ async def test_a_person_without_a_password_chooses_one_when_it_is_needed(
     await owner.execute("update user_links set purpose = 'sign_in'")
     async with Visitor(site.make_url("/")) as person:
         await person.use_link(link)
+        assert 'href="/password"' in person.text and "no password yet" in person.words
+        await person.get("/settings/keys")
+        assert "Choose a password before you change this." in person.words
         await person.post("/settings/keys", {"name": "Shop"})
-        assert person.path == "/password"
+        assert person.path == "/password" and "no password yet" not in person.words
+        await person.post("/password", {"password": "other words that I chose"})
+        assert "Your password is stored." in person.words
+        assert "no password yet" not in person.words
 
 
 async def test_the_button_of_a_document_is_kept(

@@ -24,8 +24,10 @@ from kit import (
 from test_invoice_form import FormReader
 from test_submission import STRANGER
 
+from service.dashboard import pages
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
+from service.documents.ubl import parties
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 
@@ -269,3 +271,60 @@ async def test_the_page_says_why_a_second_request_is_not_approved(
 )
 def test_a_path_in_the_document_of_the_portal_is_shown_in_words(path: str, words: str) -> None:
     assert portal_field(path) == words
+
+
+@pytest.mark.parametrize(
+    ("path", "is_compressed"),
+    [
+        ("asset", True),
+        ("/invoices.csv", False),
+        ("/invoices/{}.csv", True),
+        ("/api/openapi.json", True),
+        ("/api/docs/docs.js", True),
+        ("/invoices", False),
+        ("/invoices/new", False),
+        ("/sign-in", False),
+    ],
+)
+async def test_only_responses_without_secrets_are_compressed(
+    path: str, is_compressed: bool, member: Visitor, site: Client
+) -> None:
+    """The length of a compressed page would reveal parts of its form token."""
+    invoice_id = await create_invoice(site)
+    await member.get("/sign-in")
+    found = re.search(r'href="(/assets/[^"]*\.css)"', member.text)
+    target = found[1] if found and path == "asset" else path.format(invoice_id)
+    texts: list[str] = []
+    for accepted in ("gzip, deflate", "gzip;q=0", "identity", ""):
+        headers = {"Accept-Encoding": accepted}
+        async with member._session.get(f"{member._base}{target[1:]}", headers=headers) as response:
+            texts.append(await response.text())
+            sent = response.headers.get("Content-Encoding")
+            assert sent == ("gzip" if is_compressed and accepted.startswith("gzip,") else None)
+    assert not is_compressed or len(set(texts)) == 1
+
+
+async def test_the_tin_is_optional_only_where_it_is(member: Visitor, site: Client) -> None:
+    """It depends on the kind of the party, which the person chooses later."""
+    await member.get("/invoices/new")
+    label = member.text[member.text.index('<label for="/buyer/tin"') :].partition("</label>")[0]
+    assert "optional" not in label and "A company in Malaysia needs it" in member.words
+    kinds = set(pages.TEXTS["form"]["party_types"])
+    assert kinds - set(parties.BUYER_TINS) == {"LOCAL_COMPANY"}
+    assert kinds - set(parties.SUPPLIER_TINS) == {"LOCAL_COMPANY", "GOVERNMENT"}
+
+
+async def test_hints_for_others_are_not_shown_to_an_accountant(
+    member: Visitor, admin: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("update api_keys set expires_at = now() + interval '3 days'")
+    await owner.execute("select hold_sending('Run reconcile on pg-2.')")
+    invoice_id = await create_invoice(site, buyer=buyer(favouriteColour="red"))
+    await submit(site, invoice_id)
+    for visitor, sees_hints in ((member, False), (admin, True)):
+        await visitor.get("/")
+        assert ("API keys that expire" in visitor.words) == sees_hints
+        assert "Sending is on hold" in visitor.words and "pg-2" not in visitor.words
+        await visitor.get(f"/invoices/{invoice_id}")
+        assert ("favouriteColour" in visitor.words) == sees_hints, visitor.words
+        assert "because sending is on hold" in visitor.words and "pg-2" not in visitor.words

@@ -483,8 +483,9 @@ ONCE = (
     Mutant(
         "invalid-address-takes-a-try",
         "service/dashboard/sign_in.py",
-        "    if not people.is_email(email):\n",
-        "    if False:\n",
+        "_find_user(request, email, password) if people.is_email(email) else None\n"
+        "    if user is None:\n        values",
+        "_find_user(request, email, password)\n    if user is None:\n        values",
         (
             "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit",
         ),
@@ -614,6 +615,14 @@ KEPT = (
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
         ("tests/api/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
+    ),
+    Mutant(
+        "page-compressed",
+        "service/dashboard/pages.py",
+        "        self.text = make_text()\n",
+        "        self.text = make_text()\n"
+        "        self.enable_compression(web.ContentCoding.gzip)\n",
+        ("tests/dashboard/test_documents.py",),
     ),
     Mutant(
         "carried-form-of-any-person",
@@ -2317,8 +2326,8 @@ LIMITED = (
     Mutant(
         "public-form-as-large-as-one-of-a-session",
         "service/dashboard/pages.py",
-        "SESSION_FORM if SESSION in request else PUBLIC_FORM",
-        "SESSION_FORM",
+        "return PUBLIC_FORM if session is None else SESSION_FORM",
+        "return SESSION_FORM",
         (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
     ),
     Mutant(
