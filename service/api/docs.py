@@ -36,7 +36,8 @@ PAGE_HEADERS = {
 )
 async def get_description(request: web.Request) -> web.Response:
     """Return the OpenAPI description."""
-    return responses.record_response(request, request.app[DESCRIBE]())
+    described = responses.record_response(request, request.app[DESCRIBE]())
+    return responses.compress_fixed(request, described)
 
 
 @operation(
@@ -48,7 +49,7 @@ async def get_description(request: web.Request) -> web.Response:
 )
 async def get_docs_page(request: web.Request) -> web.Response:
     """Return the page that renders the description."""
-    return _file("docs.html", "text/html")
+    return _file(request, "docs.html", "text/html")
 
 
 @operation(
@@ -60,7 +61,7 @@ async def get_docs_page(request: web.Request) -> web.Response:
 )
 async def get_docs_script(request: web.Request) -> web.Response:
     """Return the script of the page."""
-    return _file("docs.js", "text/javascript")
+    return _file(request, "docs.js", "text/javascript")
 
 
 @operation(
@@ -72,15 +73,16 @@ async def get_docs_script(request: web.Request) -> web.Response:
 )
 async def get_docs_style_sheet(request: web.Request) -> web.Response:
     """Return the style sheet of the page."""
-    return _file("docs.css", "text/css")
+    return _file(request, "docs.css", "text/css")
 
 
-def _file(name: str, content_type: str) -> web.Response:
-    return web.Response(
-        text=_text(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
+def _file(request: web.Request, name: str, content_type: str) -> web.Response:
+    response = web.Response(
+        body=_read(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
     )
+    return responses.compress_fixed(request, response)
 
 
 @cache
-def _text(name: str) -> str:
-    return (PAGE / name).read_text("utf-8")
+def _read(name: str) -> bytes:
+    return (PAGE / name).read_bytes()

@@ -11,6 +11,7 @@ from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import Page, redirect, render
+from service.dashboard.repetition import create
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.forms import FORM
@@ -32,7 +33,7 @@ async def show_plan(request: web.Request) -> web.Response:
 
 
 @page("POST", "/consolidated/plan", right=WRITE)
-async def create(request: web.Request) -> web.Response:
+async def create_draft(request: web.Request) -> web.Response:
     """Create the consolidated invoice of the plan as a draft."""
     form = request[FORM]
     month, kind = form.get("month", ""), form.get("type", "")
@@ -44,7 +45,7 @@ async def create(request: web.Request) -> web.Response:
         "code": code if (number := read_number(code, 17)) is None else number,
         "issueDateTime": datetime.now(zone).isoformat(timespec="seconds"),
     }
-    answer = await call(request, "POST", CONSOLIDATED.api, body)
+    answer = await create(request, CONSOLIDATED.api, body)
     if answer.is_success:
         return redirect(f"/consolidated/{answer.value['data']['id']}?notice=consolidated")
     if answer.status not in (409, 422):

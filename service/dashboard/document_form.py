@@ -7,7 +7,7 @@ shown at their fields. Members of a stored document that the form does not show 
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -19,10 +19,13 @@ from service.dashboard.documents import Kind
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import redirect, render
+from service.dashboard.repetition import create, find_created, form_key, give_key
 from service.documents import codes, money
+from service.errors import KeyReused
 from service.http.forms import FORM
 
 MOST_LINES = 100  # that a form shows; the API accepts more
+TOTALS = "totals"  # the element with the totals
 #: Members that are numbers in the body.
 NUMBERS = {
     "code",
@@ -73,6 +76,8 @@ class Form:
     wrong: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     status: int = 200
+    focus: str = ""  # field with the cursor; by default the first one with a message
+    made: str | None = None  # path of the document that the form has created before
 
 
 def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
@@ -90,28 +95,77 @@ def render_form(
     Violations of members without a field are listed above it.
     """
     count = count_lines(form.fields)
-    shown = {*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)}
+    shown = [*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)]
+    wrong = _place_messages(form.wrong, shown)
+    focus = form.focus or next((name for name in shown if name in wrong), "")
     return render(
         request,
         template,
         form.status,
         fields=form.fields,
-        wrong=form.wrong,
-        unplaced={path: text for path, text in form.wrong.items() if path not in shown},
+        wrong=wrong,
+        unplaced=wrong.keys() - set(shown),
         lines=count,
+        focus=focus,
+        is_changed=request.method == "POST",
         sums=_compute_totals(form.body),
         tables=codes.get_all_names(),
+        made=form.made,
+        form_key=form_key(request),
         **values,
     )
+
+
+def _place_messages(wrong: Mapping[str, str], shown: Sequence[str]) -> Fields:
+    """Return messages by the field that shows the member, or the first part of the member."""
+    placed: Fields = {}
+    for path, message in wrong.items():
+        places = (path, f"{path}/tin", *(name for name in shown if name.startswith(f"{path}/")))
+        name = next((place for place in places if path and place in shown), path)
+        placed[name] = f"{placed[name]} {message}" if name in placed else message
+    return placed
+
+
+async def show_created(request: web.Request, kind: Kind, path: str) -> web.Response | None:
+    """Return a redirect for a form without key, or to what the form with this key has created.
+
+    `path` is that of the operation that creates. None: the form is new.
+    """
+    if keyed := give_key(request):
+        return keyed
+    document_id = await find_created(request, path)
+    if document_id is None:
+        return None
+    return redirect(f"{kind.path}/{document_id}?notice=created_before")
+
+
+async def create_document(
+    request: web.Request, kind: Kind, path: str, fields: Fields, body: Any
+) -> int | Form:
+    """Create the document of a form, and return its id, or the form with what is wrong.
+
+    A form that was sent before with other fields shows the document that it has created.
+    """
+    answer = await create(request, path, body)
+    if answer.is_success:
+        return answer.value["data"]["id"]
+    form = refuse(answer, fields, body)
+    if answer.value.get("code") != KeyReused.code:
+        return form
+    document_id = await find_created(request, path)
+    return replace(form, made=document_id and f"{kind.path}/{document_id}")
 
 
 async def leave_form(
     request: web.Request, kind: Kind, document_id: int, choice: str, notice: str
 ) -> web.Response:
-    """Submit a saved document if that button was pressed, and go to its page."""
+    """Submit a saved document if that button was pressed, and go to its page.
+
+    The page says what has become of it.
+    """
     if choice == "submit":
-        answer = await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
-        notice = "submit" if answer.is_success else "not_submitted"
+        await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
+        notice = "save_submit"
     return redirect(f"{kind.path}/{document_id}?notice={notice}")
 
 
@@ -149,6 +203,19 @@ def change_lines(fields: Fields, choice: str) -> Fields | None:
             parts[2] = str(number - (number > gone))
         changed["/".join(parts)] = value
     return changed
+
+
+def find_focus(fields: Mapping[str, str], choice: str) -> str:
+    """Return the field with the cursor after a line was added or removed."""
+    last = count_lines(fields) - 1
+    number = read_number(choice.partition(":")[2], 2)
+    return f"/lineItems/{last if number is None else min(number, last)}/description"
+
+
+def render_totals(request: web.Request, body: Any, currency: str) -> web.Response:
+    """Return the totals of a form alone, for its script."""
+    values = {"sums": _compute_totals(body), "currency": currency, "focus": ""}
+    return render(request, "form_totals.html", **values)
 
 
 def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneInfo) -> Any:

@@ -9,14 +9,24 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+import segno
 from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
+from service.dashboard.outcomes import (
+    FOR_ADMINISTRATOR,
+    FOR_OPERATOR,
+    describe_failure,
+    describe_not_sent,
+    describe_notice,
+    describe_submitting,
+)
 from service.dashboard.pages import Page, redirect, render
-from service.dashboard.sessions import READ, WRITE
+from service.dashboard.repetition import take_secrets
+from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
@@ -103,6 +113,9 @@ KINDS = (INVOICES, NOTES, CONSOLIDATED)
 TARGETS = {"invoice_id": INVOICES, "consolidated_invoice_id": CONSOLIDATED}
 HOME_CURRENCY = "MYR"
 COUNT_TO = 1000  # matches of a search
+MOST_NOTES = 100  # on the page of an invoice
+#: The status of a failed submission, whose reasons the record keeps and its page shows.
+RECORDED = 400
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -251,6 +264,9 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
+    latest_errors = find_latest_errors(record, submitted)
+    has_findings = bool(latest_errors or (checks and checks.get("errors")))
+    created = await take_secrets(request, f"{place}/links")
     status = more.pop("status", 200)
     return render(
         request,
@@ -266,14 +282,59 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         sums=sums,
         tax_name=tax_name,
         submitted=submitted,
-        latest_errors=_find_latest_errors(record, submitted),
+        latest_errors=latest_errors,
+        is_for_operator=bool(latest_errors) and record["last_submission"]["code"] in FOR_OPERATOR,
+        warnings=_choose_warnings(request, checks),
+        failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
+        submitting=await _describe_submitting(kind, request, record),
+        notice=describe_notice(request.query.get("notice", ""), record, has_findings),
         checks=checks,
         activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),
+        notes=await _read_notes(kind, request),
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
-        **{"message": None, "problems": [], "shared": None, "picture": None, **more},
+        created=created,
+        picture=_draw_code(created["url"]) if created else None,
+        **{"message": None, "problems": [], **more},
     )
+
+
+def _choose_warnings(request: web.Request, checks: Mapping[str, Any] | None) -> Sequence[Any]:
+    """Return the warnings of a document that are for the person."""
+    warnings = (checks or {}).get("warnings", [])
+    if request[SESSION].may(ADMINISTER):
+        return warnings
+    return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]
+
+
+async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str, Any]]:
+    """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
+    if kind is NOTES:
+        return []
+    ids = {each.column: int(request.match_info["id"]) if each is kind else None for each in KINDS}
+    del ids[NOTES.column]
+    return await request.app[app_keys.READS].read(
+        sql.adjustment_notes_of, company_id=request[app_keys.COMPANY], most=MOST_NOTES, **ids
+    )
+
+
+async def _describe_submitting(
+    kind: Kind, request: web.Request, record: Mapping[str, Any]
+) -> str | None:
+    """Return what is known of a submission without outcome, or None for another document."""
+    if record["status"] != "Submitting":
+        return None
+    ids = {each.column: record["id"] if each is kind else None for each in KINDS}
+    row = await request.app[app_keys.READS].read(
+        sql.submission_of_subject, company_id=request[app_keys.COMPANY], **ids
+    )
+    return describe_submitting(row["state"], row["is_held"])
+
+
+def _draw_code(link: str) -> str:
+    """Return the QR code of a link as the address of a picture."""
+    return segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
 
 
 def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | None:
@@ -283,7 +344,7 @@ def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | No
     return printing.convert_home(sums.payable, rate) if rate and is_foreign else None
 
 
-def _find_latest_errors(
+def find_latest_errors(
     record: Mapping[str, Any], submitted: Sequence[Mapping[str, Any]]
 ) -> Sequence[Any]:
     """Return why the latest submission failed, until the document is changed.
@@ -326,13 +387,13 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
         answer = await call(
             request, "POST", f"{place}/{kind.cancelling}", {"reason": reason} if reason else {}
         )
-    if answer.is_success:
+    if answer.is_success or (action == "submit" and answer.status == RECORDED):
         return redirect(f"{request.path.rsplit('/', 1)[0]}?notice={action}")
     if answer.status == 404:
         raise Failed(answer)
-    problems = answer.value.get("errors", [])
+    message, problems = describe_failure(action, answer), answer.value.get("errors", [])
     return await show_document(
-        kind, request, status=answer.status, message=answer.message, problems=problems
+        kind, request, status=answer.status, message=message, problems=problems
     )
 
 

@@ -12,18 +12,29 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.document_form import (
     MOST_LINES,
+    TOTALS,
     Fields,
     Form,
     build_body,
     change_lines,
+    create_document,
     describe_lines,
+    find_focus,
     flatten,
     leave_form,
     read_fields,
     refuse,
     render_form,
+    render_totals,
+    show_created,
 )
-from service.dashboard.documents import INVOICES, read_amounts, read_next_code
+from service.dashboard.documents import (
+    HOME_CURRENCY,
+    INVOICES,
+    find_latest_errors,
+    read_amounts,
+    read_next_code,
+)
 from service.dashboard.operations import call, read
 from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
@@ -78,6 +89,8 @@ NEW = {
 @page("GET", "/invoices/new", right=WRITE)
 async def show_new(request: web.Request) -> web.Response:
     """Return the form for a new invoice, with the next code."""
+    if elsewhere := await show_created(request, INVOICES, INVOICES.api):
+        return elsewhere
     company = (await read(request, "/api/companies"))["data"]
     fields = dict(NEW)
     for tax in company["default_tax_types_and_rates"][:1]:
@@ -94,25 +107,41 @@ async def create(request: web.Request) -> web.Response:
     """Create the invoice, or show the form again with totals, another line or violations."""
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, Form(changed))
+        return _render(request, Form(changed, focus=find_focus(changed, choice)))
     body = build_body(fields, {}, request.app[app_keys.CONFIG].time_zone)
+    if choice == "totals":
+        return render_totals(request, body, _currency_of(fields))
     if choice == "check":
-        return _render(request, Form(fields, body=body))
-    answer = await call(request, "POST", INVOICES.api, body)
-    if not answer.is_success:
-        return _render(request, refuse(answer, fields, body))
-    return await leave_form(request, INVOICES, answer.value["data"]["id"], choice, "created")
+        return _render(request, Form(fields, body=body, focus=TOTALS))
+    made = await create_document(request, INVOICES, INVOICES.api, fields, body)
+    if isinstance(made, Form):
+        return _render(request, made)
+    return await leave_form(request, INVOICES, made, choice, "created")
 
 
 @page("GET", "/invoices/{id:[0-9]+}/edit", right=WRITE)
 async def show_edit(request: web.Request) -> web.Response:
-    """Return the form of a stored invoice, with what the portal would reject at its fields."""
+    """Return the form of a stored invoice, with what the portal rejects at its fields."""
     place = f"{INVOICES.api}/{request.match_info['id']}"
     record = await _read_editable(request, place)
-    checks = (await call(request, "POST", f"{place}/preflight")).value
-    wrong = {each["path"]: each["message"] for each in checks.get("errors", []) if each.get("path")}
+    wrong = await _find_errors(request, place, record)
     zone = request.app[app_keys.CONFIG].time_zone
     return _render(request, Form(_make_fields(record, zone), wrong, _body_of(record)), record)
+
+
+async def _find_errors(
+    request: web.Request, place: str, record: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return what the portal would reject, and has rejected, by the member that it concerns.
+
+    An error of the portal that concerns no member has its path in the portal's document.
+    """
+    checks = (await call(request, "POST", f"{place}/preflight")).value
+    submitted = await read(request, f"{place}/submitted-documents")
+    wrong: dict[str, str] = {}
+    for each in (*checks.get("errors", []), *find_latest_errors(record, submitted)):
+        wrong.setdefault(each.get("pointer") or each.get("path") or "", each["message"])
+    return wrong
 
 
 @page("POST", "/invoices/{id:[0-9]+}/edit", right=WRITE)
@@ -122,10 +151,12 @@ async def update(request: web.Request) -> web.Response:
     record = await _read_editable(request, place)
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, Form(changed), record)
+        return _render(request, Form(changed, focus=find_focus(changed, choice)), record)
     body = build_body(fields, _body_of(record), request.app[app_keys.CONFIG].time_zone)
+    if choice == "totals":
+        return render_totals(request, {**read_amounts(record), **body}, _currency_of(fields))
     if choice == "check":
-        return _render(request, Form(fields, body=body), record)
+        return _render(request, Form(fields, body=body, focus=TOTALS), record)
     answer = await call(request, "PUT", place, body)
     if not answer.is_success:
         return _render(request, refuse(answer, fields, body), record)
@@ -176,5 +207,9 @@ def _render(
         role=role,
         record=record,
         leave=f"{INVOICES.path}/{record['id']}" if record else INVOICES.path,
-        currency=form.fields.get("/currencyCode") or "MYR",
+        currency=_currency_of(form.fields),
     )
+
+
+def _currency_of(fields: Mapping[str, str]) -> str:
+    return fields.get("/currencyCode") or HOME_CURRENCY

@@ -10,17 +10,28 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.document_form import (
     MOST_LINES,
+    TOTALS,
     Form,
     build_body,
     change_lines,
+    create_document,
     describe_lines,
+    find_focus,
     leave_form,
     read_fields,
-    refuse,
     render_form,
+    render_totals,
+    show_created,
 )
-from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, Kind, read_next_code
-from service.dashboard.operations import call, read
+from service.dashboard.documents import (
+    CONSOLIDATED,
+    HOME_CURRENCY,
+    INVOICES,
+    NOTES,
+    Kind,
+    read_next_code,
+)
+from service.dashboard.operations import read
 from service.dashboard.pages import Page
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
@@ -34,7 +45,10 @@ DOCUMENT = ("/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate")
 
 async def show_new(kind: Kind, request: web.Request) -> web.Response:
     """Return the form, filled with the lines of the invoice."""
-    target = await read(request, f"{kind.api}/{request.match_info['id']}")
+    place = f"{kind.api}/{request.match_info['id']}"
+    if elsewhere := await show_created(request, NOTES, f"{place}/adjustment-note"):
+        return elsewhere
+    target = await read(request, place)
     zone = request.app[app_keys.CONFIG].time_zone
     fields = {
         "/type": "CREDIT_NOTE",
@@ -51,16 +65,18 @@ async def create(kind: Kind, request: web.Request) -> web.Response:
     target = await read(request, place)
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, kind, target, Form(changed))
+        return _render(request, kind, target, Form(changed, focus=find_focus(changed, choice)))
     stored = {"lineItems": target["line_items"]}
     body = build_body(fields, stored, request.app[app_keys.CONFIG].time_zone)
     body["targetInvoiceType"] = target["type"]
+    if choice == "totals":
+        return render_totals(request, body, target.get("currency_code") or HOME_CURRENCY)
     if choice == "check":
-        return _render(request, kind, target, Form(fields, body=body))
-    answer = await call(request, "POST", f"{place}/adjustment-note", body)
-    if not answer.is_success:
-        return _render(request, kind, target, refuse(answer, fields, body))
-    return await leave_form(request, NOTES, answer.value["data"]["id"], choice, "note_created")
+        return _render(request, kind, target, Form(fields, body=body, focus=TOTALS))
+    made = await create_document(request, NOTES, f"{place}/adjustment-note", fields, body)
+    if isinstance(made, Form):
+        return _render(request, kind, target, made)
+    return await leave_form(request, NOTES, made, choice, "note_created")
 
 
 def _render(
@@ -75,7 +91,7 @@ def _render(
         kind=kind,
         target=target,
         leave=f"{kind.path}/{target['id']}",
-        currency=target.get("currency_code") or "MYR",
+        currency=target.get("currency_code") or HOME_CURRENCY,
     )
 
 

@@ -5,13 +5,14 @@ call runs the handler of a route with a request of its own. Sign-in, limits and 
 of the page.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from service import json_codec
 from service.errors import ApiError
@@ -27,6 +28,9 @@ PASSED_HEADERS = (
     "Content-Disposition",
 )
 ANSWER_BYTES = web.RequestKey("answer_bytes", int)
+
+#: Calls the handler of an operation, and returns its response, also for an exception.
+Run = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,26 @@ async def call(
         chosen = {name: value for name, value in query.items() if value not in (None, "")}
         target = f"{path}?{urlencode(chosen)}" if chosen else path
     content = b"" if body is None else json_codec.encode(body)
-    answer = Answer(*await run_inner_request(request, method, target, content, error_response))
+    return await run_operation(request, method, target, content, run_handler)
+
+
+async def run_operation(
+    request: web.Request, method: str, target: str, content: bytes, run: Run
+) -> Answer:
+    """Run the operation of a path, and return its response."""
+    answer = Answer(*await run_inner_request(request, method, target, content, run))
     request[ANSWER_BYTES] = answer_bytes(request) + len(answer.body)
     if answer.headers["Content-Type"].startswith("application/json"):
         await offload(len(answer.body), getattr, answer, "value")
     return answer
+
+
+async def run_handler(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Call a handler, and return its response, also that of an error."""
+    try:
+        return await handler(request)
+    except Exception as error:
+        return error_response(error, request)
 
 
 def answer_bytes(request: web.Request) -> int:

@@ -11,9 +11,10 @@ from aiohttp import web
 
 from service import json_codec
 from service.config import Config
-from service.dashboard import operations, pages
+from service.dashboard import operations, outcomes, pages
 from service.dashboard.documents import KINDS
 from service.dashboard.pages import Page, render
+from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.consolidation import Period, make_period
@@ -26,6 +27,8 @@ PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
 MOST_ROWS = 20  # of failed and of unclear documents
+#: Codes of failures that a change of the document corrects. None: the portal rejected it.
+CORRECTABLE = (None, "check_failed")
 CLOSING = timedelta(hours=24)
 NOTICE = timedelta(days=30)  # before a certificate or a key expires
 CHART_DAYS = 30
@@ -34,7 +37,10 @@ TEXTS = pages.TEXTS["overview"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences."""
+    """Something that needs attention. `kind` is bad, warn or info; `reasons` are sentences.
+
+    Only people with the `right` have the link to what corrects it. A hint is shown to them alone.
+    """
 
     kind: str
     title: str
@@ -42,6 +48,8 @@ class Item:
     path: str
     action: str
     at: datetime | None = None
+    right: str = READ
+    is_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +90,10 @@ async def show_overview(request: web.Request) -> web.Response:
     )
     now = found.facts["now"]
     record = await operations.read(request, "/api/companies")
+    may = request[SESSION].may
     by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
     items = [
-        *_describe_failed(found.failed),
-        *_describe_failed(found.not_sent),
+        *_describe_failed([*found.failed, *found.not_sent], may(WRITE)),
         *_describe_unclear(found.unclear),
         *_describe_consolidation(found.facts, config),
         *_describe_facts(found.facts),
@@ -95,7 +103,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return render(
         request,
         "overview.html",
-        items=items,
+        items=[each for each in items if may(each.right) or not each.is_hint],
         counts=by_list,
         amounts=found.amounts,
         taxes=found.taxes,
@@ -174,29 +182,26 @@ def _path_of(row: Mapping[str, Any]) -> str:
     return next(f"{kind.path}/{row[kind.column]}" for kind in KINDS if row[kind.column])
 
 
-def _describe_failed(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
+def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iterator[Item]:
+    """Yield documents that are not at the portal. An invoice is corrected in its form."""
     for row in rows:
         errors = json_codec.loads_own(row["errors"])
         title = TEXTS["failed"][row["status"]].format(number=row["number"])
         reasons = [error["message"] for error in errors][:3]
-        yield Item(
-            "bad",
-            title,
-            reasons,
-            _path_of(row),
-            TEXTS["open" if row["status"] == "NotSent" else "correct"],
-            row["updated_at"],
-        )
+        if row["code"] in outcomes.FOR_OPERATOR:
+            reasons = [f"{pages.TEXTS['outcomes']['not_sent'][row['code']]}."]
+        place, action = _path_of(row), TEXTS["open"]
+        if row["invoice_id"] and row["code"] in CORRECTABLE and may_write:
+            place, action = f"{place}/edit", TEXTS["correct"]
+        yield Item("bad", title, reasons, place, action, row["updated_at"])
 
 
 def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for row in rows:
-        texts = TEXTS["unclear"][row["state"]]
         kind = "bad" if row["state"] == "NeedsPerson" else "warn"
-        title = texts["title"].format(number=row["number"])
-        yield Item(
-            kind, title, [texts["reason"]], _path_of(row), TEXTS["open"], row["last_sent_at"]
-        )
+        title = TEXTS["unclear"][row["state"]].format(number=row["number"])
+        reason = outcomes.describe_submitting(row["state"], is_held=False)
+        yield Item(kind, title, [reason], _path_of(row), TEXTS["open"], row["last_sent_at"])
 
 
 def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[Item]:
@@ -218,7 +223,9 @@ def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[
         yield Item("bad" if is_late else "warn", title, reasons, path, TEXTS["open"])
     if row["has_unconsolidated"]:
         reason = TEXTS["consolidate_reason"].format(day=config.consolidation_days)
-        yield Item("warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"])
+        yield Item(
+            "warn", TEXTS["consolidate"], [reason], "/consolidated/plan", TEXTS["plan"], right=WRITE
+        )
 
 
 def _fill(sentences: Sequence[str], period: Period) -> list[str]:
@@ -230,12 +237,16 @@ def _fill(sentences: Sequence[str], period: Period) -> list[str]:
 def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
     if row["hold"]:
         yield Item(
-            "bad", TEXTS["hold"], [row["hold"]], "/invoices?status=Submitting", TEXTS["open"]
+            "bad",
+            TEXTS["hold"],
+            [TEXTS["hold_reason"]],
+            "/invoices?status=Submitting",
+            TEXTS["open"],
         )
     if row["lost_tin"]:
         title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
         reasons = [TEXTS["lost_tin_reason"]]
-        yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"])
+        yield Item("bad", title, reasons, "/settings/profile", TEXTS["correct"], right=ADMINISTER)
     if row["closing"]:
         title = TEXTS["closing"].format(count=row["closing"])
         path = "/invoices?status=Valid"
@@ -244,10 +255,14 @@ def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
     if ends_at and ends_at < row["now"] + NOTICE:
         kind = "bad" if ends_at < row["now"] else "warn"
         texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
-        yield Item(kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at)
+        yield Item(
+            kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at, ADMINISTER, True
+        )
     if row["keys_expiring"]:
         title = TEXTS["api_keys"].format(count=row["keys_expiring"])
-        yield Item("warn", title, [], "/settings/keys", TEXTS["open"])
+        yield Item(
+            "warn", title, [], "/settings/keys", TEXTS["open"], right=ADMINISTER, is_hint=True
+        )
 
 
 def _describe_requests(pending: int) -> Iterator[Item]:
@@ -265,7 +280,14 @@ def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
     missing = company.get("readiness") or []
     if missing:
         reasons = [each["message"] for each in missing][:5]
-        yield Item("warn", TEXTS["profile"], reasons, "/settings/profile", TEXTS["complete"])
+        yield Item(
+            "warn",
+            TEXTS["profile"],
+            reasons,
+            "/settings/profile",
+            TEXTS["complete"],
+            right=ADMINISTER,
+        )
 
 
 def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[Bar]:

@@ -1,7 +1,11 @@
 """Pages of the dashboard: their routes, sign-in, protection of forms, and rendering.
 
 A module with pages declares each with the decorator `page`. A page needs a session unless it is
-`public`, and a POST needs the form token of the session.
+`public`, and a POST needs the form token of the person.
+
+A form of a person whose session has ended, or whose password is needed again, is carried: the
+fields are hidden in the form that asks for the password. Afterwards they are shown to the person
+who filled them in, to be sent by a click. The form token tells who that is.
 """
 
 import hmac
@@ -14,7 +18,7 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 from aiohttp import web
@@ -34,7 +38,17 @@ from service.fair_queue import CLIENT
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.error_responses import error_response
-from service.http.forms import PUBLIC_FORM, SESSION_FORM, read_form
+from service.http.forms import (
+    CARRIED_FORM,
+    CARRIER_FORM,
+    FORM,
+    PUBLIC_FORM,
+    SESSION_FORM,
+    FormFields,
+    FormLimits,
+    read_form,
+)
+from service.http.responses import compress_fixed
 from service.http.tokens import make_token
 from service.offload import offload, turn
 
@@ -55,6 +69,12 @@ HEADERS = {
 }
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FORM_TOKEN = "form_token"
+#: The pages whose forms carry another form while they ask for a password.
+CARRIERS = ("/sign-in", "/confirm")
+#: Fields that no page may contain.
+SECRET_FIELDS = {"password", "current", "key", "client_secret"}
+#: The hidden field of a form with the key of what it creates, see repetition.py.
+FORM_KEY = "form_key"
 #: The cookie of a visitor without a session, whose forms are protected in the same way.
 VISITOR = "einvoice_visitor"
 VISITOR_TOKEN = web.RequestKey("visitor_token", str)
@@ -85,6 +105,14 @@ class Page:
     def is_in_turn(self) -> bool:
         """True if a company reads such pages one after another: they may show large documents."""
         return self.method == "GET" and self.right is not None and not self.is_stream
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence about what a form has led to. `kind` is good or warn."""
+
+    text: str
+    kind: str = "good"
 
 
 class SignInNeeded(Exception):
@@ -130,22 +158,33 @@ async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
         else:
             await _enter(request, page.right)
         if request.method == "POST":
-            await _check_form(request)
-        if page.return_to is not None and not request[SESSION].is_recent:
-            return redirect(confirmation_path(page.return_to.format(**request.match_info)))
+            await _check_form(page, request)
         async with turn() if page.is_in_turn else nullcontext():
-            response = await page.handler(request)
+            if page.return_to is not None and not request[SESSION].is_recent:
+                response = _ask_to_confirm(request, page.return_to.format(**request.match_info))
+            else:
+                response = await page.handler(request)
             if isinstance(response, PageResponse):
                 await offload(answer_bytes(request), response.render)
         return response
     except SignInNeeded:
-        return _ask_to_sign_in(request)
+        return await _answer_without_session(request)
     except CompanyNeeded:
         return redirect("/companies")
     except web.HTTPException:
         raise
     except Exception as error:
         return render_error(error, request)
+
+
+async def _answer_without_session(request: web.Request) -> web.Response:
+    try:
+        response = await _ask_to_sign_in(request)
+    except ApiError as error:  # about the form
+        return render_error(error, request)
+    if isinstance(response, PageResponse):
+        response.render()
+    return response
 
 
 async def _enter(request: web.Request, right: str) -> None:
@@ -171,17 +210,39 @@ async def _enter(request: web.Request, right: str) -> None:
         raise Forbidden(TEXTS["errors"]["no_right"])
 
 
-async def _check_form(request: web.Request) -> None:
-    """Raise FormRejected unless a POST comes from a form of this session."""
+async def _check_form(page: Page, request: web.Request) -> None:
+    """Raise FormRejected unless a POST comes from a form of this person and company.
+
+    Forms of the person alone are accepted for each company.
+    """
+    _check_origin(request)
+    session, text = request.get(SESSION), TEXTS["errors"]["form_rejected"]
+    form = await read_form(request, _choose_limits(page, session))
+    sent = form.get(FORM_TOKEN, "")
+    if session is None:
+        if not hmac.compare_digest(sent.encode(), form_token(request).encode()):
+            raise FormRejected(text)
+        return
+    company_id = sessions.read_form_token(session.form_secret, sent)
+    if company_id is None:
+        raise FormRejected(text)
+    if page.right != PERSON and company_id != session.company_id:
+        raise FormRejected(TEXTS["errors"]["other_company"])
+
+
+def _check_origin(request: web.Request) -> None:
+    """Raise FormRejected for a form that a browser sends from another site."""
     origin = request.headers.get("Origin")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") or (
         origin is not None and origin.partition("://")[2] != request.host
     ):
         raise FormRejected(TEXTS["errors"]["form_rejected"])
-    form = await read_form(request, SESSION_FORM if SESSION in request else PUBLIC_FORM)
-    sent, expected = form.get(FORM_TOKEN, ""), form_token(request)
-    if not hmac.compare_digest(sent.encode(), expected.encode()):
-        raise FormRejected(TEXTS["errors"]["form_rejected"])
+
+
+def _choose_limits(page: Page, session: Session | None) -> FormLimits:
+    if page.path in CARRIERS:
+        return CARRIER_FORM
+    return PUBLIC_FORM if session is None else SESSION_FORM
 
 
 def form_token(request: web.Request) -> str:
@@ -189,7 +250,7 @@ def form_token(request: web.Request) -> str:
     session = request.get(SESSION)
     if session is not None:
         return session.form_token
-    return sessions.make_form_token(visitor_token(request))
+    return sessions.make_visitor_form_token(visitor_token(request))
 
 
 def visitor_token(request: web.Request) -> str:
@@ -199,10 +260,36 @@ def visitor_token(request: web.Request) -> str:
     return request[VISITOR_TOKEN]
 
 
-def _ask_to_sign_in(request: web.Request) -> web.Response:
+async def _ask_to_sign_in(request: web.Request) -> web.Response:
+    """Return the form to sign in, with the fields of the form that was sent without a session.
+
+    Nothing is known of who has sent it. It is checked after the sign-in.
+    """
     path = local_path(request.path_qs)
-    target = "" if path == "/" else f"?next={quote(path, safe='')}"
-    return redirect(f"/sign-in{target if request.method == 'GET' else ''}")
+    if request.method == "GET":
+        return redirect("/sign-in" if path == "/" else f"/sign-in?next={quote(path, safe='')}")
+    _check_origin(request)
+    carried = _carry(await read_form(request, CARRIED_FORM))
+    if carried is None or request.path == "/sign-out":
+        return redirect("/sign-in")
+    return render(request, "sign_in.html", 401, email="", error=None, next=path, carried=carried)
+
+
+def _ask_to_confirm(request: web.Request, path: str) -> web.Response:
+    """Return the form that asks for the password again, with the fields of the form.
+
+    A person without a password goes to the form that chooses the first one.
+    """
+    carried = _carry(request[FORM]) if request[SESSION].has_password else None
+    if carried is None:
+        return redirect(confirmation_path(path))
+    target = local_path(request.path_qs)
+    return render(request, "confirm.html", 401, error=None, next=target, carried=carried)
+
+
+def _carry(form: FormFields) -> str | None:
+    """Return the fields of a form as a text, or None if no page may contain them."""
+    return None if SECRET_FIELDS & form.keys() else urlencode(list(form.items()), safe="/")
 
 
 def redirect(path: str) -> web.Response:
@@ -244,13 +331,12 @@ def render(request: web.Request, template: str, status: int = 200, **values: Any
         templates.render,
         _environment(),
         template,
-        **values,
+        **{"notice": find_notice(request), **values},
         session=session,
         form_token=form_token(request),
         path=request.path,
         query=request.query,
         zone=request.app[app_keys.CONFIG].time_zone,
-        notice=TEXTS["notices"].get(request.query.get("notice", "")),
         may=session.may if session else lambda _: False,
     )
     response = PageResponse(status, make_text)
@@ -260,6 +346,13 @@ def render(request: web.Request, template: str, status: int = 200, **values: Any
             VISITOR, visitor_token(request), secure=secure, httponly=True, samesite="Lax"
         )
     return response
+
+
+def find_notice(request: web.Request) -> Notice | None:
+    """Return the sentence about the form that has led to the page."""
+    name = request.query.get("notice", "")
+    text = TEXTS["notices"].get(name)
+    return text and Notice(text, "warn" if name == "form_left_out" else "good")
 
 
 def _describe_error(error: Exception, body: Mapping[str, Any]) -> str:
@@ -294,7 +387,12 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
 def _environment() -> jinja2.Environment:
     filters = {**formats.FILTERS, "fill": _fill, **activity.make_filters(TEXTS)}
     return templates.make_environment(
-        FOLDER / "templates", filters, t=TEXTS, asset=asset_path, confirmation=confirmation_path
+        FOLDER / "templates",
+        filters,
+        t=TEXTS,
+        asset=asset_path,
+        confirmation=confirmation_path,
+        new_key=make_token,
     )
 
 
@@ -333,7 +431,7 @@ async def get_asset(request: web.Request) -> web.Response:
     asset = _read_assets().get(request.match_info["name"])
     if asset is None or asset.path != request.path:
         raise web.HTTPNotFound
-    return web.Response(
+    response = web.Response(
         body=asset.content,
         content_type=asset.type,
         charset="utf-8",
@@ -342,3 +440,4 @@ async def get_asset(request: web.Request) -> web.Response:
             "X-Content-Type-Options": "nosniff",
         },
     )
+    return compress_fixed(request, response)

@@ -7,7 +7,7 @@ session up, so that it ends in all processes at the same time.
 import base64
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,8 @@ from aiohttp import web
 
 from service import json_codec
 from service.config import Config
+from service.dashboard.numbers import read_number
+from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http.tokens import digest_of, make_token
@@ -26,6 +28,11 @@ LONGEST = timedelta(hours=12)
 RECENT = timedelta(minutes=10)
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
+
+#: The company of forms of a person without one.
+NO_COMPANY = 0
+#: The purpose of a secret that a page shows once, see repetition.py.
+SHOWN_SECRET = "shown secret"
 
 READ, WRITE, ADMINISTER, OWN = "read", "write", "administer", "own"
 #: Right of everyone who has signed in, also without a company.
@@ -44,9 +51,9 @@ RIGHTS: Mapping[str, frozenset[str]] = {
 class Session:
     """The session of a request. `digest` identifies it, `token` is the text in the cookie.
 
-    Company and role are None for a person who has accepted no role. `is_recent` is true if the
-    password was entered a short time ago. `links_made` are the latest links that others made for
-    the person, who has not seen them yet.
+    `form_secret` is the person's. Company and role are None for a person who has accepted no role.
+    `is_recent` is true if the password was entered a short time ago. `links_made` are the latest
+    links that others made for the person, who has not seen them yet.
     """
 
     token: str
@@ -55,6 +62,8 @@ class Session:
     user_id: int
     name: str
     email: str
+    form_secret: bytes = field(repr=False)
+    has_password: bool
     company_id: int | None
     company_name: str | None
     role: str | None
@@ -64,7 +73,22 @@ class Session:
     @property
     def form_token(self) -> str:
         """The hidden field of every form, which another site cannot know."""
-        return make_form_token(self.token)
+        return make_form_token(self.form_secret, self.company_id or NO_COMPANY)
+
+    def seal_secrets(self, secrets: bytes) -> bytes:
+        """Return secrets encrypted with a key that only the browser of the session has."""
+        return self._vault.seal(secrets, self.company_id or 0, SHOWN_SECRET)
+
+    def open_secrets(self, sealed: bytes) -> bytes | None:
+        """Return the secrets that this session has encrypted, or None if another one has."""
+        try:
+            return self._vault.open(sealed, self.company_id or 0, SHOWN_SECRET)
+        except DecryptionError:
+            return None
+
+    @property
+    def _vault(self) -> Vault:
+        return Vault(hmac.digest(self.token.encode("utf-8", "replace"), b"secrets", "sha256"))
 
     def may(self, right: str) -> bool:
         """Return whether the role has a right."""
@@ -74,9 +98,33 @@ class Session:
 SESSION = web.RequestKey("dashboard_session", Session)
 
 
-def make_form_token(token: str) -> str:
-    """Return the form token of a session or of a visitor's token."""
-    digest = hmac.digest(token.encode("utf-8", "replace"), b"form", "sha256")
+def make_form_token(secret: bytes, company_id: int) -> str:
+    """Return the form token of a person for a company, by the secret of the person's forms.
+
+    It outlives the session, so that a form can be sent after the person has signed in again.
+    """
+    return f"{company_id}.{_sign(secret, f'form {company_id}')}"
+
+
+def read_form_token(secret: bytes, text: str) -> int | None:
+    """Return the company of a person's form, NO_COMPANY for a form without one.
+
+    None: the token is not one of the person.
+    """
+    company_id = read_number(text.partition(".")[0], 18)
+    if company_id is None:
+        return None
+    expected = make_form_token(secret, company_id)
+    return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None
+
+
+def make_visitor_form_token(token: str) -> str:
+    """Return the form token of a visitor without a session, by the token of the visitor."""
+    return _sign(token.encode("utf-8", "replace"), "form")
+
+
+def _sign(secret: bytes, purpose: str) -> str:
+    digest = hmac.digest(secret, purpose.encode(), "sha256")
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
@@ -93,8 +141,11 @@ def is_secure(config: Config) -> bool:
 async def find_session(request: web.Request, database: Database, config: Config) -> Session | None:
     """Return the session of a request's cookie, or None."""
     token = request.cookies.get(cookie_name(config), "")
-    if not token:
-        return None
+    return await get_session(database, token) if token else None
+
+
+async def get_session(database: Database, token: str) -> Session | None:
+    """Return the session with a token, or None."""
     digest = digest_of(token)
     async with database.across() as conn:
         row = await sql.session_get(
@@ -115,6 +166,8 @@ def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
         row["user_id"],
         row["name"],
         row["email"],
+        row["form_secret"],
+        row["has_password"],
         row["company_id"],
         row["company_name"],
         row["role"],

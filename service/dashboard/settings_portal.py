@@ -32,13 +32,12 @@ FIELDS = ("client_id", "client_secret")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a form: of the test, or the error of an operation.
+    """The outcome of a form: why the test failed, or the error of an operation.
 
-    `is_working` is None without a test, `client_id` is the entry of the form.
+    `client_id` is the entry of the form.
     """
 
     status: int = 200
-    is_working: bool | None = None
     reason: str | None = None
     message: str | None = None
     wrong: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +58,9 @@ async def test_portal(request: web.Request) -> web.Response:
     """Ask the portal for the company's own TIN, signed in as for its documents."""
     company = await _read_company(request)
     reason = await _find_problem(request, company)
-    return await _render(request, company, Outcome(is_working=reason is None, reason=reason))
+    if reason is None:
+        return redirect(f"{PLACE}?notice=portal_works")
+    return await _render(request, company, Outcome(reason=reason))
 
 
 @page("POST", f"{PLACE}/credentials", return_to=PLACE)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from aiohttp import web
 
@@ -13,6 +12,7 @@ from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import Answer, Failed, call, read
 from service.dashboard.pages import Page, redirect, render
+from service.dashboard.repetition import create, show_secrets, take_secrets
 from service.dashboard.sessions import ADMINISTER
 from service.http.forms import FORM
 
@@ -20,6 +20,7 @@ PAGES: list[Page] = []
 page = partial(pages.page, PAGES, right=ADMINISTER)
 
 API = "/api/webhooks"
+ROTATE = "rotate-secret"
 PLACE = "/settings/webhooks"
 RECORD = f"{PLACE}/{{id:[0-9]+}}"
 RETURN_TO = f"{PLACE}/{{id}}"
@@ -57,19 +58,16 @@ EMPTY, NO_REFUSAL = Entries(), Refusal()
 
 @page("GET", PLACE)
 async def show_webhooks(
-    request: web.Request,
-    created: Mapping[str, Any] | None = None,
-    entries: Entries = EMPTY,
-    refusal: Refusal = NO_REFUSAL,
+    request: web.Request, entries: Entries = EMPTY, refusal: Refusal = NO_REFUSAL
 ) -> web.Response:
-    """Return the endpoints and the form of a new one. `created` has its secret, shown once."""
+    """Return the endpoints and the form of a new one, with the secret of the last one once."""
     found = await read(request, API, {"per_page": MOST})
     return render(
         request,
         "settings_webhooks.html",
         refusal.status,
         webhooks=found["data"],
-        created=created,
+        created=await take_secrets(request, API),
         entries=entries,
         refusal=refusal,
         groups=GROUPS,
@@ -78,22 +76,19 @@ async def show_webhooks(
 
 @page("POST", PLACE, return_to=PLACE)
 async def create_webhook(request: web.Request) -> web.Response:
-    """Create an endpoint and show its secret once."""
+    """Create an endpoint, and go to the page that shows its secret once."""
     entries = _read_entries(request)
-    answer = await call(request, "POST", API, asdict(entries))
+    answer = await create(request, API, asdict(entries))
     if not answer.is_success:
-        return await show_webhooks(request, entries=entries, refusal=_read_refusal(answer))
-    return await show_webhooks(request, created=answer.value["data"])
+        return await show_webhooks(request, entries, _read_refusal(answer))
+    return show_secrets(request, PLACE)
 
 
 @page("GET", RECORD)
 async def show_webhook(
-    request: web.Request,
-    created: Mapping[str, Any] | None = None,
-    entries: Entries | None = None,
-    refusal: Refusal = NO_REFUSAL,
+    request: web.Request, entries: Entries | None = None, refusal: Refusal = NO_REFUSAL
 ) -> web.Response:
-    """Return an endpoint with its log of deliveries. `created` has a new secret, shown once."""
+    """Return an endpoint with its log of deliveries, and once the new secret."""
     webhook = await read(request, _api_path(request))
     number = read_page_number(request)
     window = {"page": number, "per_page": PER_PAGE}
@@ -105,7 +100,7 @@ async def show_webhook(
         refusal.status,
         webhook=webhook,
         place=place,
-        created=created,
+        created=await take_secrets(request, f"{_api_path(request)}/{ROTATE}"),
         entries=entries or Entries(**{each.name: webhook[each.name] for each in fields(Entries)}),
         refusal=refusal,
         groups=GROUPS,
@@ -137,11 +132,11 @@ async def set_state(request: web.Request) -> web.Response:
 
 @page("POST", f"{RECORD}/rotate", return_to=RETURN_TO)
 async def rotate_secret(request: web.Request) -> web.Response:
-    """Replace the secret of an endpoint and show the new one once."""
-    answer = await call(request, "POST", f"{_api_path(request)}/rotate-secret", {})
+    """Replace the secret of an endpoint, and go to the page that shows the new one once."""
+    answer = await create(request, f"{_api_path(request)}/{ROTATE}", {})
     if not answer.is_success:
         return await show_webhook(request, refusal=_read_refusal(answer))
-    return await show_webhook(request, created=answer.value["data"])
+    return show_secrets(request, _page_path(request))
 
 
 @page("POST", f"{RECORD}/delete", return_to=RETURN_TO)
@@ -157,7 +152,7 @@ async def delete_webhook(request: web.Request) -> web.Response:
 async def redeliver(request: web.Request) -> web.Response:
     """Deliver an event again, and show the same page of the log."""
     place = f"{_api_path(request)}/deliveries/{request.match_info['delivery_id']}/redeliver"
-    answer = await call(request, "POST", place, {})
+    answer = await create(request, place, {})
     if not answer.is_success:
         return await show_webhook(request, refusal=_read_refusal(answer))
     return redirect(f"{_page_path(request)}?page={read_page_number(request)}&notice=redelivered")

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import segno
 from aiohttp import web
 
 from service.api.links import LIFETIMES, REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
-from service.dashboard.documents import INVOICES, KINDS, Kind, show_document
+from service.dashboard.documents import INVOICES, KINDS, Kind
 from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
+from service.dashboard.repetition import create, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
 from service.documents import codes, states
@@ -31,6 +31,8 @@ PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
 PER_MINUTE = 60  # of the public pages, for one address
+#: The query string of the page after the buyer's request was stored.
+SENT = "sent=yes"
 TEXTS = pages.TEXTS["sharing"]
 PARTY_TYPES = pages.TEXTS["form"]["party_types"]
 COOKIE = "receipt"  # of the page of a link: the secret of the requests that the browser makes
@@ -43,15 +45,13 @@ def make_limiter() -> RateLimiter:
 
 
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
-    """Make a link and show it once, with its QR code."""
-    form = request[FORM]
-    body = {"purpose": form.get("purpose", VIEW)}
-    answer = await call(request, "POST", f"{kind.api}/{request.match_info['id']}/links", body)
+    """Make a link, and go to the page that shows it once, with its QR code."""
+    body = {"purpose": request[FORM].get("purpose", VIEW)}
+    document_id = request.match_info["id"]
+    answer = await create(request, f"{kind.api}/{document_id}/links", body)
     if not answer.is_success:
         raise Failed(answer)
-    link = answer.value["data"]["url"]
-    picture = segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
-    return await show_document(kind, request, shared=link, picture=picture)
+    return show_secrets(request, f"{kind.path}/{document_id}")
 
 
 async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
@@ -92,10 +92,13 @@ async def show_shared(request: web.Request) -> web.Response:
 async def show_receipt(request: web.Request) -> web.Response:
     """Return the form in which a buyer asks for an invoice in their name."""
     link = await _enter(request, REQUEST)
+    is_sent = request.query_string == SENT
+    if not is_sent and (keyed := give_key(request)):
+        return keyed
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
     record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
     own = await _read_outcome(request)
-    response = await _render_receipt(request, record, Form(fields), own=own)
+    response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
     if _read_secret(request) is None:
         _set_secret(request, response, make_token())
@@ -119,9 +122,9 @@ async def send_receipt(request: web.Request) -> web.Response:
     body["invoiceCode"] = record["invoice_code"]
     if secret := _read_secret(request):
         request[app_keys.VISITOR_SHA256] = digest_of(secret)
-    answer = await call(request, "POST", "/api/einvoice-requests", body)
+    answer = await create(request, "/api/einvoice-requests", body)
     if answer.is_success:
-        return await _render_receipt(request, record, Form(fields), is_sent=True)
+        return redirect(f"{request.path}?{SENT}")
     if answer.status == 404:  # The link was revoked since it was found.
         raise NotFound(TEXTS["gone"])
     if answer.status != 422:
@@ -191,6 +194,8 @@ async def _render_receipt(
         own=own,
         types={kind: name for kind, name in PARTY_TYPES.items() if kind != "GENERAL_PUBLIC"},
         tables=codes.get_all_names(),
+        form_key=form_key(request),
+        focus=next(iter(form.wrong), ""),
     )
 
 

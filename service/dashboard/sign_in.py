@@ -10,14 +10,26 @@ from aiohttp import web
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link
 from service.dashboard.numbers import read_number
-from service.dashboard.pages import Page, SignInNeeded, local_path, redirect, render
+from service.dashboard.pages import (
+    FORM_KEY,
+    FORM_TOKEN,
+    Page,
+    SignInNeeded,
+    local_path,
+    redirect,
+    render,
+)
 from service.dashboard.passwords import Passwords, find_weakness
 from service.dashboard.sessions import (
+    NO_COMPANY,
     PERSON,
     SESSION,
     Entry,
     begin_session,
+    cookie_name,
     delete_cookie,
+    get_session,
+    read_form_token,
     set_cookie,
 )
 from service.db.statements import sql
@@ -25,9 +37,10 @@ from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.client_address import SENDER
-from service.http.forms import FORM
+from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
+from service.offload import offload
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -59,23 +72,69 @@ def make_sign_in() -> SignIn:
 @page("GET", "/sign-in", right=None)
 async def show_sign_in(request: web.Request) -> web.Response:
     """Return the form."""
-    return render(request, "sign_in.html", email="", error=None, next=request.query.get("next", ""))
+    target = request.query.get("next", "")
+    return render(request, "sign_in.html", email="", error=None, next=target, carried="")
 
 
 @page("POST", "/sign-in", right=None)
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session. Unknown people and wrong passwords get the same answer in equal time."""
     form = request[FORM]
-    email, target = form.get("email", "").strip(), form.get("next", "")
-    if not people.is_email(email):
-        return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
+    email, target, carried = form.get("email", "").strip(), form.get("next", ""), _read(form)
     password = form.get("password", "")
-    user = await _find_user(request, email, password)
+    user = await _find_user(request, email, password) if people.is_email(email) else None
     if user is None:
-        return render(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"], next=target)
+        values = {"email": email, "error": TEXTS["wrong"], "next": target, "carried": carried}
+        return render(request, "sign_in.html", 401, **values)
     identify(request, f"user {user['id']}")
-    digest = await _rehash(request, user, password)
-    return await _enter(request, Entry(user["id"], digest, None, "sign_in"), local_path(target))
+    entry = Entry(user["id"], await _rehash(request, user, password), None, "sign_in")
+    if carried:
+        return await _enter_with_form(request, entry, user["form_secret"])
+    return await _enter(request, entry, local_path(target))
+
+
+def _read(form: FormFields) -> str:
+    """Return the form that is carried, as the text of its fields."""
+    return form.get("carried", "")
+
+
+async def _enter_with_form(request: web.Request, entry: Entry, secret: bytes) -> web.Response:
+    """Begin a session, and show the form that is carried, to be sent by a click.
+
+    Only the person who has filled it in sees it, and in the company for which it was opened. Any
+    other form is left out: it may have been forged. Raises TooLarge and BadRequest.
+    """
+    text, database = _read(request[FORM]), request.app[app_keys.DATABASE]
+    fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
+    company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
+    async with database.across() as conn:
+        companies = await sql.user_memberships(conn, user_id=entry.user_id)
+    known = {NO_COMPANY, *(each["company_id"] for each in companies)}
+    if company_id not in known or (entry.company_id or company_id) != company_id:
+        return await _enter(request, entry, "/?notice=form_left_out")
+    response = await _enter(request, replace(entry, company_id=company_id or None), "/")
+    return await _show_carried(request, response, fields)
+
+
+async def _show_carried(
+    request: web.Request, entered: web.Response, fields: FormFields
+) -> web.Response:
+    """Return the page from which a form is sent, with the cookie of the session that has begun."""
+    cookie = cookie_name(request.app[app_keys.CONFIG])
+    session = await get_session(request.app[app_keys.DATABASE], entered.cookies[cookie].value)
+    if session is None:
+        raise SignInNeeded
+    request[SESSION] = session
+    shown = [pair for pair in fields.items() if pair[0] not in (FORM_TOKEN, FORM_KEY)]
+    response = render(
+        request,
+        "carried.html",
+        target=local_path(request[FORM].get("next")),
+        form_key=fields.get(FORM_KEY, ""),
+        fields=shown,
+    )
+    response.cookies.update(entered.cookies)
+    return response
 
 
 async def _find_user(request: web.Request, email: str, password: str) -> Mapping[str, Any] | None:
@@ -166,7 +225,23 @@ async def show_link(request: web.Request) -> web.Response:
 
 @page("POST", "/link/{token}", right=None)
 async def use_link(request: web.Request) -> web.Response:
-    """Use a one-time link: accept or refuse its role, store a chosen password, begin a session."""
+    """Use a one-time link: accept or refuse its role, store a chosen password, begin a session.
+
+    A second click, whose first one has used the link, signs in with the same password.
+    """
+    try:
+        return await _use_link(request)
+    except NotFound:
+        form = request[FORM]
+        email, password = form.get("username", ""), form.get("password", "")
+        user = await _find_user(request, email, password) if people.is_email(email) else None
+        if user is None:
+            raise
+    identify(request, f"user {user['id']}")
+    return await _enter(request, Entry(user["id"], user["password_hash"], None, "sign_in"), "/")
+
+
+async def _use_link(request: web.Request) -> web.Response:
     link = await _find_link(request)
     database = request.app[app_keys.DATABASE]
     if request[FORM].get("do") == "refuse" and link.is_refusable:
@@ -235,7 +310,8 @@ async def change_password(request: web.Request) -> web.Response:
     database = request.app[app_keys.DATABASE]
     await links.change_password(database, session, digest, is_first=not has_password)
     entry = Entry(session.user_id, digest, session.company_id, None)
-    return await _enter(request, entry, "/?notice=password_changed")
+    notice = "password_changed" if has_password else "password_chosen"
+    return await _enter(request, entry, f"/?notice={notice}")
 
 
 async def _read_names(request: web.Request) -> list[str]:
@@ -264,20 +340,24 @@ async def show_confirmation(request: web.Request) -> web.Response:
     """Return the form that asks for the password again, or chooses the first one."""
     if (await _read_user(request))["password_hash"] is None:
         return redirect("/password")
-    return render(request, "confirm.html", error=None, next=request.query.get("next", "/"))
+    target = request.query.get("next", "/")
+    return render(request, "confirm.html", error=None, next=target, carried="")
 
 
 @page("POST", "/confirm", right=PERSON)
 async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
     form, session = request[FORM], request[SESSION]
-    target = form.get("next", "")
+    target, carried = form.get("next", ""), _read(form)
     user = await _find_user(request, session.email, form.get("password", ""))
     if user is None:
-        return render(request, "confirm.html", 422, error=TEXTS["wrong_current"], next=target)
+        values = {"error": TEXTS["wrong_current"], "next": target, "carried": carried}
+        return render(request, "confirm.html", 422, **values)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_end(conn, token_sha256=session.digest)
     entry = Entry(session.user_id, user["password_hash"], session.company_id, "confirm")
+    if carried:
+        return await _enter_with_form(request, entry, session.form_secret)
     return await _enter(request, entry, local_path(target))
 
 

@@ -39,6 +39,7 @@ from service.db.statements import Statement, sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
 from service.http import app_keys
+from service.http.responses import accepts_gzip
 from service.offload import offload
 
 PAGES: list[pages.Page] = []
@@ -114,10 +115,13 @@ async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
     record = await read(request, f"{kind.api}/{request.match_info['id']}")
     target = (await read_targets(request, kind, [record])).get(record["id"])
     lines = _read_lines(record, read_currency(record, target))
-    return web.Response(
+    response = web.Response(
         text=MARK + _make_rows([LINE_COLUMNS, *lines]),
         headers=_make_headers(f"{kind.texts}-{record[kind.code]}"),
     )
+    if accepts_gzip(request):  # unlike a list: a truncated file must not look complete
+        response.enable_compression(web.ContentCoding.gzip)
+    return response
 
 
 def _make_headers(name: str) -> dict[str, str]:
@@ -125,6 +129,7 @@ def _make_headers(name: str) -> dict[str, str]:
         "Content-Type": "text/csv; charset=utf-8",
         "Content-Disposition": f'attachment; filename="{name}.csv"',
         "Cache-Control": "no-store",
+        "Vary": "Accept-Encoding",
     }
 
 

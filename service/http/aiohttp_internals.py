@@ -4,13 +4,14 @@ tests/operations/test_aiohttp_internals.py pins the behaviour that is relied on.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -154,12 +155,12 @@ async def run_inner_request(
     method: str,
     target: str,
     body: bytes,
-    on_error: Callable[[Exception, web.BaseRequest], web.Response],
+    run: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
 ) -> tuple[int, bytes, Mapping[str, str]]:
     """Run the handler of a path, without middleware, and return (status, body, headers).
 
     The request has the values of the outer one, such as its company, but none of its headers.
-    `on_error` returns the response for an exception.
+    `run` calls the handler, and returns the response, also for an exception.
     """
     loop = asyncio.get_running_loop()
     headers = CIMultiDict({"Content-Type": "application/json", "Content-Length": str(len(body))})
@@ -190,10 +191,7 @@ async def run_inner_request(
     match.add_app(request.app)
     match.freeze()
     inner._match_info = match
-    try:
-        response = await match.handler(inner)
-    except Exception as error:
-        response = on_error(error, inner)
+    response = await run(inner, match.handler)
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         writer.chunks.append(response.body)
     return response.status, b"".join(writer.chunks), response.headers

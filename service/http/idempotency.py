@@ -106,12 +106,16 @@ STORES = (
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """One request's claim on an Idempotency-Key. `key` holds owner, route and key."""
+    """One request's claim on an Idempotency-Key. `key` holds owner, route and key.
+
+    With `keeps_errors`, errors are stored too, so that a repetition gets the same error.
+    """
 
     store: IdempotencyStore
     key: dict[str, object]
     token: uuid.UUID
     body_sha256: bytes
+    keeps_errors: bool = True
 
     @property
     def variables(self) -> dict[str, object]:
@@ -124,6 +128,8 @@ UNSETTLED: web.AppKey[dict[tuple[object, ...], Write]] = web.AppKey("unsettled")
 CLAIM = web.RequestKey("claim", IdempotencyClaim)
 #: The stored response is final, but lacks the secrets of the response that is sent.
 SECRET_OUT = web.RequestKey("secret_out", bool)
+#: Encrypts the secrets of a response, which are stored until `take_secrets` shows them.
+SEAL: web.RequestKey[Callable[[bytes], bytes]] = web.RequestKey("seal")
 
 
 async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -137,9 +143,45 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
     key = _read_key(request, store, text)
     with suppress(*TRANSIENT_DB_ERRORS):
         await _settle_first(request, key)
-    claim = IdempotencyClaim(
-        store, key, uuid.uuid4(), hashlib.sha256(await read_raw(request)).digest()
-    )
+    body_sha256 = hashlib.sha256(await read_raw(request)).digest()
+    return await _run(request, handler, IdempotencyClaim(store, key, uuid.uuid4(), body_sha256))
+
+
+async def run_form(
+    request: web.Request, handler: Handler, text: str, fields_sha256: bytes
+) -> web.StreamResponse:
+    """Run a handler once for the form with a key, and replay its success to a repetition.
+
+    Errors are not stored: the form with its key is sent again with other fields. Raises KeyReused
+    for other fields after a success, Conflict while the first request is running.
+    """
+    store = STORES[0]
+    key = _read_key(request, store, text)
+    with suppress(*TRANSIENT_DB_ERRORS):
+        await _settle_first(request, key)
+    claim = IdempotencyClaim(store, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
+    return await _run(request, handler, claim)
+
+
+async def find_answer(request: web.Request, path: str, text: str) -> str | None:
+    """Return the body of the stored response to a POST of the company with a key, or None."""
+    key = {"company_id": request[app_keys.COMPANY], "route": f"POST {path}", "key": text}
+    async with _transaction(request, STORES[0]) as conn:
+        first = await sql.idempotency_get(conn, **key)
+    return first and first["answer"]
+
+
+async def take_secrets(request: web.Request, path: str, text: str) -> bytes | None:
+    """Return the encrypted secrets of the response to a POST with a key, once; else None."""
+    key = {"company_id": request[app_keys.COMPANY], "route": f"POST {path}", "key": text}
+    async with _transaction(request, STORES[0]) as conn:
+        return await sql.idempotency_secrets_take(conn, **key)
+
+
+async def _run(
+    request: web.Request, handler: Handler, claim: IdempotencyClaim
+) -> web.StreamResponse:
+    """Claim a key and run the handler, or replay the response of the request that has the key."""
     if (first := await _claim_key(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim
@@ -150,7 +192,8 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
     except Exception as error:
         if is_client_gone(request, error):
             raise
-        response, is_final = error_response(error, request), not getattr(error, "retryable", False)
+        response = error_response(error, request)
+        is_final = claim.keeps_errors and not getattr(error, "retryable", False)
     return await _settle(request, response, is_final)
 
 
@@ -168,11 +211,17 @@ async def store_response(request: web.Request, conn: Connection, response: web.R
 async def store_response_without(
     request: web.Request, conn: Connection, response: web.Response, *secrets: str
 ) -> None:
-    """Store a response as store_response does, without the named secrets in its data."""
+    """Store a response as store_response does, without the named secrets in its data.
+
+    A request with SEAL also stores all data, encrypted, until it is shown once.
+    """
     body = json_codec.loads((response.text or "").encode())
     data = {name: member for name, member in body["data"].items() if name not in secrets}
     stored = responses.json_response({**body, "data": data}, response.status)
     await store_response(request, conn, stored)
+    if (claim := request.get(CLAIM)) is not None and SEAL in request:
+        sealed = request[SEAL](json_codec.encode(body["data"]))
+        await sql.idempotency_secrets_keep(conn, **claim.variables, sealed_secrets=sealed)
     request[SECRET_OUT] = True
 
 

@@ -1,13 +1,16 @@
 """JSON responses, entity tags and download headers."""
 
+import gzip
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from aiohttp import web
 
 from service.json_codec import encode
 
+_GZIP = re.compile(r"(?i)\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
@@ -39,6 +42,29 @@ def record_response(request: web.Request, text: str) -> web.Response:
     if "If-None-Match" in request.headers and tag_matches(request.headers["If-None-Match"], tag):
         return web.Response(status=304, headers={"ETag": tag})
     return web.Response(body=body, headers={**JSON, "ETag": tag})
+
+
+def compress_fixed(request: web.Request, response: web.Response) -> web.Response:
+    """Compress a response that is the same for everyone, once, if the client accepts gzip.
+
+    Responses with secrets or form tokens are not compressed: their length would reveal parts of
+    them.
+    """
+    if isinstance(response.body, bytes) and accepts_gzip(request):
+        response.body = _compress(response.body)
+        response.headers["Content-Encoding"] = "gzip"
+    response.headers["Vary"] = "Accept-Encoding"
+    return response
+
+
+def accepts_gzip(request: web.Request) -> bool:
+    """Return whether the client accepts gzip."""
+    return _GZIP.search(request.headers.get("Accept-Encoding", "")) is not None
+
+
+@lru_cache(maxsize=32)
+def _compress(body: bytes) -> bytes:
+    return gzip.compress(body, mtime=0)
 
 
 def etag(body: bytes) -> str:

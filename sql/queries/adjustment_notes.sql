@@ -60,6 +60,16 @@ select counted.total, page.id,
   left join page on true
  order by page.id desc;
 
+-- name: adjustment_notes_of :many
+-- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most.
+select id, type, code, status, issue_date, payable_amount
+  from adjustment_notes
+ where company_id = :company_id
+   and (invoice_id = :invoice_id or consolidated_invoice_id = :consolidated_invoice_id)
+   and deleted_at is null
+ order by id desc
+ limit :most::bigint;
+
 -- name: adjustment_note_search :many
 -- Return a page as adjustment_note_page does, with filters and a sort order.
 select total, is_exact, id, record

@@ -57,6 +57,30 @@ with mine as (
 )
 select exists (select from mine);
 
+-- name: idempotency_secrets_keep :exec
+-- Store the encrypted secrets of a claim's response, next to the response without them.
+update idempotency_keys
+   set sealed_secrets = :sealed_secrets
+ where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token;
+
+-- name: idempotency_secrets_take :value
+-- Return the encrypted secrets of a response and delete them. Of several requests at the same time
+-- one gets them. No row: there are none, or they were taken.
+with kept as (
+  select sealed_secrets
+    from idempotency_keys
+   where company_id = :company_id
+     and route = :route
+     and key = :key
+     and sealed_secrets is not null
+     for update
+)
+update idempotency_keys k
+   set sealed_secrets = null
+  from kept
+ where k.company_id = :company_id and k.route = :route and k.key = :key
+returning kept.sealed_secrets;
+
 -- name: idempotency_sweep :exec
 -- Delete responses that are too old to be returned again.
 delete from idempotency_keys

@@ -3,7 +3,7 @@
 -- name: overview_failed :many
 -- Return the documents whose latest submission the portal did not accept, the latest first, at most
 -- :most.
-select d.id, d.status, d.number, d.errors, d.updated_at,
+select d.id, d.status, d.number, d.errors, d.updated_at, null as code,
        d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
   from submitted_documents d
   left join invoices i on i.company_id = d.company_id and i.id = d.invoice_id
@@ -62,6 +62,7 @@ select full_code(
        'NotSent' as status,
        (f.not_sent -> 'errors')::text as errors,
        (f.not_sent ->> 'at')::timestamptz as updated_at,
+       f.not_sent ->> 'code' as code,
        case f.kind when 'invoice' then f.id end as invoice_id,
        case f.kind when 'note' then f.id end as adjustment_note_id,
        case f.kind when 'consolidated' then f.id end as consolidated_invoice_id

@@ -14,7 +14,7 @@ select id, name, email, password_hash
 -- name: user_account :one
 -- Return the person with an email address, null if there is none, and the address as it identifies
 -- people, also unknown ones.
-select a.account, u.id, u.password_hash
+select a.account, u.id, u.password_hash, u.form_secret
   from (select lower(:email::text) as account) a
   left join users u on lower(u.email) = a.account;
 
@@ -217,7 +217,9 @@ values (:token_sha256, :user_id, :company,
 -- Return a session that has not ended, with the person and the company. A session that shows a
 -- company in which the person has no accepted role is none. `links_made` are the latest links that
 -- other people made for the person, who has not seen them yet, as JSON text.
-select s.id, s.user_id, u.name, u.email, m.company_id, m.name as company_name, m.role,
+select s.id, s.user_id, u.name, u.email, u.form_secret,
+       u.password_hash is not null as has_password,
+       m.company_id, m.name as company_name, m.role,
        coalesce(s.authenticated_at > clock_timestamp() - :recent::interval, false) as is_recent,
        s.seen_at < clock_timestamp() - interval '1 minute' as is_stale,
        (select coalesce(json_agg(to_json(made)), '[]')::text

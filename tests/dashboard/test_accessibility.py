@@ -321,6 +321,8 @@ async def find_problems(page: Any, rules: list[str] | None = None) -> list[str]:
     overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
     if overflow > 0:
         found.append(f"scrolls horizontally by {overflow} pixels")
+    # From the start of the page: a form may have put the cursor into one of its fields.
+    await page.evaluate("document.body.tabIndex = -1; document.body.focus()")
     await page.keyboard.press("Tab")
     focused = await page.evaluate("document.activeElement.outerHTML")
     if await page.locator(".skip").count() and 'class="skip"' not in focused:

@@ -8,6 +8,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 from conftest import Client, Sandbox
+from fixtures_dashboard import SignIn
 from harness.visitors import Visitor
 from kit import (
     buyer,
@@ -18,10 +19,15 @@ from kit import (
     now,
     request_json,
     submit,
+    wait_for_status,
 )
+from test_invoice_form import FormReader
+from test_submission import STRANGER
 
+from service.dashboard import pages
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
+from service.documents.ubl import parties
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 
@@ -152,8 +158,9 @@ async def test_a_document_that_was_not_sent_is_not_called_rejected(
     await member.get("/")
     assert "INV-04711 was not sent, or was not received by the portal" in member.words
     await member.get(f"/invoices/{invoice_id}")
-    assert member.words.count("Not sent, or not received by the portal") == 2
-    assert "(PortalCredentials)" in member.words and "Rejected" not in member.words
+    assert "the portal does not accept the sign-in of the service" in member.words
+    assert "Not sent, or not received by the portal" in member.words
+    assert member.words.count("invalid_client") <= 1 and "Rejected" not in member.words
 
 
 async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
@@ -167,7 +174,7 @@ async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
     await submit(site, late)
     await submit(site, note_id, "/api/adjustment-notes")
     await member.get("/")
-    for name, link in (("INV-04711", f"/invoices/{late}"), ("CN-04712", f"/notes/{note_id}")):
+    for name, link in (("INV-04711", f"/invoices/{late}/edit"), ("CN-04712", f"/notes/{note_id}")):
         assert f"{name} was not sent" in member.words and f'href="{link}"' in member.text
     await member.get(f"/invoices/{late}")
     assert member.words.count("(CF321)") == 1
@@ -175,6 +182,54 @@ async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
     await submit(site, late)
     await member.get("/")
     assert "INV-04711 was not sent" not in member.words
+
+
+async def test_an_invalid_invoice_is_corrected_at_the_fields_of_its_form(
+    member: Visitor, site: Client, sign_in: SignIn, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_invoice(site, code=4711, buyer=STRANGER)
+    await submit(site, invoice_id)
+    await wait_for_status(site, invoice_id, "Invalid")
+    place = f"/invoices/{invoice_id}"
+    reader = await sign_in(site, "reader")
+    await reader.get("/")
+    assert f'href="{place}">Open' in reader.text and "Correct it" not in reader.words
+    await member.get("/")
+    assert f'href="{place}/edit">Correct it' in member.text
+    fields = FormReader(await member.get(f"{place}/edit")).fields
+    found = re.search(r'id="/buyer/tin-wrong">([^<]*)<', member.text)
+    assert found and "ERR206" not in found[1] and "TIN" in found[1]
+    await owner.execute("update submitted_documents set updated_at = updated_at - interval '1 m'")
+    await member.post(f"{place}/edit", {**fields, "/buyer/tin": "C25845632020", "do": "save"})
+    await member.get(f"{place}/edit")
+    assert "/buyer/tin-wrong" not in member.text
+
+
+async def test_only_people_with_the_right_have_a_link_to_the_settings(
+    member: Visitor, site: Client, sign_in: SignIn, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("update companies set phone = ''")
+    admin = await sign_in(site, "admin")
+    for visitor, has_link in ((member, False), (admin, True)):
+        await visitor.get("/")
+        assert "The company profile is not complete" in visitor.words
+        assert ("Complete it" in visitor.words) == has_link
+
+
+async def test_an_invoice_lists_its_notes(member: Visitor, site: Client) -> None:
+    target, other = [await create_valid_invoice(site) for _ in range(2)]
+    path = f"/api/invoices/{target}/adjustment-note"
+    kinds = {"CREDIT_NOTE": "Credit note", "DEBIT_NOTE": "Debit note", "REFUND_NOTE": "Refund note"}
+    note_id = 0
+    for kind in kinds:
+        note_id = (await create_record(site, path, **note(type=kind)))["id"]
+        await member.get(f"/invoices/{target}")
+        assert f'href="/notes/{note_id}"' in member.text and kinds[kind] in member.words
+    await member.get(f"/invoices/{other}")
+    assert "/notes/" not in member.text
+    await request_json(site, "DELETE", f"/api/adjustment-notes/{note_id}")
+    await member.get(f"/invoices/{target}")
+    assert f'href="/notes/{note_id}"' not in member.text
 
 
 async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
@@ -216,3 +271,60 @@ async def test_the_page_says_why_a_second_request_is_not_approved(
 )
 def test_a_path_in_the_document_of_the_portal_is_shown_in_words(path: str, words: str) -> None:
     assert portal_field(path) == words
+
+
+@pytest.mark.parametrize(
+    ("path", "is_compressed"),
+    [
+        ("asset", True),
+        ("/invoices.csv", False),
+        ("/invoices/{}.csv", True),
+        ("/api/openapi.json", True),
+        ("/api/docs/docs.js", True),
+        ("/invoices", False),
+        ("/invoices/new", False),
+        ("/sign-in", False),
+    ],
+)
+async def test_only_responses_without_secrets_are_compressed(
+    path: str, is_compressed: bool, member: Visitor, site: Client
+) -> None:
+    """The length of a compressed page would reveal parts of its form token."""
+    invoice_id = await create_invoice(site)
+    await member.get("/sign-in")
+    found = re.search(r'href="(/assets/[^"]*\.css)"', member.text)
+    target = found[1] if found and path == "asset" else path.format(invoice_id)
+    texts: list[str] = []
+    for accepted in ("gzip, deflate", "gzip;q=0", "identity", ""):
+        headers = {"Accept-Encoding": accepted}
+        async with member._session.get(f"{member._base}{target[1:]}", headers=headers) as response:
+            texts.append(await response.text())
+            sent = response.headers.get("Content-Encoding")
+            assert sent == ("gzip" if is_compressed and accepted.startswith("gzip,") else None)
+    assert not is_compressed or len(set(texts)) == 1
+
+
+async def test_the_tin_is_optional_only_where_it_is(member: Visitor, site: Client) -> None:
+    """It depends on the kind of the party, which the person chooses later."""
+    await member.get("/invoices/new")
+    label = member.text[member.text.index('<label for="/buyer/tin"') :].partition("</label>")[0]
+    assert "optional" not in label and "A company in Malaysia needs it" in member.words
+    kinds = set(pages.TEXTS["form"]["party_types"])
+    assert kinds - set(parties.BUYER_TINS) == {"LOCAL_COMPANY"}
+    assert kinds - set(parties.SUPPLIER_TINS) == {"LOCAL_COMPANY", "GOVERNMENT"}
+
+
+async def test_hints_for_others_are_not_shown_to_an_accountant(
+    member: Visitor, admin: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await owner.execute("update api_keys set expires_at = now() + interval '3 days'")
+    await owner.execute("select hold_sending('Run reconcile on pg-2.')")
+    invoice_id = await create_invoice(site, buyer=buyer(favouriteColour="red"))
+    await submit(site, invoice_id)
+    for visitor, sees_hints in ((member, False), (admin, True)):
+        await visitor.get("/")
+        assert ("API keys that expire" in visitor.words) == sees_hints
+        assert "Sending is on hold" in visitor.words and "pg-2" not in visitor.words
+        await visitor.get(f"/invoices/{invoice_id}")
+        assert ("favouriteColour" in visitor.words) == sees_hints, visitor.words
+        assert "because sending is on hold" in visitor.words and "pg-2" not in visitor.words

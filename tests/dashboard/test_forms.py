@@ -9,7 +9,13 @@ from conftest import Client
 from harness.visitors import Visitor
 
 from service.http import forms
-from service.http.forms import PUBLIC_FORM, SESSION_FORM, FormLimits
+from service.http.forms import (
+    CARRIED_FORM,
+    CARRIER_FORM,
+    PUBLIC_FORM,
+    SESSION_FORM,
+    FormLimits,
+)
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -100,7 +106,9 @@ def fill_limits(limits: FormLimits) -> dict[str, bytes]:
 async def test_a_public_form_over_a_limit_is_a_413(site: Client, limit: str) -> None:
     async with Visitor(site.make_url("/")) as visitor:
         await visitor.get("/sign-in")
-        assert await post(visitor, "/sign-in", fill_limits(PUBLIC_FORM)[limit]) == 413
+        assert await post(visitor, "/link/unknown", fill_limits(PUBLIC_FORM)[limit]) == 413
+        assert await post(visitor, "/sign-in", fill_limits(CARRIER_FORM)[limit]) == 413
+        assert await post(visitor, "/invoices/new", fill_limits(CARRIED_FORM)[limit]) == 413
 
 
 @pytest.mark.parametrize("limit", ["size", "fields", "characters", "name"])

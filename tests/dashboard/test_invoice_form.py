@@ -13,7 +13,8 @@ from kit import buyer, create_invoice, get_invoice, request_json
 from multidict import MultiDict
 
 from service import json_codec
-from service.dashboard.document_form import build_body, read_fields
+from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
+from service.dashboard.invoice_form import PARTY
 from service.http.forms import FORM
 
 SETTLEMENT = {
@@ -139,6 +140,25 @@ async def test_a_wrong_default_tax_is_shown_at_its_field(
     fields = {"PREFIX_DIGIT_COUNT": "5", "tax_type": kind, "tax_rate": rate}
     await visitor.post("/settings/numbers", fields)
     assert visitor.status == 422 and f'id="{field}-wrong"' in visitor.text
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/buyer/name", "/buyer/name"),
+        ("/buyer", "/buyer/tin"),
+        ("/lineItems/0/taxDetails", "/lineItems/0/taxDetails/0/taxType"),
+        ("/lineItems/0/classifications", "/lineItems/0/classifications/0"),
+        ("/company/phone", "/company/phone"),
+        ("$.Invoice[*].Signature", "$.Invoice[*].Signature"),
+        ("", ""),
+    ],
+)
+def test_a_message_is_at_the_field_of_its_member(path: str, field: str) -> None:
+    shown = [*(f"/buyer{name}" for name in PARTY), *(f"/lineItems/0{name}" for name in LINE)]
+    assert _place_messages({path: "Wrong."}, shown) == {field: "Wrong."}
+    both = {path: "Wrong.", field: "Very wrong."} if path != field else {path: "Wrong."}
+    assert list(_place_messages(both, shown)) == [field]
 
 
 def test_a_stored_line_is_the_origin_of_one_line_of_the_form() -> None:

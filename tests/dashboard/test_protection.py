@@ -118,7 +118,9 @@ async def test_every_form_on_a_page_has_a_token(admin: Visitor, site: Client) ->
             if not is_public(path):
                 await admin.get(path)
                 forms = re.findall(r'<form[^>]*method="post".*?</form>', admin.text, re.DOTALL)
-                assert all('name="form_token"' in form for form in forms), path
+                assert all(
+                    'name="form_token"' in form and 'name="form_key"' in form for form in forms
+                ), path
                 found += len(forms)
     assert found > 50
 

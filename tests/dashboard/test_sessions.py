@@ -326,7 +326,8 @@ async def test_a_new_key_needs_a_recent_password(
     )
     await owner.get("/settings/keys")
     await owner.post("/settings/keys", {"name": "shop"})
-    assert owner.path == "/confirm" and "einv_test_" not in owner.text
+    assert owner.status == 401 and "Enter your password again" in owner.words
+    assert "einv_test_" not in owner.text
 
 
 async def test_a_revoked_key_stops_working(owner: Visitor, site: URL) -> None:

@@ -483,8 +483,9 @@ ONCE = (
     Mutant(
         "invalid-address-takes-a-try",
         "service/dashboard/sign_in.py",
-        "    if not people.is_email(email):\n",
-        "    if False:\n",
+        "_find_user(request, email, password) if people.is_email(email) else None\n"
+        "    if user is None:\n        values",
+        "_find_user(request, email, password)\n    if user is None:\n        values",
         (
             "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit",
         ),
@@ -614,6 +615,49 @@ KEPT = (
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
         ("tests/api/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
+    ),
+    Mutant(
+        "page-compressed",
+        "service/dashboard/pages.py",
+        "        self.text = make_text()\n",
+        "        self.text = make_text()\n"
+        "        self.enable_compression(web.ContentCoding.gzip)\n",
+        ("tests/dashboard/test_documents.py",),
+    ),
+    Mutant(
+        "carried-form-of-any-person",
+        "service/dashboard/sessions.py",
+        "return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None",
+        "return company_id",
+        ("tests/dashboard/test_carried_forms.py",),
+    ),
+    Mutant(
+        "form-of-any-company",
+        "service/dashboard/pages.py",
+        "if page.right != PERSON and company_id != session.company_id:",
+        "if False:",
+        ("tests/dashboard/test_carried_forms.py",),
+    ),
+    Mutant(
+        "form-key-of-any-person",
+        "service/dashboard/repetition.py",
+        'return f"{owner} {form_key(page)}"',
+        "return form_key(page)",
+        ("tests/dashboard/test_form_repetition.py::test_the_key_of_a_form_is_that_of_one_person",),
+    ),
+    Mutant(
+        "secret-of-a-form-shown-twice",
+        "sql/queries/idempotency.sql",
+        "   set sealed_secrets = null\n",
+        "   set sealed_secrets = k.sealed_secrets\n",
+        ("tests/dashboard/test_form_repetition.py",),
+    ),
+    Mutant(
+        "form-created-twice",
+        "service/dashboard/repetition.py",
+        "text if _KEY.fullmatch(text) else make_token()",
+        "make_token()",
+        ("tests/dashboard/test_form_repetition.py",),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
@@ -2391,8 +2435,8 @@ LIMITED = (
     Mutant(
         "public-form-as-large-as-one-of-a-session",
         "service/dashboard/pages.py",
-        "SESSION_FORM if SESSION in request else PUBLIC_FORM",
-        "SESSION_FORM",
+        "return PUBLIC_FORM if session is None else SESSION_FORM",
+        "return SESSION_FORM",
         (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
     ),
     Mutant(

@@ -26,15 +26,27 @@ document.addEventListener("click", (event) => {
   if (button && !window.confirm(button.dataset.confirm)) event.preventDefault();
 });
 
+// Asks before a form with changes is left: <form data-asks>. <a data-leave> leaves it on purpose.
+for (const form of document.querySelectorAll("[data-asks]")) {
+  let isChanged = form.dataset.asks === "changed";
+  const keep = () => (isChanged = false);
+  form.addEventListener("input", () => (isChanged = true));
+  form.addEventListener("submit", keep);
+  form.querySelector("[data-leave]")?.addEventListener("click", keep);
+  window.addEventListener("beforeunload", (event) => {
+    if (isChanged) event.preventDefault();
+  });
+}
+
 // Shows the totals of a form as it is filled in: <form data-totals="#id">.
 for (const form of document.querySelectorAll("[data-totals]")) {
   form.addEventListener("change", async () => {
     const body = new URLSearchParams(new FormData(form));
-    body.set("do", "check");
-    const answer = await fetch(window.location.pathname, { method: "POST", body });
+    body.set("do", "totals");
+    const answer = await fetch(window.location.href, { method: "POST", body });
     if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const totals = page.querySelector(form.dataset.totals);
-    document.querySelector(form.dataset.totals).replaceChildren(...totals.childNodes);
+    const part = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const totals = part.querySelector(form.dataset.totals);
+    if (totals) document.querySelector(form.dataset.totals).replaceChildren(...totals.childNodes);
   });
 }

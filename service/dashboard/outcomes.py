@@ -1,0 +1,57 @@
+"""Texts of pages about a submission or cancellation: one sentence for each outcome.
+
+The messages of the API are for programs, and some are fixed by the specification. A sentence
+follows from the present state of the document, so that it is also true after a reload.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.dashboard.operations import Answer
+from service.dashboard.pages import TEXTS, Notice
+from service.documents.states import LOCKED
+
+TEXT = TEXTS["outcomes"]
+#: Key of a text that holds for the statuses without one of their own.
+ANY = "any"
+#: Codes of failures whose errors are for the operator of the service. A sentence replaces them.
+FOR_OPERATOR = ("sending_held", "number_at_portal", "portal_credentials_refused")
+#: Codes of warnings that are for programs and for people who administer the company.
+FOR_ADMINISTRATOR = ("Certificate", "UnknownMember")
+#: Notices of actions that submit.
+SUBMITTING = ("submit", "save_submit")
+#: State of a submission that has no outcome yet. In other states it is being sent.
+OPEN_STATES = ("Uncertain", "NeedsPerson")
+
+
+def describe_notice(notice: str, record: Mapping[str, Any], has_findings: bool) -> Notice | None:
+    """Return what an action has led to, by the present status of the document.
+
+    `has_findings` is true if the page shows why the document was not submitted.
+    """
+    texts, status = TEXT["notices"].get(notice), record["status"]
+    if texts is None:
+        text = TEXTS["notices"].get(notice)
+        return text and Notice(text)
+    is_open = notice in SUBMITTING and status not in LOCKED
+    if is_open and not has_findings:
+        status = "without_findings"
+    text = texts.get(status, texts.get(ANY))
+    return text and Notice(text, "warn" if is_open else "good")
+
+
+def describe_submitting(state: str, is_held: bool) -> str:
+    """Return why a submission has no outcome yet, by its state."""
+    return TEXT["submitting"]["Held" if is_held else state if state in OPEN_STATES else "Sending"]
+
+
+def describe_failure(action: str, answer: Answer) -> str:
+    """Return why a document was not submitted, cancelled or deleted."""
+    return TEXT["failures"].get(action, {}).get(answer.value.get("code")) or answer.message
+
+
+def describe_not_sent(last: Mapping[str, Any]) -> str:
+    """Return what has become of a submission that failed, before the errors that explain it."""
+    if last["status"] == "NotSent" and last["code"] in TEXT["not_sent"]:
+        return TEXT["not_sent"][last["code"]]
+    return TEXTS["documents"]["outcomes"][last["status"]]
