@@ -85,9 +85,9 @@ select s.state, d.number, s.last_sent_at,
 -- name: overview_facts :one
 -- Return what the other rows of the overview need: documents that can be cancelled for less than
 -- :closing more, the expiry of the certificate, keys that expire within :notice, the hold on
--- sending, the company's TIN if it was verified for another company instead, whether there are sales
--- from :overdue_before to :month_start that can be consolidated, the oldest one before that, and the
--- oldest month before :month_start whose consolidated invoice is not submitted.
+-- sending, the company's TIN if it was verified for another company instead, whether there are
+-- sales from :overdue_before to :month_start that can be consolidated, the oldest one before that,
+-- and the oldest month before :month_start whose consolidated invoice is not submitted.
 -- statement_timestamp() can be a condition of an index, which clock_timestamp() cannot.
 select (select count(*)
           from submitted_documents d

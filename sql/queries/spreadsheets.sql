@@ -1,6 +1,7 @@
 -- Facts of documents for lists as CSV, in addition to their records. Every statement takes
--- :company_id, and returns a row for each of :ids: the full number and the identifiers of the latest
--- document that the portal has, the taxes, the rate to MYR, and `source`, which has the other party.
+-- :company_id, and returns a row for each of :ids: the full number and the identifiers of the
+-- latest document that the portal has, the taxes, the rate to MYR, and `source`, which has the
+-- other party.
 -- The number is that of the portal's document, or that with which the next one would be sent.
 
 -- name: invoice_sheet :many

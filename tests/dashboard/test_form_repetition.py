@@ -34,7 +34,18 @@ INVOICE = {
     "/lineItems/0/unit/code": "KGM",
     "do": "save",
 }
-BUYER = {"/name": "Aminah", "/type": "LOCAL_INDIVIDUAL"}
+BUYER = {
+    "/name": "Aminah",
+    "/type": "LOCAL_INDIVIDUAL",
+    "/contactNumber": "+60123456789",
+    "/registration/type": "NRIC",
+    "/registration/number": "880214145566",
+    "/address/line1": "5 Jalan Dahlia",
+    "/address/zipCode": "40150",
+    "/address/city": "Shah Alam",
+    "/address/state": "10",
+    "/address/country": "MYS",
+}
 _KEY = re.compile(r'name="form_key" value="([^"]*)"')
 _SECRET = re.compile(r'id="new-(?:key|link|secret)">([^<]+)<')
 

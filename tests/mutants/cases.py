@@ -1592,7 +1592,7 @@ OUTCOMES = (
     Mutant(
         "other-requests-for-an-invoice-stay-pending",
         "service/api/einvoice_requests.py",
-        "    await sql.einvoice_request_reject_others(conn, **approved)\n",
+        "    await sql.einvoice_request_reject_others(conn, **approved, reason=OTHER_BUYER)\n",
         "",
         (f"{APPROVALS}_rejects_other_pending_requests_for_the_invoice",),
     ),
