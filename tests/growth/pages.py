@@ -14,7 +14,9 @@ from growth.operations import list_path_doors, list_query_shapes, make_text
 from growth.shapes import ASCII_PIECES, PIECES, Make, repeat
 from growth.stage import Request, Stage, example
 from service import json_codec
+from service.dashboard.repetition import KEY
 from service.dashboard.table import MODULES
+from service.http.tokens import make_token
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 #: Codecs whose work grows with the square of the text, or expands it.
@@ -135,7 +137,9 @@ def find_forms(stage: Stage, routes: Sequence[Route]) -> dict[str, Form]:
     for route in routes:
         if route.method == "GET" and not route.path.endswith((".csv", "print", "svg", "png")):
             path = fill_page(stage, route.path)
-            answer = stage.service.send(Request("GET", path, _headers(stage, route)))
+            # Pages of forms that create a document are redirected to an address with a key.
+            keyed = f"{path}?{KEY}={make_token()}"
+            answer = stage.service.send(Request("GET", keyed, _headers(stage, route)))
             parser = _Forms(path)
             parser.feed(answer.body.decode(errors="replace"))
             for form in parser.forms:
