@@ -45,6 +45,10 @@ WITHOUT_OFFSET = (
     "{} has no offset, so that it is read as UTC. Malaysian time is 8 hours ahead: end it with "
     "+08:00, or with Z if it is UTC."
 )
+WITHOUT_CURRENCY = (
+    "The currency is MYR, so that the exchange rate has no effect. Set currencyCode if the amounts "
+    "are in another currency."
+)
 
 
 class Doubt(NamedTuple):
@@ -71,6 +75,9 @@ def find_doubts(
         text = source.get(member)
         if isinstance(text, str) and not _OFFSET.search(text.strip()):
             yield Doubt("TimeOffset", f"/{member}", WITHOUT_OFFSET.format(member))
+    rate, currency = source.get("exchangeRate"), source.get("currencyCode") or "MYR"
+    if currency == "MYR" and rate not in (None, 1):
+        yield Doubt("ExchangeRate", "/exchangeRate", WITHOUT_CURRENCY)
     seen: set[str] = set()
     unregistered: set[str] = set()
     for index, item, amounts in zip(count(), source["lineItems"], lines, strict=False):

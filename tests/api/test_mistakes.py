@@ -46,8 +46,79 @@ REFUSED = (
     Mistake("/lineItems/0/unit/code", "PCS", "/lineItems/0/unit/code", '"PCS"'),
     Mistake("/lineItems/0/unit/code", "pcs", "/lineItems/0/unit/code", "must"),
     Mistake("/lineItems/0/unit/count", REMOVED, "/lineItems/0/unit/count", "is required"),
+    Mistake("/lineItems/0/unit/code", "KG", "/lineItems/0/unit/code", 'nearest code is "KGM"'),
+    Mistake("/lineItems/0/unit/code", "EACH", "/lineItems/0/unit/code", "one to three of A-Z"),
+    # Types
+    Mistake("/lineItems/0/unit/price", "48.50", "/lineItems/0/unit/price", "must be a number"),
+    Mistake("/lineItems/0/unit/price", -5, "/lineItems/0/unit/price", "at least 0"),
+    Mistake("/lineItems/0/unit/count", -2, "/lineItems/0/unit/count", "at least 0"),
+    Mistake("/lineItems/0/id", 1, "/lineItems/0/id", "must be a string"),
+    Mistake("/lineItems/0/classifications", "022", "/lineItems/0/classifications", "an array"),
+    Mistake("/lineItems/0/classifications", [], "/lineItems/0/classifications", "at least 1"),
+    Mistake("/lineItems/0/discount", 5, "/lineItems/0/discount", "must be an object"),
+    Mistake("/lineItems", {}, "/lineItems", "must be an array"),
+    Mistake("/buyer/tin", 20880050010, "/buyer/tin", "must be a string"),
+    Mistake("/buyer/registration", "900101105566", "/buyer/registration", "must be an object"),
+    Mistake("/buyer/address/state", 10, "/buyer/address/state", "must be a string"),
+    Mistake("/buyer/address/zipCode", 40150, "/buyer/address/zipCode", "must be a string"),
+    Mistake("/code", "INV-1", "/code", "must be an integer"),
+    Mistake("/submitImmediately", "true", "/submitImmediately", "must be true or false"),
+    Mistake("/references", "PO1", "/references", "must be an array"),
+    # Codes
+    Mistake(
+        "/lineItems/0/classifications",
+        ["22"],
+        "/lineItems/0/classifications/0",
+        'nearest code is "022"',
+    ),
+    Mistake("/lineItems/0/originCountry", "MY", "/lineItems/0/originCountry", '"MYS"'),
+    Mistake("/buyer/type", "INDIVIDUAL", "/buyer/type", "not in the table of party types"),
+    Mistake("/buyer/registration/type", "IC", "/buyer/registration/type", '"NRIC"'),
+    Mistake("/buyer/address/state", "Selangor", "/buyer/address/state", 'nearest code is "10"'),
+    Mistake("/buyer/address/country", "MY", "/buyer/address/country", '"MYS"'),
+    Mistake("/currencyCode", "RM", "/currencyCode", '"MYR"'),
+    Mistake("/payment", {"mode": "cash"}, "/payment/mode", 'nearest code is "01"'),
+    Mistake("/type", "CREDIT_NOTE", "/type", "must be one of INVOICE"),
+    # Taxes
+    Mistake(
+        "/lineItems/0/taxDetails/0/taxType",
+        "2",
+        "/lineItems/0/taxDetails/0/taxType",
+        'nearest code is "02"',
+    ),
+    Mistake(
+        "/lineItems/0/taxDetails/0/taxRate/percentage",
+        "8%",
+        "/lineItems/0/taxDetails/0/taxRate/percentage",
+        "must be a number",
+    ),
+    Mistake(
+        "/lineItems/0/taxDetails/0/taxRate",
+        8,
+        "/lineItems/0/taxDetails/0/taxRate",
+        "must be an object",
+    ),
+    # Times
+    Mistake("/issueDateTime", "2026-01-05", "/issueDateTime", "like 2026-01-31T09:30:00Z"),
+    Mistake("/issueDateTime", "05/01/2026 10:00", "/issueDateTime", "must be a date and time"),
+    Mistake("/issueDateTime", 1767571200, "/issueDateTime", "must be a string"),
+    Mistake("/issueDateTime", "2026-13-01T00:00:00Z", "/issueDateTime", "must be a valid date"),
+    Mistake("/billingPeriod", {"startDate": "2026-01-01"}, "/billingPeriod/startDate", "start?"),
+    # Members
+    Mistake("/currency", "MYR", "/currency", "Did you mean currencyCode?"),
+    Mistake("/submitImmediatly", True, "/submitImmediatly", "Did you mean submitImmediately?"),
+    Mistake("/total", 97, "/total", "is not a known member"),
+    Mistake("/currencyCode", "USD", "/exchangeRate", "is required"),
 )
 FOUND_BY_PREFLIGHT = (
+    Mistake("/buyer/tin", "C123", "/buyer/tin", "that end in 0"),
+    Mistake("/buyer/tin", "123456789", "/buyer/tin", "must be a prefix and digits"),
+    Mistake("/buyer/registration/number", "12", "/buyer/registration/number", "12 digits"),
+    Mistake("/buyer/contactNumber", "12", "/buyer/contactNumber", "8 to 20 characters"),
+    Mistake("/buyer/email", "siti", "/buyer/email", "is not a valid address"),
+    Mistake("/issueDateTime", "2999-12-01T00:00:00Z", "/issueDateTime", "not be in the future"),
+    Mistake("/issueDateTime", "2026-01-05T00:00:00Z", "/issueDateTime", "more than 72 hours ago"),
+    Mistake("/lineItems/0/taxDetails", [], "/lineItems/0/taxDetails", "tax type of line 1"),
     Mistake("/buyer/type", REMOVED, "/buyer/type", "The type of the buyer is missing."),
     Mistake("/buyer/address/zipCode", "401500", "/buyer/address/zipCode", "at most 5 digits"),
 )
@@ -71,6 +142,8 @@ WARNED = (
     Mistake(TAXES, percent("05", 8), RATE, "low value goods has a rate of 10 %"),
     Mistake(TAXES, percent("06", 6), RATE, "has a rate of 0 %, not 6 %."),
     Mistake("/issueDateTime", "2026-01-05T02:09:00", "/issueDateTime", "end it with +08:00"),
+    Mistake("/exchangeRate", 4.5, "/exchangeRate", "Set currencyCode if the amounts"),
+    Mistake(f"{LINE}/amount", 97, f"{LINE}/amount", "it is stored, and not sent to the portal"),
     Mistake("/lineItems", [line(), line()], "/lineItems/1/id", "Another line has the id"),
     Mistake(f"{LINE}/unit/count", 0, f"{LINE}/unit/count", "is 0, and so is its amount"),
 )
@@ -123,7 +196,8 @@ async def test_a_mistake_has_a_warning(api: Client, mistake: Mistake) -> None:
     status, created = await request_json(api, "POST", INVOICES, json=body)
     assert status == 201 and mistake.text in list_warnings(created)[mistake.path]
     path = f"{INVOICES}/{created['data']['id']}"
-    changes = {name: body[name] for name in ("issueDateTime", "lineItems")}
+    sent = ("issueDateTime", "lineItems", "exchangeRate")
+    changes = {name: body[name] for name in sent if name in body}
     _, updated = await request_json(api, "PUT", path, json=changes)
     assert list_warnings(updated) == list_warnings(created)
     _, found = await request_json(api, "POST", f"{path}/preflight", json={})
@@ -207,6 +281,13 @@ def test_a_rate_is_legal_from_its_day(day: str, is_legal: bool) -> None:
     [
         ("GET", f"{INVOICES}?limit=5", None, 422, "Did you mean per_page?"),
         ("GET", f"{INVOICES}?pageSize=5", None, 422, "Did you mean per_page?"),
+        ("GET", f"{INVOICES}?status=valid", None, 422, "Valid"),
+        ("GET", f"{INVOICES}?page=0", None, 422, "page"),
+        ("GET", f"{INVOICES}?per_page=1000", None, 422, "100"),
+        ("GET", f"{INVOICES}?issued_from=05/01/2026", None, 422, "issued_from"),
+        ("GET", f"{INVOICES}?pages=2", None, 422, "Did you mean page?"),
+        ("POST", f"{INVOICES}", b"{'code': 1}", 400, "JSON"),
+        ("POST", f"{INVOICES}", b'{"code": 1, "code": 2}', 400, "code"),
         ("GET", f"{INVOICES}/", None, 404, "Paths do not end with a slash."),
         ("POST", f"{INVOICES}/", b"{}", 404, "Paths do not end with a slash."),
         ("POST", f"{INVOICES}/1/submit-to-portal", b"[]", 422, "must be an object"),
