@@ -44,6 +44,19 @@ AS_BUYER = {
     },
     "email": "accounts@kopitiga.example",
 }
+#: The fields of a buyer in the form of a receipt's link.
+BUYER_FORM = {
+    "/name": "Aminah",
+    "/type": "LOCAL_INDIVIDUAL",
+    "/contactNumber": "+60123456789",
+    "/registration/type": "NRIC",
+    "/registration/number": "880214145566",
+    "/address/line1": "5 Jalan Dahlia",
+    "/address/zipCode": "40150",
+    "/address/city": "Shah Alam",
+    "/address/state": "10",
+    "/address/country": "MYS",
+}
 AS_SUPPLIER = {
     **AS_BUYER,
     "businessActivityDescription": "Restaurants and mobile food service activities",

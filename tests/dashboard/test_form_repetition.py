@@ -13,6 +13,7 @@ from fixtures_dashboard import SignIn
 from fixtures_webhooks import LOCAL, create_endpoint
 from harness.visitors import Visitor
 from kit import (
+    BUYER_FORM,
     create_invoice,
     create_sale,
     create_valid_invoice,
@@ -33,18 +34,6 @@ INVOICE = {
     "/lineItems/0/unit/count": "2",
     "/lineItems/0/unit/code": "KGM",
     "do": "save",
-}
-BUYER = {
-    "/name": "Aminah",
-    "/type": "LOCAL_INDIVIDUAL",
-    "/contactNumber": "+60123456789",
-    "/registration/type": "NRIC",
-    "/registration/number": "880214145566",
-    "/address/line1": "5 Jalan Dahlia",
-    "/address/zipCode": "40150",
-    "/address/city": "Shah Alam",
-    "/address/state": "10",
-    "/address/country": "MYS",
 }
 _KEY = re.compile(r'name="form_key" value="([^"]*)"')
 _SECRET = re.compile(r'id="new-(?:key|link|secret)">([^<]+)<')
@@ -223,7 +212,7 @@ async def test_a_buyer_who_sends_the_request_twice_asks_once(
     _, answer = await request_json(site, "POST", place, json={"purpose": "request"})
     path = urlsplit(answer["data"]["url"]).path
     async with Visitor(site.make_url("/")) as visitor:
-        fields = await open_form(visitor, Form(path, path, BUYER, ""))
+        fields = await open_form(visitor, Form(path, path, BUYER_FORM, ""))
         answers = await asyncio.gather(*(send(visitor, path, fields) for _ in range(2)))
         assert {status for status, _ in answers} == {303}
         await visitor.get(answers[0][1])

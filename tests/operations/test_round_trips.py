@@ -28,14 +28,15 @@ READS = {
     "/api/invoices/export-all": 2,  # a batch, and one that is empty
 }
 #: Commands that depend on the time since the previous request: the look-up of the key, which is
-#: cached, the check of an idle connection, the look for imported code lists, and the checks of the
-#: database's identity.
+#: cached, the check of an idle connection, the look for imported code lists, the checks of the
+#: database's identity, and the note of its time.
 OCCASIONAL = {
     sql.api_key_of.query,
     sql.ping.query,
     sql.code_list_imports.query,
     sql.database_identity_get.query,
     sql.database_prove.query,
+    sql.clock_note.query,
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import Client, Company, StartService, make_company
 from harness.visitors import Visitor
 from kit import (
+    BUYER_FORM,
     GENEROUS,
     buyer,
     create_invoice,
@@ -151,7 +152,7 @@ async def test_a_request_by_a_link_has_the_link_as_actor(
     link = (await send(own_api, "POST", place, purpose="request"))["data"]
     async with Visitor(own_api.make_url("/")) as visitor:
         await visitor.get(URL(link["url"]).path)
-        await visitor.post(URL(link["url"]).path, {"/name": "Aminah", "/type": "LOCAL_INDIVIDUAL"})
+        await visitor.post(URL(link["url"]).path, BUYER_FORM)
         assert "Your request was sent" in visitor.text
     row = await owner.fetchrow(
         "select actor, host(client_address) from audit_log where subject like 'e-invoice request %'"
