@@ -21,6 +21,7 @@ ALL = {"types": []}
 SOME = {
     "types": ["invoice.created", "invoice.valid", "invoice.cancelled", "adjustment_note.valid"],
     "include_record": True,
+    "ordered": True,
 }
 
 
@@ -42,6 +43,7 @@ class Endpoint:
     id: int
     types: Sequence[str]
     secret: str
+    is_ordered: bool = True
     after: int = 0
     arrivals: list[Arrival] = field(default_factory=list)
 
@@ -82,7 +84,9 @@ class Receiver:
         async with session.post("/api/webhooks", json=body, headers=headers) as response:
             response.raise_for_status()
             data = (await response.json())["data"]
-        endpoint = Endpoint(company["id"], data["id"], members["types"], data["secret"])
+        endpoint = Endpoint(
+            company["id"], data["id"], members["types"], data["secret"], "ordered" in members
+        )
         self.endpoints.append(endpoint)
 
     async def _receive(self, request: web.Request) -> web.Response:
