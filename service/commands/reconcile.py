@@ -26,7 +26,8 @@ from service.portal.responses import LOGIN_REFUSED
 from service.submission import manual_resolution
 from service.submission.context import SubmissionContext
 from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.sweep import MOST_DAYS, sweep
+from service.submission.sweep import sweep
+from service.submission.sweep_rules import MOST_DAYS
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
 WHAT_TO_DO = (

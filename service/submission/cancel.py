@@ -280,12 +280,10 @@ async def _note(conn: Connection, cancellation: Cancellation, result: Note) -> N
     company = cancellation.company_id
     # Read again: the document may have moved to another submission.
     doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
-    await store.lock_subjects(conn, company, doc["submission_id"])
     change = Change(
         cancellation.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason
     )
-    await store.apply_changes(conn, company, [change])
-    await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
+    await store.write_facts(conn, company, doc["submission_id"], [change])
 
 
 async def _wait(

@@ -102,9 +102,7 @@ async def _write_changes(
             changes[row["submission_id"]].append(change)
     for submission_id, changed in changes.items():
         async with context.database.company(company_id) as conn:
-            await store.lock_subjects(conn, company_id, submission_id)
-            await store.apply_changes(conn, company_id, changed)
-            await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
+            await store.write_facts(conn, company_id, submission_id, changed)
 
 
 async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[Row]) -> None:

@@ -19,7 +19,7 @@ from service.submission import document_comparison, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import is_candidate
 from service.submission.odd_rows import may_be_document, record_odd_rows
-from service.submission.sweep import MOST_DAYS
+from service.submission.sweep_rules import FURTHEST
 from service.submission.types import (
     CLOCK_TOLERANCE,
     Change,
@@ -233,7 +233,7 @@ async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
     """
     row, submission = case.row, case.submission
     until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCK_TOLERANCE
-    since = max(row["first_sent_at"] - CLOCK_TOLERANCE, until - timedelta(days=MOST_DAYS))
+    since = max(row["first_sent_at"] - CLOCK_TOLERANCE, until - FURTHEST)
     listing = await context.portal.search(case.tin, since, until)
     await record_odd_rows(context, case.company_id, case.tin, "search", listing)
     candidates = [

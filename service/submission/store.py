@@ -484,6 +484,15 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
             )
 
 
+async def write_facts(
+    conn: Connection, company_id: int, submission_id: int, changes: Sequence[Change]
+) -> None:
+    """Write changes that the portal shows, which need no claim, and wake those that wait."""
+    await lock_subjects(conn, company_id, submission_id)
+    await apply_changes(conn, company_id, changes)
+    await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
+
+
 async def _locate_errors(
     conn: Connection, company_id: int, changes: Sequence[Change]
 ) -> Sequence[Change]:

@@ -27,13 +27,12 @@ from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.later_states import follow_listing
 from service.submission.odd_rows import record_odd_rows
 from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.sweep_rules import MOST_DAYS, Finding, Row, Verdict
+from service.submission.sweep_rules import FURTHEST, Finding, Row, Verdict
 from service.submission.types import CLOCK_TOLERANCE
 
 log = logging.getLogger(__name__)
 
 BLOCK = 2000  # listed documents that are looked up at a time
-FURTHEST = timedelta(days=MOST_DAYS)  # that a comparison reaches back
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
 LONGEST_SLEEP = 15.0  # seconds between two checks for a company that is due
@@ -75,7 +74,7 @@ async def sweep(
     Return {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: the time
     that was compared, rounded up, counts, whether sending is held, and the open findings. A company
     is compared over all that may have changed since the latest complete comparison, and at least
-    over `days`; while its sending is held, over MOST_DAYS, or since the time until which everything
+    over `days`; while its sending is held, over FURTHEST, or since the time until which everything
     sent is recorded. A TIN that is not verified is not listed, and the hold of a company without a
     verified TIN does not end. Raises PortalError.
     """
@@ -83,13 +82,11 @@ async def sweep(
     async with context.database.reading(company_id) as conn:
         ground = await sql.sweep_ground(conn, company_id=company_id, furthest=FURTHEST)
         since = sweep_rules.first_moment(ground, days)
-        tins = {
-            row["tin"] for row in await sql.sweep_tins(conn, company_id=company_id, since=since)
-        }
+        rows = await sql.sweep_tins(conn, company_id=company_id, since=since)
     is_held, now = ground["held_since"] is not None, ground["now"]
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
     verified = {ground["own_tin"]} if ground["own_tin"] else set()
-    for tin in verified | tins:
+    for tin in verified | {row["tin"] for row in rows}:
         span = _Span(company_id, tin, since, now, is_held)
         for name, n in (await _compare(context, span)).items():
             counts[name] += n

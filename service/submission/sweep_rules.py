@@ -18,6 +18,7 @@ Row = Mapping[str, Any]  # of sweep_attempts
 #: Also the range of a sweep that ends a hold. With CLOCK_TOLERANCE it is one listing of the portal,
 #: which lists 31 days at most. Portal: 5.5
 MOST_DAYS = 30
+FURTHEST = timedelta(days=MOST_DAYS)  # that a comparison reaches back
 #: A hold compares from so long before the time until which everything sent is known to be recorded.
 #: The clocks of two database servers may differ by as much.
 KNOWN_MARGIN = timedelta(days=1)
@@ -77,7 +78,7 @@ def first_moment(ground: Mapping[str, Any], days: int | None) -> datetime:
     now: datetime = ground["now"]
     if ground["held_since"]:
         return now - hold_length(now, ground["known_until"])
-    longest = now - timedelta(days=MOST_DAYS)
+    longest = now - FURTHEST
     since = ground["swept_at"] - CHANGING if ground["swept_at"] else longest
     since = max(since, (ground["sent_from"] or now) - SEND_MARGIN)
     return max(longest, min(since, now - timedelta(days=days or 0)))
@@ -85,8 +86,7 @@ def first_moment(ground: Mapping[str, Any], days: int | None) -> datetime:
 
 def hold_length(now: datetime, known_until: datetime | None) -> timedelta:
     """Return how far back a comparison that ends a hold must reach."""
-    longest = timedelta(days=MOST_DAYS)
-    return longest if known_until is None else min(longest, now - known_until + KNOWN_MARGIN)
+    return FURTHEST if known_until is None else min(FURTHEST, now - known_until + KNOWN_MARGIN)
 
 
 def judge_listing(

@@ -23,10 +23,11 @@ declare
   held int;
   held_slow int;
   under_way int;
-  found_here int;
+  most int;
+  taken int;
 begin
   for candidate in
-    select e.company_id, e.id, e.slow, case when e.ordered then 1 else at_once end as most
+    select e.company_id, e.id, e.slow, case when e.ordered then 1 else at_once end as at_once
       from public.webhook_endpoints e
      where e.enabled
        and (not e.slow or free_slow > 0)
@@ -48,12 +49,12 @@ begin
       from public.webhook_deliveries d
      where d.company_id = candidate.company_id and d.endpoint_id = candidate.id
        and d.lease_until >= clock_timestamp();
-    -- A company with `n` places more leaves at least one free for each of them.
-    under_way := least(candidate.most - under_way, share - held, (free - held + 1) / 2);
+    -- Before each place that it takes, the company has fewer than it leaves free.
+    most := least(candidate.at_once - under_way, share - held, (free - held + 1) / 2);
     if candidate.slow then
-      under_way := least(under_way, share / 2 - held_slow, (free_slow - held_slow + 1) / 2);
+      most := least(most, share / 2 - held_slow, (free_slow - held_slow + 1) / 2);
     end if;
-    continue when under_way <= 0;
+    continue when most <= 0;
     return query
       with tried as (
         update public.webhook_deliveries d
@@ -66,7 +67,7 @@ begin
                            and o.status = 'Pending' and o.next_attempt_at <= clock_timestamp()
                            and (o.lease_until is null or o.lease_until < clock_timestamp())
                          order by o.id
-                         limit under_way)
+                         limit most)
         returning d.company_id, d.id, d.endpoint_id, d.fence, d.step, d.event_id
       ), claimed as (
         update public.webhook_endpoints e
@@ -95,11 +96,11 @@ begin
         from tried t
         join claimed c on c.company_id = t.company_id and c.id = t.endpoint_id
         join public.events v on v.company_id = t.company_id and v.id = t.event_id;
-    get diagnostics found_here = row_count;
-    companies := companies || array_fill(candidate.company_id, array[found_here]);
-    slow_ones := slow_ones || array_fill(candidate.slow, array[found_here]);
-    free := free - found_here;
-    free_slow := free_slow - candidate.slow::int * found_here;
+    get diagnostics taken = row_count;
+    companies := companies || array_fill(candidate.company_id, array[taken]);
+    slow_ones := slow_ones || array_fill(candidate.slow, array[taken]);
+    free := free - taken;
+    free_slow := free_slow - candidate.slow::int * taken;
   end loop;
 end $$;
 alter function claim_webhook_deliveries owner to einvoice_across;

@@ -30,11 +30,15 @@ class Mistake(NamedTuple):
     text: str
 
 
+LINE, UNIT = "/lineItems/0", "/lineItems/0/unit"
+TAXES, RATE = f"{LINE}/taxDetails", f"{LINE}/taxDetails/0/taxRate/percentage"
+STATE, ISSUED = "/buyer/address/state", "/issueDateTime"
+
 REFUSED = (
     # Spellings of other systems
-    Mistake("/lineItems/0/unit/quantity", 2, "/lineItems/0/unit/quantity", "Did you mean count?"),
-    Mistake("/lineItems/0/unit/qty", 2, "/lineItems/0/unit/qty", "Did you mean count?"),
-    Mistake("/lineItems/0/quantity", 2, "/lineItems/0/quantity", "Did you mean unit?"),
+    Mistake(f"{UNIT}/quantity", 2, f"{UNIT}/quantity", "Did you mean count?"),
+    Mistake(f"{UNIT}/qty", 2, f"{UNIT}/qty", "Did you mean count?"),
+    Mistake(f"{LINE}/quantity", 2, f"{LINE}/quantity", "Did you mean unit?"),
     Mistake("/line_items", [], "/line_items", "Did you mean lineItems?"),
     Mistake("/buyer/address/zip_code", "1", "/buyer/address/zip_code", "Did you mean zipCode?"),
     # Empty arrays of languages that have one type for both
@@ -43,66 +47,61 @@ REFUSED = (
     Mistake("/buyer/address", [], "/buyer/address", "must be an object"),
     Mistake("/delivery", [], "/delivery", "must be an object"),
     # Units that the portal refuses
-    Mistake("/lineItems/0/unit/code", "PCS", "/lineItems/0/unit/code", '"PCS"'),
-    Mistake("/lineItems/0/unit/code", "pcs", "/lineItems/0/unit/code", "must"),
-    Mistake("/lineItems/0/unit/count", REMOVED, "/lineItems/0/unit/count", "is required"),
-    Mistake("/lineItems/0/unit/code", "KG", "/lineItems/0/unit/code", 'nearest code is "KGM"'),
-    Mistake("/lineItems/0/unit/code", "EACH", "/lineItems/0/unit/code", "one to three of A-Z"),
+    Mistake(f"{UNIT}/code", "PCS", f"{UNIT}/code", '"PCS"'),
+    Mistake(f"{UNIT}/code", "pcs", f"{UNIT}/code", "must"),
+    Mistake(f"{UNIT}/count", REMOVED, f"{UNIT}/count", "is required"),
+    Mistake(f"{UNIT}/code", "KG", f"{UNIT}/code", 'nearest code is "KGM"'),
+    Mistake(f"{UNIT}/code", "EACH", f"{UNIT}/code", "one to three of A-Z"),
     # Types
-    Mistake("/lineItems/0/unit/price", "48.50", "/lineItems/0/unit/price", "must be a number"),
-    Mistake("/lineItems/0/unit/price", -5, "/lineItems/0/unit/price", "at least 0"),
-    Mistake("/lineItems/0/unit/count", -2, "/lineItems/0/unit/count", "at least 0"),
-    Mistake("/lineItems/0/id", 1, "/lineItems/0/id", "must be a string"),
-    Mistake("/lineItems/0/classifications", "022", "/lineItems/0/classifications", "an array"),
-    Mistake("/lineItems/0/classifications", [], "/lineItems/0/classifications", "at least 1"),
-    Mistake("/lineItems/0/discount", 5, "/lineItems/0/discount", "must be an object"),
+    Mistake(f"{UNIT}/price", "48.50", f"{UNIT}/price", "must be a number"),
+    Mistake(f"{UNIT}/price", -5, f"{UNIT}/price", "at least 0"),
+    Mistake(f"{UNIT}/count", -2, f"{UNIT}/count", "at least 0"),
+    Mistake(f"{LINE}/id", 1, f"{LINE}/id", "must be a string"),
+    Mistake(f"{LINE}/classifications", "022", f"{LINE}/classifications", "an array"),
+    Mistake(f"{LINE}/classifications", [], f"{LINE}/classifications", "at least 1"),
+    Mistake(f"{LINE}/discount", 5, f"{LINE}/discount", "must be an object"),
     Mistake("/lineItems", {}, "/lineItems", "must be an array"),
     Mistake("/buyer/tin", 20880050010, "/buyer/tin", "must be a string"),
     Mistake("/buyer/registration", "900101105566", "/buyer/registration", "must be an object"),
-    Mistake("/buyer/address/state", 10, "/buyer/address/state", "must be a string"),
+    Mistake(STATE, 10, STATE, "must be a string"),
     Mistake("/buyer/address/zipCode", 40150, "/buyer/address/zipCode", "must be a string"),
     Mistake("/code", "INV-1", "/code", "must be an integer"),
     Mistake("/submitImmediately", "true", "/submitImmediately", "must be true or false"),
     Mistake("/references", "PO1", "/references", "must be an array"),
     # Codes
     Mistake(
-        "/lineItems/0/classifications",
+        f"{LINE}/classifications",
         ["22"],
-        "/lineItems/0/classifications/0",
+        f"{LINE}/classifications/0",
         'nearest code is "022"',
     ),
-    Mistake("/lineItems/0/originCountry", "MY", "/lineItems/0/originCountry", '"MYS"'),
+    Mistake(f"{LINE}/originCountry", "MY", f"{LINE}/originCountry", '"MYS"'),
     Mistake("/buyer/type", "INDIVIDUAL", "/buyer/type", "not in the table of party types"),
     Mistake("/buyer/registration/type", "IC", "/buyer/registration/type", '"NRIC"'),
-    Mistake("/buyer/address/state", "Selangor", "/buyer/address/state", 'nearest code is "10"'),
+    Mistake(STATE, "Selangor", STATE, 'nearest code is "10"'),
     Mistake("/buyer/address/country", "MY", "/buyer/address/country", '"MYS"'),
     Mistake("/currencyCode", "RM", "/currencyCode", '"MYR"'),
     Mistake("/payment", {"mode": "cash"}, "/payment/mode", 'nearest code is "01"'),
     Mistake("/type", "CREDIT_NOTE", "/type", "must be one of INVOICE"),
     # Taxes
     Mistake(
-        "/lineItems/0/taxDetails/0/taxType",
+        f"{LINE}/taxDetails/0/taxType",
         "2",
-        "/lineItems/0/taxDetails/0/taxType",
+        f"{LINE}/taxDetails/0/taxType",
         'nearest code is "02"',
     ),
+    Mistake(RATE, "8%", RATE, "must be a number"),
     Mistake(
-        "/lineItems/0/taxDetails/0/taxRate/percentage",
-        "8%",
-        "/lineItems/0/taxDetails/0/taxRate/percentage",
-        "must be a number",
-    ),
-    Mistake(
-        "/lineItems/0/taxDetails/0/taxRate",
+        f"{LINE}/taxDetails/0/taxRate",
         8,
-        "/lineItems/0/taxDetails/0/taxRate",
+        f"{LINE}/taxDetails/0/taxRate",
         "must be an object",
     ),
     # Times
-    Mistake("/issueDateTime", "2026-01-05", "/issueDateTime", "like 2026-01-31T09:30:00Z"),
-    Mistake("/issueDateTime", "05/01/2026 10:00", "/issueDateTime", "must be a date and time"),
-    Mistake("/issueDateTime", 1767571200, "/issueDateTime", "must be a string"),
-    Mistake("/issueDateTime", "2026-13-01T00:00:00Z", "/issueDateTime", "must be a valid date"),
+    Mistake(ISSUED, "2026-01-05", ISSUED, "like 2026-01-31T09:30:00Z"),
+    Mistake(ISSUED, "05/01/2026 10:00", ISSUED, "must be a date and time"),
+    Mistake(ISSUED, 1767571200, ISSUED, "must be a string"),
+    Mistake(ISSUED, "2026-13-01T00:00:00Z", ISSUED, "must be a valid date"),
     Mistake("/billingPeriod", {"startDate": "2026-01-01"}, "/billingPeriod/startDate", "start?"),
     # Members
     Mistake("/currency", "MYR", "/currency", "Did you mean currencyCode?"),
@@ -116,14 +115,12 @@ FOUND_BY_PREFLIGHT = (
     Mistake("/buyer/registration/number", "12", "/buyer/registration/number", "12 digits"),
     Mistake("/buyer/contactNumber", "12", "/buyer/contactNumber", "8 to 20 characters"),
     Mistake("/buyer/email", "siti", "/buyer/email", "is not a valid address"),
-    Mistake("/issueDateTime", "2999-12-01T00:00:00Z", "/issueDateTime", "not be in the future"),
-    Mistake("/issueDateTime", "2026-01-05T00:00:00Z", "/issueDateTime", "more than 72 hours ago"),
-    Mistake("/lineItems/0/taxDetails", [], "/lineItems/0/taxDetails", "tax type of line 1"),
+    Mistake(ISSUED, "2999-12-01T00:00:00Z", ISSUED, "not be in the future"),
+    Mistake(ISSUED, "2026-01-05T00:00:00Z", ISSUED, "more than 72 hours ago"),
+    Mistake(TAXES, [], TAXES, "tax type of line 1"),
     Mistake("/buyer/type", REMOVED, "/buyer/type", "The type of the buyer is missing."),
     Mistake("/buyer/address/zipCode", "401500", "/buyer/address/zipCode", "at most 5 digits"),
 )
-LINE = "/lineItems/0"
-TAXES, RATE = f"{LINE}/taxDetails", f"{LINE}/taxDetails/0/taxRate/percentage"
 
 
 def percent(kind: str, rate: object) -> list[dict[str, Any]]:

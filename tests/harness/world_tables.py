@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.portal.responses import Document
-from service.submission.sweep import FURTHEST
-from service.submission.sweep_rules import CHANGING, DUPLICATE, ORPHAN, Finding
+from service.submission.sweep_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, Finding
 from service.submission.types import Sighting, Submission, SubmittedDocument
 
 OPEN = {"Queued", "Sending", "Uncertain"}

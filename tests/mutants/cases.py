@@ -1887,7 +1887,7 @@ HELD = (
     Mutant(
         "comparison-does-not-reach-back",
         "service/submission/sweep_rules.py",
-        "min(longest, now - known_until + KNOWN_MARGIN)",
+        "min(FURTHEST, now - known_until + KNOWN_MARGIN)",
         "KNOWN_MARGIN",
         (FAILOVERS,),
     ),
@@ -2025,8 +2025,8 @@ HELD = (
     Mutant(
         "endpoint-without-a-limit",
         "sql/functions/claim_webhook_deliveries.sql",
-        "least(candidate.most - under_way, ",
-        "least(candidate.most, ",
+        "least(candidate.at_once - under_way, ",
+        "least(candidate.at_once, ",
         (
             "tests/api/test_webhooks.py::test_an_endpoint_gets_eight_events_at_a_time_from_all_processes",
         ),

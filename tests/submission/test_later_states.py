@@ -20,8 +20,7 @@ from kit import (
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.statements import sql
-from service.submission.sweep import FURTHEST
-from service.submission.sweep_rules import CHANGING, first_moment
+from service.submission.sweep_rules import CHANGING, FURTHEST, first_moment
 
 STATES = "select array_agg(distinct state) from submissions"
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from service.commands.reconcile import attention, hold_sending, reconcile
 from service.config import read_config
 from service.db.statements import sql
 from service.portal import client
-from service.submission.sweep import MOST_DAYS
+from service.submission.sweep_rules import MOST_DAYS
 
 RELEASED = "select count(*) from sending_holds where released_at is not null"
 CLAIM = (

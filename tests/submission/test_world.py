@@ -12,8 +12,7 @@ from harness.world import FAILOVERS, TIMES, World, run_steps
 from harness.world_tables import LEASE, SWEEP, Row
 
 from service.db.statements import sql
-from service.submission.sweep import FURTHEST
-from service.submission.sweep_rules import CHANGING
+from service.submission.sweep_rules import CHANGING, FURTHEST
 
 SETTLE = TIMES.portal_settle
 #: A stored time that is so close to the clock is moved away from it: the statements run later.
