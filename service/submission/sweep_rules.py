@@ -144,15 +144,20 @@ def _judge_document(
         pass
     elif row and row["uuid"]:
         verdict.sightings.append((row["submission_id"], listed))
-        verdict.findings.append(_duplicate(tin, listed, row, by_uuid.get(row["uuid"])))
+        verdict.findings.append(_find_second(tin, listed, row, by_uuid.get(row["uuid"])))
     elif not row or row["state"] not in ("Sending", "Uncertain"):  # reconciliation decides those
         verdict.findings.append(_finding(ORPHAN, tin, listed, row))
         waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, listed))
         verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _duplicate(tin: str, listed: Document, row: Row, other: Document | None) -> Finding:
-    """Return the finding of two documents of one attempt: the later one is to be cancelled."""
+def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> Finding:
+    """Return the finding of a live document of an attempt that has `other`, if that is listed.
+
+    Of two live documents the later one is to be cancelled.
+    """
+    if (other.status if other else row["status"]) not in LIVE:
+        return _finding(ORPHAN, tin, listed, row)
     if other is None or not _is_later(other.received_at, listed.received_at):
         return _finding(DUPLICATE, tin, listed, row, row["uuid"])
     return _finding(DUPLICATE, tin, other, row, listed.uuid)

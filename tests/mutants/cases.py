@@ -1806,6 +1806,7 @@ CELLS = (
 )
 
 HOLD, MANY_HOLDS = "tests/submission/test_hold.py", "tests/submission/test_many_holds.py"
+SWEEP = "tests/submission/test_sweep.py"
 LATER, QUOTA = "tests/submission/test_later_states.py", "tests/portal/test_portal_quota.py"
 
 WORLD = "tests/submission/test_world.py"
@@ -1904,6 +1905,13 @@ HELD = (
         "        verdict.findings.append(_finding(ORPHAN, tin, listed, row))\n",
         "",
         (FAILOVERS,),
+    ),
+    Mutant(
+        "closed-document-reported-as-the-duplicate",
+        "service/submission/sweep_rules.py",
+        '(other.status if other else row["status"]) not in LIVE',
+        "other is None",
+        (f"{SWEEP}::test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled",),
     ),
     Mutant(
         "token-of-a-lost-claim-given-again",

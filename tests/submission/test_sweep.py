@@ -132,6 +132,22 @@ async def test_a_duplicate_finding_names_the_later_document(
     assert await owner.fetchval("select count(*) from portal_sightings") == 2
 
 
+async def test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled(
+    api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """A finding that asks to cancel the cancelled document would leave the live one unnoticed."""
+    await sandbox.settings(payload_detection=False, duplicate_detection=False)
+    invoice_id = await create_valid_invoice(api)
+    (row,) = await owner.fetch("select tin, body from submissions")
+    async with portal_session(config) as session:
+        again = await Portal(session, config).submit(row["tin"], row["body"])
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Cancelled")
+    orphan = await wait_for_finding(config, "orphan")
+    assert [orphan["uuid"]] == [*again.accepted.values()]
+    assert [found["kind"] for found in await sweep(config)] == ["orphan"]
+
+
 async def test_a_document_that_is_not_listed_is_missing_until_it_is(
     api: Client, config: Config, sandbox: Sandbox
 ) -> None:
