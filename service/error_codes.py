@@ -68,9 +68,6 @@ CODES: dict[str, ErrorCode] = {
         "PostgreSQL is unavailable. A write may have been applied.",
         "Repeat the request, with its `Idempotency-Key`.",
     ),
-    "company_moving": ErrorCode(
-        "503", "The company is being moved to other servers.", "Repeat it after `Retry-After`."
-    ),
     "busy": ErrorCode("503", "The service has too many requests in progress.", "Repeat it later."),
     "http_version_not_supported": ErrorCode(
         "505", "The HTTP version is not supported.", "Use HTTP/1.1."

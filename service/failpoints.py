@@ -19,25 +19,13 @@ NAMES = {
     "before_cancel_sent": "a cancellation is committed, and no byte was sent",
     "after_cancel_answer": "the portal's response to it was read, and nothing is written",
 }
-#: The same of the move of a company to another cell, in the order of its steps.
-MOVES = {
-    "move_draining": "a company that is moved to another cell begins no new work",
-    "move_held": "nothing of the company can be written any more",
-    "move_arriving": "the other cell rejects changes to the company's rows, and has none",
-    "move_filled": "all rows are written in the other cell, and not yet compared",
-    "move_copied": "they are compared",
-    "move_moved": "the company is not active in any cell",
-    "move_routed": "its requests are routed to the other cell",
-    "move_ended": "it is active in a cell, and triggers there may still reject its changes",
-    "move_released": "its changes are accepted in the other cell",
-}
 
 _actions: dict[str, Callable[[], object]] = {}
 
 
 def set_action(name: str, action: Callable[[], object]) -> None:
     """Call `action` whenever the failpoint is reached. Raises KeyError for an unknown name."""
-    {**NAMES, **MOVES}[name]
+    NAMES[name]
     _actions[name] = action
 
 

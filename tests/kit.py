@@ -356,8 +356,6 @@ async def insert_rows_of_sweeps(owner: asyncpg.Connection) -> None:
         " select company_id, 'X', 'search', tin, 'X', 'X'",
         "into settlements (company_id, submission_id, outcome, uuids, note)"
         " select company_id, id, 'not_received', '{}', 'X'",
-        # A company that has left, since all others are to be active.
-        "into company_moves (company_id, state, cell) select company_id + 1000000, 'Moved', 'b'",
     ):
         await owner.execute(f"insert {insert} from submissions order by id limit 1")
 

@@ -29,15 +29,6 @@ def claim_tin(path: Path | None, tin: str, cell: str) -> None:
             _append(file, tin, cell)
 
 
-def move_tin(path: Path | None, tin: str, cell: str) -> None:
-    """Record that a TIN belongs to another cell now."""
-    if path is None or not tin:
-        return
-    with _locked(path) as file:
-        if _read(file).get(tin) != cell:
-            _append(file, tin, cell)
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
     """Open the file, which is created if it is missing, and lock it. Raises OperatorError."""

@@ -11,7 +11,6 @@ import asyncpg
 from service import json_codec, logs
 from service.commands import (
     audit,
-    cells,
     certificates,
     check_portal,
     codes,
@@ -54,7 +53,6 @@ MODULES = (
     secrets,
     check_portal,
     reconcile,
-    cells,
     codes,
     docs,
 )

@@ -59,8 +59,7 @@ async def migrate(
     unusable for this one, that an older version still uses, or that such a login cannot use.
     """
     migrations = read_migrations(folder)
-    # Old rows of companies that were moved away are changed too.
-    settings = {"client_min_messages": "warning", "app.moves": "on"}
+    settings = {"client_min_messages": "warning"}
     conn = await connect(url, settings, silence=silence)
     try:
         if not await sql.migrations_permitted(conn):

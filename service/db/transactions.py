@@ -69,8 +69,6 @@ TRANSIENT_DB_ERRORS = (
 #: shutdown, rollback, system error, lock not available, read-only transaction.
 TRANSIENT_SQLSTATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 
-#: Raised by reject_held_company().
-HELD_COMPANY_SQLSTATE = "57M01"
 #: Transactions that PostgreSQL aborted because of another one, or of a plan that a migration made
 #: invalid.
 ABORTED_TRANSACTION_ERRORS = (
@@ -208,21 +206,6 @@ def is_interruption(error: BaseException) -> bool:
     A statement that was cancelled because it ran too long may have caused it.
     """
     return is_transient(error) and not isinstance(error, asyncpg.QueryCanceledError)
-
-
-def is_held_company(error: BaseException) -> bool:
-    """Return whether a write was rejected because its company is held for a move."""
-    return getattr(error, "sqlstate", None) == HELD_COMPANY_SQLSTATE
-
-
-@contextmanager
-def ignoring_held_company() -> Iterator[None]:
-    """Ignore the error of a write for a company that is held for a move to another cell."""
-    try:
-        yield
-    except asyncpg.PostgresError as error:
-        if not is_held_company(error):
-            raise
 
 
 class Reads(Protocol):

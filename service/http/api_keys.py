@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database, ignoring_held_company
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import Conflict, Unauthorized, describe_error
 from service.fair_queue import CLIENT
 from service.loops import Loop
@@ -118,20 +118,15 @@ class _CachedKey:
     owner: int
     digest: bytes
     is_revoked: bool
-    move_state: str | None
     read_at: float
     expires_at: float
 
 
 class KeyOwner(NamedTuple):
-    """The owner of a valid key.
-
-    `move_state` is that of a company which is being moved to or from another cell, or has left.
-    """
+    """The owner of a valid key."""
 
     id: int
     key_id: str
-    move_state: str | None
 
 
 def random_text(length: int) -> str:
@@ -219,11 +214,10 @@ class KeyRing(Loop):
         if not key or not is_right or key.is_revoked or key.expires_at <= now:
             raise Unauthorized(self._kind.wrong)
         CLIENT.set(self._kind.client(key.owner))
-        if key.move_state is None:
-            self._used[key_id] = key.owner
+        self._used[key_id] = key.owner
         if key.expires_at <= now + WARN_SECONDS:
             self._warn_of_expiry(key_id, key, now)
-        return KeyOwner(key.owner, key_id, key.move_state)
+        return KeyOwner(key.owner, key_id)
 
     def forget(self, key_id: str) -> None:
         """Invalidate the cache entry of a key that was changed."""
@@ -238,16 +232,12 @@ class KeyRing(Loop):
     async def work(self) -> None:
         """Write last_used_at of the keys used since the last call.
 
-        Keys that cannot be written because of a transient error are written by the next call, those
-        of a company that is held for a move are not.
+        Keys that cannot be written because of a transient error are written by the next call.
         """
         try:
             for key_id, owner in list(self._used.items()):
-                with ignoring_held_company():
-                    async with self._kind.transaction(self._database, owner) as conn:
-                        await self._kind.record_use(
-                            conn, key_id=key_id, **{self._kind.owner: owner}
-                        )
+                async with self._kind.transaction(self._database, owner) as conn:
+                    await self._kind.record_use(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
         except TRANSIENT_DB_ERRORS as error:
             log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
@@ -268,7 +258,6 @@ class KeyRing(Loop):
             row[self._kind.owner],
             row["secret_sha256"],
             row["revoked"],
-            row.get("move_state"),
             now,
             expires_at,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from aiohttp import web
 
-from service.db.transactions import UNAVAILABLE, is_held_company, is_transient
+from service.db.transactions import UNAVAILABLE, is_transient
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -28,8 +28,6 @@ INTEGRATIONS = "/api/integrations"
 #: The prefix of paths whose errors have `success: false`, except for 401. Spec: Errors
 VALIDATIONS = "/api/validation/"
 INTERNAL = "Internal server error"
-MOVING = "The company is being moved to other servers. Please try again in a few seconds."
-MOVING_SECONDS = 2
 
 log = logging.getLogger("service.requests")
 
@@ -120,13 +118,6 @@ def _map_error(error: Exception) -> ApiError | None:
         return constraint()
     if isinstance(error, asyncpg.DataError):
         return ValidationError([violation("", "value", "A value is out of range.")])
-    if is_held_company(error):
-        return company_moving()
     if is_transient(error):
         return Unavailable(UNAVAILABLE, retry_after(2))
     return None
-
-
-def company_moving() -> Unavailable:
-    """Return the error for a change of a company that is moved to another cell."""
-    return Unavailable(MOVING, retry_after(MOVING_SECONDS), code="company_moving")

@@ -25,7 +25,6 @@ from service.http.actor import identify
 from service.http.api_keys import REQUIRED, KeyOwner, KeyRing, contains_key
 from service.http.client_address import SENDER, SENDERS, sender_of
 from service.http.error_responses import (
-    company_moving,
     error_response,
     is_client_gone,
     is_integration,
@@ -61,8 +60,6 @@ KEY_IN_URL = (
 )
 SLOW_DOWN = "Too many requests, please slow down."
 #: States of a company that is not active here, of which no request is served.
-MOVED_STATES = {"Moved", "Arriving"}
-READING_METHODS = {"GET", "HEAD"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -170,14 +167,6 @@ async def _authenticate_company(request: web.Request) -> None:
     request[app_keys.KEY_ID] = owner.key_id
     if wait := request.app[app_keys.LIMITER].take(owner.id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-    if owner.move_state is not None:
-        _reject_moving(request.method, owner.move_state)
-
-
-def _reject_moving(method: str, state: str) -> None:
-    """Raise Unavailable while a company is moved to another cell: here it can at most be read."""
-    if state in MOVED_STATES or method not in READING_METHODS:
-        raise company_moving()
 
 
 async def _authenticate_account(request: web.Request) -> None:

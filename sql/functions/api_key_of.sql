@@ -1,13 +1,11 @@
 -- A key is looked up before its company is known. Nothing else of other companies is readable.
 create or replace function api_key_of(wanted text)
   returns table (
-    company_id bigint, secret_sha256 bytea, expires_at timestamptz, revoked_at timestamptz,
-    move_state text)
+    company_id bigint, secret_sha256 bytea, expires_at timestamptz, revoked_at timestamptz)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select k.company_id, k.secret_sha256, k.expires_at, k.revoked_at, m.state
+    select k.company_id, k.secret_sha256, k.expires_at, k.revoked_at
       from public.api_keys k
-      left join public.company_moves m on m.company_id = k.company_id
      where k.key_id = wanted
      limit 1;
   end;
@@ -15,5 +13,4 @@ alter function api_key_of owner to einvoice_across;
 revoke all on function api_key_of from public;
 grant execute on function api_key_of to einvoice_service;
 comment on function api_key_of is
-  'Company, digest and validity of the API key with this exact id, and the state of the company''s '
-  'move to another cell. No row when there is none.';
+  'Company, digest and validity of the API key with this exact id. No row when there is none.';

@@ -87,7 +87,6 @@ create or replace function attention()
       from public.sending_holds h
       join public.companies c on c.id = h.company_id
      where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
-       and not exists (select from public.company_moves m where m.company_id = h.company_id)
      order by 4;
   end;
 alter function attention owner to einvoice_across;

@@ -41,7 +41,6 @@ create or replace function claim_sweep(
                                   coalesce(w.swept_at < h.since + settle, true) as is_first) held
        where (w.lease_until is null or w.lease_until < clock_timestamp())
          and (w.retry_at is null or w.retry_at < clock_timestamp())
-         and not exists (select from public.company_moves m where m.company_id = c.id)
          and of_held = (h.since is not null)
          and case when not of_held
                   then sent.at is not null

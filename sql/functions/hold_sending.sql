@@ -1,5 +1,4 @@
--- A company that has left to another cell cannot send. A hold that has not ended begins again,
--- because the rows may have changed; it keeps the earlier `known_until`, or null if one is null.
+-- A hold that has not ended begins again, because the rows may have changed; it keeps the earlier `known_until`, or null if one is null.
 --
 -- An Uncertain submission counts as sent until now, because lost transactions may have sent it
 -- again: listings before the hold confirm no absence, and claims from before are void.
@@ -11,9 +10,6 @@ create or replace function hold_sending(why text, known_until timestamptz defaul
       insert into public.sending_holds as h (company_id, reason, known_until)
       select c.id, hold_sending.why, hold_sending.known_until
         from public.companies c
-       where not exists (select
-                           from public.company_moves m
-                          where m.company_id = c.id and m.state = 'Moved')
        order by c.id
           on conflict (company_id) where released_at is null do update
          set since = clock_timestamp(),

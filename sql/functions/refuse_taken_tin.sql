@@ -1,5 +1,5 @@
 -- The query after the lock sees what the previous holder of the lock committed. That is true in
--- read committed only. A company that is being moved to another cell gets no event.
+-- read committed only.
 create or replace function refuse_taken_tin() returns trigger
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
@@ -30,8 +30,7 @@ begin
     select c.id, 'company.updated', jsonb_build_object('company_id', c.id)
       from public.companies c
      where c.tin = new.tin
-       and c.tin_verified_at is null
-       and not exists (select from public.company_moves m where m.company_id = c.id);
+       and c.tin_verified_at is null;
     perform set_config('app.tin_lookup', former, true);
   end if;
   return null;

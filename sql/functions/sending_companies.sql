@@ -3,11 +3,10 @@ create or replace function sending_companies() returns table (company_id bigint)
   begin atomic
     select c.id
       from public.companies c
-     where (c.tin <> '' and c.tin_verified_at is not null
-            or exists (select
-                         from public.submissions s
-                        where s.company_id = c.id and s.last_sent_at is not null))
-       and not exists (select from public.company_moves m where m.company_id = c.id)
+     where c.tin <> '' and c.tin_verified_at is not null
+        or exists (select
+                     from public.submissions s
+                    where s.company_id = c.id and s.last_sent_at is not null)
      order by c.id;
   end;
 alter function sending_companies owner to einvoice_across;
@@ -15,5 +14,4 @@ revoke all on function sending_companies from public;
 grant execute on function sending_companies to einvoice_service;
 comment on function sending_companies is
   'Ids of the companies that can send, because their TIN is verified, or have sent, in ascending '
-  'order. Companies that are being moved to or from another cell, or have left, are not among '
-  'them.';
+  'order.';

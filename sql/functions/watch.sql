@@ -17,7 +17,6 @@ create or replace function watch(
         from public.sending_holds h
         join public.companies c on c.id = h.company_id
        where h.released_at is null
-         and not exists (select from public.company_moves m where m.company_id = h.company_id)
     ), sending as (
       select s.company_id,
              s.state,

@@ -1,5 +1,5 @@
 -- Everything that needs a person, the longest first: submissions in NeedsPerson, open findings, and
--- holds on sending. Companies that are being moved to another cell, or have left, are not listed.
+-- holds on sending.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/needs_person.sql
 --
@@ -27,7 +27,6 @@ select 'submission' as what,
               order by e.seen_at) as known
   from submissions s
  where s.state = 'NeedsPerson'
-   and not exists (select from company_moves m where m.company_id = s.company_id)
 union all
 select 'finding', f.company_id, f.id, date_trunc('second', clock_timestamp() - f.found_at),
        array[f.number], null, f.received_at, f.kind,
@@ -37,12 +36,10 @@ select 'finding', f.company_id, f.id, date_trunc('second', clock_timestamp() - f
        array_remove(array[f.uuid, f.other_uuid], null)
   from sweep_findings f
  where f.resolved_at is null
-   and not exists (select from company_moves m where m.company_id = f.company_id)
 union all
 select 'hold', h.company_id, h.id, date_trunc('second', clock_timestamp() - h.since),
        null, null, null, null, h.reason, null
   from sending_holds h
   join companies c on c.id = h.company_id
  where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
-   and not exists (select from company_moves m where m.company_id = h.company_id)
  order by open_for desc;

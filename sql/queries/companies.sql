@@ -212,9 +212,8 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
 
 -- name: api_key_of :one
 -- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
--- clock: negative if expired, null if the key never expires. `move_state` is null unless the
--- company is being moved to or from another cell, or has left.
-select company_id, secret_sha256, revoked_at is not null as revoked, move_state,
+-- clock: negative if expired, null if the key never expires.
+select company_id, secret_sha256, revoked_at is not null as revoked,
        extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
   from api_key_of(:key_id);
 

@@ -298,3 +298,11 @@ select 1;
 -- name: database_now :value
 -- Return the database clock, by which the service judges all times.
 select clock_timestamp();
+
+-- name: cell_get :value
+-- Return the name of the cell that this database is. No row without cells.
+select name from cells;
+
+-- name: migration_cell_note :exec
+-- Record that this database is a cell.
+insert into cells (name, id_base) values (:name, :id_base) on conflict do nothing;

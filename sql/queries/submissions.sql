@@ -134,9 +134,8 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
--- Sending later may have been sent. No row also while sending is held, while the company is moved
--- to another cell, or on another database than the recorded one, whose rows may be older than what
--- was sent. Nothing may be sent if `confirmation` is null, or another one after the commit.
+-- Sending later may have been sent. No row also while sending is held, or on another database than
+-- the recorded one, whose rows may be older than what was sent. Nothing may be sent if `confirmation` is null, or another one after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -145,7 +144,6 @@ update submissions
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)
-   and not exists (select from company_moves m where m.company_id = :company_id)
    and database_identity() = (select identity from database_identities)
 returning tin, body, send_confirmation() as confirmation;
 

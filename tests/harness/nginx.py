@@ -155,16 +155,6 @@ class CellsNginx(Nginx):
 
     name = "invoices.example.com"
 
-    @property
-    def routes(self) -> Path:
-        """Return the file of moved keys."""
-        return self.home / "einvoice-moved-keys.conf"
-
-    @property
-    def reload_command(self) -> str:
-        """Return the command that makes nginx read its configuration again."""
-        return f"{find_nginx()} -p {self.home} -c {self.home / 'nginx.conf'} -s reload"
-
     def _write_upstream(self, folder: Path, ports: Sequence[int]) -> None:
         self._run_documented_commands()
         path = folder / "einvoice-cells.conf"

@@ -937,15 +937,6 @@ APART = (
         (f"{TIN_CLAIMS}::test_an_automatic_verification_wins_over_claims",),
     ),
     Mutant(
-        "unverified-tin-moves-in-the-registry",
-        "service/commands/cells.py",
-        "(await move.source.standing()).verified_tin",
-        '(await move.source.standing()).tin or ""',
-        (
-            "tests/operations/test_company_moves.py::test_unverified_tin_of_a_moved_company_is_not_in_the_registry",
-        ),
-    ),
-    Mutant(
         "data-may-be-cached",
         "service/http/middleware.py",
         '"Cache-Control": "private, no-store"',
@@ -1543,8 +1534,8 @@ EXACT = (
     Mutant(
         "companies-share-the-place-of-strangers",
         "service/http/api_keys.py",
-        "        CLIENT.set(self._kind.client(key.owner))\n        if key.move_state",
-        "        if key.move_state",
+        "        CLIENT.set(self._kind.client(key.owner))\n        self._used",
+        "        self._used",
         ("tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",),
     ),
     Mutant(
@@ -1751,51 +1742,7 @@ REPLICAS = (
     ),
 )
 
-MOVES = "tests/operations/test_company_moves.py"
-#: A company is active in one cell, and nothing of it is lost when it moves to another one.
 CELLS = (
-    Mutant(
-        "held-company-changed",
-        "sql/functions/held_companies.sql",
-        "where m.state <> 'Draining'",
-        "where m.state = 'Arriving'",
-        (f"{MOVES}::test_a_new_table_is_copied_and_held",),
-    ),
-    Mutant(
-        "moved-company-claimed-in-its-former-cell",
-        "sql/migrations/0025_cells.sql",
-        "where current_user = ''einvoice_across'')",
-        "where current_user = ''postgres'')",
-        (f"{MOVES}::test_workers_of_the_former_cell_ignore_the_company",),
-    ),
-    Mutant(
-        "moved-company-served-by-its-former-cell",
-        "service/http/middleware.py",
-        "if state in MOVED_STATES or method not in READING_METHODS:",
-        "if method not in READING_METHODS:",
-        (f"{MOVES}::test_moved_company_is_served_by_the_other_cell_as_before",),
-    ),
-    Mutant(
-        "company-released-before-it-has-left",
-        "service/db/company_moves.py",
-        '        failpoints.reach("move_copied")\n',
-        '        await self.target.activate()\n        failpoints.reach("move_copied")\n',
-        (f"{MOVES}::test_killed_move_goes_on_and_the_company_is_never_active_twice",),
-    ),
-    Mutant(
-        "move-does-not-wait-for-a-paused-sender",
-        "sql/queries/moves.sql",
-        "and l.locktype = 'advisory'",
-        "and l.locktype = 'relation'",
-        (f"{MOVES}::test_move_waits_for_the_lock_of_a_paused_sender",),
-    ),
-    Mutant(
-        "events-ordered-by-id-after-a-move",
-        "sql/functions/event_places.sql",
-        "filter (where e.former > e.id)",
-        "filter (where false)",
-        (f"{MOVES}::test_events_keep_their_order_and_webhooks_their_position",),
-    ),
     Mutant(
         "share-of-a-cell-ignored",
         "service/portal/rate_limits.py",
@@ -2319,15 +2266,6 @@ ACCEPTED = (
         "link.company_id, None, link.step != ENTER)",
         "link.company_id, None, True)",
         (f"{ROLES}::test_a_link_that_asks_for_nothing_is_no_entered_password",),
-    ),
-    Mutant(
-        "company-with-people-is-moved",
-        "service/db/company_moves.py",
-        "        await self._check_members()\n        failpoints",
-        "        failpoints",
-        (
-            "tests/operations/test_company_moves.py::test_person_invited_while_the_company_drains_stops_the_move",
-        ),
     ),
 )
 

@@ -258,30 +258,3 @@ async def test_roles_of_a_company_that_did_not_set_the_password_become_pending(
     forced = "select count(*) from pg_class where relforcerowsecurity and relname = any ($1)"
     names = ["company_members", "audit_log", "companies"]
     assert await before.conn.fetchval(forced, names) == 3
-
-
-#: What a move makes on each table, see move_hold_commands.
-HELD = """
-create function reject_held_company() returns trigger language plpgsql as $$
-begin
-  raise exception 'the company is held';
-end $$;
-create trigger company_is_held before insert or update on company_members for each row
-  when (new.company_id = any ('{7}'::bigint[])
-        and coalesce(current_setting('app.moves', true), '') <> 'on')
-  execute function reject_held_company();
-"""
-
-
-async def test_old_rows_of_a_company_that_was_moved_away_are_migrated(
-    before: OldDatabase,
-) -> None:
-    await before.insert("companies", id=7, name="C", tin_code="C7")
-    await before.insert("users", id=1, email="A", name="A", password_hash="hash")
-    await before.insert("company_members", company_id=7, user_id=1, role="owner")
-    owner = await asyncpg.connect(before.url)
-    await owner.execute(HELD)
-    await owner.close()
-    await migrate(before.url)
-    accepted = "select count(*) from company_members where accepted_at is not null"
-    assert await before.conn.fetchval(accepted) == 1

@@ -167,7 +167,7 @@ def test_one_module_reads_bodies_and_one_decodes_forms() -> None:
 
 
 #: Beginnings of the names of statements that the owner of the database runs.
-OWNERS_STATEMENTS = ("migration", "move_")
+OWNERS_STATEMENTS = ("migration",)
 
 
 async def test_every_statement_runs_as_the_service_role(database: str) -> None:
@@ -382,4 +382,4 @@ def test_every_failpoint_is_reached_by_the_code() -> None:
     passed = re.findall(
         r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )
-    assert set(passed) == {*failpoints.NAMES, *failpoints.MOVES}
+    assert set(passed) == {*failpoints.NAMES}

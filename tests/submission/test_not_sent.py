@@ -117,12 +117,8 @@ async def test_failed_checks_of_notes_and_consolidated_invoices_are_recorded(
         assert (await submit(api, record_id, place))[1]["code"] == "check_failed"
         _, record = await request_json(api, "GET", f"{place}/{record_id}")
         assert record["last_submission"]["code"] == "check_failed" and record["status"] == "Draft"
-    _, body = await request_json(api, "GET", "/api/events", params={"limit": 100})
-    last = [(event["type"], event["data"]) for event in body["data"]][-2:]
-    assert [kind for kind, _ in last] == [f"{kind}.not_sent" for kind in made]
-    assert [data[f"{kind}_id"] for (_, data), kind in zip(last, made, strict=True)] == [
-        *made.values()
-    ]
+    last = await until(lambda: list_not_sent(api), lambda found: len(found) == len(made))
+    assert [data[f"{kind}_id"] for data, kind in zip(last, made, strict=True)] == [*made.values()]
 
 
 async def test_a_note_without_a_valid_invoice_is_recorded_with_its_reason(api: Client) -> None:
