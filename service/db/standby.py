@@ -4,8 +4,8 @@ A read asks the primary for the position of its write-ahead log, waits until the
 replayed that position, and then runs on the standby. Concurrent reads of a process share the first
 two steps. So a read shows the writes of all processes, and no process keeps positions of writes.
 
-A read that the standby cannot serve runs on the primary. After some failures no read tries the
-standby until a probe in the background has succeeded.
+A read that the standby cannot serve runs on the primary. The standby is usable or not: after a
+failure of it, all connections are closed, and no read tries it until a probe has succeeded.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -43,40 +42,22 @@ PROBE_SECONDS = 1
 #: wait for a standby that is behind.
 PAUSES = (0, 0.001, 0.002, 0.004, 0.008, 0.015, 0.02)
 READ_SESSION = {**SESSION, "default_transaction_read_only": "on"}
+STARTING = "No probe has succeeded yet."
+LAGGING = f"It is more than {round(sum(PAUSES) * 1000)} ms behind the primary."
+FOREIGN = "It does not follow the primary."
+NO_POSITION = "The position of the primary is not known, or its timeline is not noted yet."
 
 _Result = TypeVar("_Result")
 
 log = logging.getLogger(__name__)
 
 
-class Reason(StrEnum):
-    """The reason why a read runs on the primary, as a label of the metric."""
-
-    STARTING = "starting"  # no probe has succeeded yet
-    LOST = "lost"  # no connection, or a lost one
-    SILENT = "silent"  # no response in time
-    LAGGING = "lagging"  # not replayed in time
-    FOREIGN = "foreign"  # promoted, or not a standby of this database
-    BUSY = "busy"  # no free connection
-    CANCELLED = "cancelled"  # by PostgreSQL, such as a conflict with recovery
-    ERROR = "error"  # any other error of the statement
-    NO_POSITION = "no_position"  # the position of the primary is not known
-
-
-#: Reasons that close the connections to the standby.
-CLOSING = {Reason.LOST, Reason.SILENT, Reason.FOREIGN}
-#: Reasons after which no read tries the standby before the next probe has succeeded.
-SUSPENDING = {*CLOSING, Reason.LAGGING}
-#: SQLSTATEs of cancelled statements: a conflict with recovery, a time limit, a deadlock.
-CANCELLED_SQLSTATES = {"40001", "40P01", "57014"}
-
-
 class Unusable(Exception):
-    """The standby does not serve a read now."""
+    """The standby is not used until a probe succeeds; the text is for the log."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
-        self.reason = reason
+
+class Skipped(Exception):
+    """One read cannot run on the standby, which is used on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,13 +65,13 @@ class Server:
     """One of the servers behind the address of the standby.
 
     `position` is the last one that was seen. `started` and `finished` number the waits for replay,
-    of which one runs at a time, and `failure` is the reason of the last one if it failed.
+    of which one runs at a time, and `failure` says why the last one failed.
     """
 
     position: int = 0
     started: int = 0
     finished: int = 0
-    failure: Reason | None = None
+    failure: str | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -108,17 +89,20 @@ class Standby:
         self._is_closed = False
 
     async def probe(self) -> None:
-        """Check that the standby can serve reads. Raises Unusable."""
+        """Check that the standby can serve reads. Raises Unusable and Skipped."""
         if self._monitor is None:
             self._monitor = await self._connect()
-        with _unusable_after_errors(self._monitor):
+        with _converting_errors(self._monitor):
             await self._catch_up(self._monitor)
 
     async def run(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
-        """Return the result of `work`, which sees all earlier writes. Raises Unusable."""
-        conn = await self._acquire()
+        """Return the result of `work`, which sees all earlier writes. Raises as `probe`."""
         try:
-            with _unusable_after_errors(conn):
+            conn = (await self._pool.acquire(self._bounds.answer))[0]
+        except TimeoutError as error:
+            raise Skipped from error
+        try:
+            with _converting_errors(conn):
                 await self._catch_up(conn)
                 return await work(conn)
         finally:
@@ -131,17 +115,10 @@ class Standby:
         if self._monitor is not None:
             self._monitor.terminate()
 
-    async def _acquire(self) -> Connection:
-        try:
-            return (await self._pool.acquire(self._bounds.answer))[0]
-        except TimeoutError as error:
-            raise Unusable(Reason.BUSY) from error
-
     async def _connect(self) -> Connection:
-        if self._is_closed:
-            raise Unusable(Reason.LOST)
+        self._check_open()
         config = self._config
-        with _unusable_after_errors():
+        with _converting_errors():
             conn = await connect(
                 config.database_read_url,
                 READ_SESSION,
@@ -150,7 +127,7 @@ class Standby:
                 command_timeout=STATEMENT_SECONDS,
             )
         try:
-            with _unusable_after_errors(conn):
+            with _converting_errors(conn):
                 row = await sql.standby_server(conn)
         except BaseException:
             conn.terminate()
@@ -170,31 +147,35 @@ class Standby:
         needed = server.started + 1
         async with server.turn:
             if server.finished < needed:
-                if self._is_closed:
-                    raise Unusable(Reason.LOST)
+                self._check_open()
                 server.started += 1
                 server.failure = await self._wait_for_replay(conn, server)
                 server.finished = server.started
             if server.failure is not None:
                 raise Unusable(server.failure)
 
-    async def _wait_for_replay(self, conn: Connection, server: Server) -> Reason | None:
-        """Return None once the server has replayed the position of the primary, else a reason."""
+    def _check_open(self) -> None:
+        """Raise Unusable after the connections were closed."""
+        if self._is_closed:
+            raise Unusable("Its connections were closed.")
+
+    async def _wait_for_replay(self, conn: Connection, server: Server) -> str | None:
+        """Return None once the server has replayed the position of the primary, else why not."""
         seen, target = server.position, await self._read_target()
         if target is None or not target["is_current"]:
-            return Reason.NO_POSITION
+            return NO_POSITION
         if seen > target["position"]:
-            return Reason.FOREIGN  # A standby is never ahead of its primary.
+            return FOREIGN  # A standby is never ahead of its primary.
         for pause in PAUSES:
             await asyncio.sleep(pause)
             async with asyncio.timeout(self._bounds.answer):
                 row = await sql.standby_position(conn)
             if row is None or not row["is_standby"]:
-                return Reason.FOREIGN
+                return FOREIGN
             server.position = row["position"]
             if row["position"] >= target["position"]:
-                return None if row["identity"] == target["identity"] else Reason.FOREIGN
-        return Reason.LAGGING
+                return None if row["identity"] == target["identity"] else FOREIGN
+        return LAGGING
 
     async def _read_target(self) -> asyncpg.Record | None:
         """Return the position of the primary, or None if it is not known."""
@@ -206,32 +187,27 @@ class Standby:
 
 
 @contextmanager
-def _unusable_after_errors(conn: Connection | None = None) -> Iterator[None]:
-    """Raise Unusable for an error of the standby in the block."""
+def _converting_errors(conn: Connection | None = None) -> Iterator[None]:
+    """Raise Skipped for an error of a statement in the block, else Unusable.
+
+    Statements fail by a conflict with recovery or a time limit, for example.
+    """
     try:
         yield
     except BaseException as error:
         if conn is not None:
             terminate_interrupted(conn, error)
-        if isinstance(error, TRANSIENT_DB_ERRORS):
-            raise Unusable(_find_reason(conn, error)) from error
-        raise
-
-
-def _find_reason(conn: Connection | None, error: BaseException) -> Reason:
-    if isinstance(error, TimeoutError):
-        return Reason.SILENT
-    if conn is None or is_lost(conn, error):
-        return Reason.LOST
-    is_cancelled = getattr(error, "sqlstate", None) in CANCELLED_SQLSTATES
-    return Reason.CANCELLED if is_cancelled else Reason.ERROR
+        if not isinstance(error, TRANSIENT_DB_ERRORS):
+            raise
+        is_usable = isinstance(error, asyncpg.PostgresError) and conn and not is_lost(conn, error)
+        raise (Skipped if is_usable else Unusable)(describe_error(error)) from error
 
 
 class StandbyReads(Loop):
-    """Reads on the standby of DATABASE_READ_URL, or on the primary if that is not possible.
+    """Reads on the standby of DATABASE_READ_URL while it is usable, else on the primary.
 
-    `counts` are {(target, reason): reads}. `reason` is why no read tries the standby, or None.
-    `positions` is the primary, by a connection that the requests cannot use up.
+    `counts` are {target: reads}. `cause` says why the standby is not used, or is None. `positions`
+    is the primary, by a connection that the requests cannot use up.
     """
 
     def __init__(self, config: Config, primary: Database, positions: Database) -> None:
@@ -240,14 +216,16 @@ class StandbyReads(Loop):
         self._primary = primary
         self._positions = positions
         self._standby: Standby | None = None
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.reason: Reason | None = Reason.STARTING
+        self.counts: Counter[str] = Counter()
+        self.cause: str | None = STARTING
         self.unused_since: datetime | None = None
 
     async def read(self, statement: Statement, **values: Any) -> Any:
         """Run a statement that reads rows of its company or account. Raises Unavailable."""
-        found = await self._try(lambda conn: statement.run_isolated(conn, values))
-        return found[0] if found else await self._primary.read(statement, **values)
+        return await self._read(
+            lambda conn: statement.run_isolated(conn, values),
+            lambda: self._primary.read(statement, **values),
+        )
 
     async def read_with(
         self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
@@ -257,19 +235,20 @@ class StandbyReads(Loop):
         Raises Unavailable.
         """
         seconds = database_bounds(self._config).answer
-        found = await self._try(lambda conn: run_read_only(conn, company_id, work, seconds))
-        return found[0] if found else await self._primary.read_with(company_id, work)
+        return await self._read(
+            lambda conn: run_read_only(conn, company_id, work, seconds),
+            lambda: self._primary.read_with(company_id, work),
+        )
 
     async def work(self) -> None:
         """Open the standby, or check it."""
-        if self._standby is None:
-            self._standby = Standby(self._config, self._positions)
-        standby = self._standby
+        standby = self._standby or Standby(self._config, self._positions)
         try:
             await standby.probe()
-        except Unusable as error:
-            self._suspend(standby, error)
+        except (Unusable, Skipped) as error:
+            self._stop(standby, str(error))
         else:
+            self._standby = standby
             self._note(None)
 
     async def close(self) -> None:
@@ -277,42 +256,40 @@ class StandbyReads(Loop):
         if self._standby is not None:
             self._standby.close()
 
-    async def _try(self, work: Callable[[Connection], Awaitable[_Result]]) -> tuple[_Result] | None:
-        """Return the result of a read on the standby, or None if it must run on the primary."""
-        standby, reason = self._standby, self.reason
-        if standby is not None and reason is None:
+    async def _read(
+        self,
+        on_standby: Callable[[Connection], Awaitable[_Result]],
+        on_primary: Callable[[], Awaitable[_Result]],
+    ) -> _Result:
+        """Return the result of a read, which runs on the primary if the standby cannot serve it."""
+        if standby := self._standby:
             try:
-                result = await standby.run(work)
+                result = await standby.run(on_standby)
+                self.counts["standby"] += 1
+                return result
+            except Skipped:
+                pass
             except Unusable as error:
-                reason = error.reason
-                if reason in SUSPENDING:
-                    self._suspend(standby, error)
+                if standby is self._standby:  # else another read has closed it
+                    self._stop(standby, str(error))
                     self.woken.set()
-            else:
-                self.counts["standby", ""] += 1
-                return (result,)
-        self.counts["primary", reason or Reason.LOST] += 1
-        return None
+        self.counts["primary"] += 1
+        return await on_primary()
 
-    def _suspend(self, standby: Standby, error: Unusable) -> None:
-        """Let no read try the standby until a probe succeeds, and close it if necessary."""
-        if standby is not self._standby:
-            return  # Another read has closed it.
-        if error.reason in CLOSING:
-            standby.close()
-            self._standby = None
-        self._note(error)
+    def _stop(self, standby: Standby, cause: str) -> None:
+        """Close the standby, which no read tries until a probe succeeds."""
+        standby.close()
+        self._standby = None
+        self._note(cause)
 
-    def _note(self, error: Unusable | None) -> None:
+    def _note(self, cause: str | None) -> None:
         """Note why no read tries the standby, and log a change."""
-        reason = error.reason if error else None
-        if reason == self.reason:
+        if cause == self.cause:
             return
-        self.reason = reason
-        if error is None:
+        self.cause = cause
+        if cause is None:
             self.unused_since = None
             log.info("standby: reads run on it")
-            return
-        self.unused_since = self.unused_since or datetime.now(UTC)
-        cause = f": {describe_error(error.__cause__)}" if error.__cause__ else ""
-        log.warning("standby: reads run on the primary, reason=%s%s", reason, cause)
+        else:
+            self.unused_since = self.unused_since or datetime.now(UTC)
+            log.warning("standby: reads run on the primary: %s", cause)

@@ -1,6 +1,6 @@
 """The metrics of reads on a standby."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,18 +16,17 @@ class ReadsCollector(Collector):
     reads: StandbyReads
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the number of reads by server and reason, and whether the standby is used."""
-        counts: Mapping[tuple[str, str], int] = self.reads.counts
+        """Yield the number of reads by server, and whether the standby is used."""
         reads = CounterMetricFamily(
             "einvoice_reads",
-            "Reads of this process, by the server that they ran on and why it was the primary.",
-            labels=("target", "reason"),
+            "Reads of this process, by the server that they ran on.",
+            labels=("target",),
         )
-        for labels, number in sorted(counts.items()):
-            reads.add_metric(labels, number)
+        for target, number in sorted(self.reads.counts.items()):
+            reads.add_metric((target,), number)
         yield reads
         yield GaugeMetricFamily(
             "einvoice_standby_used",
             "1 if reads try the standby, 0 if they run on the primary.",
-            float(self.reads.reason is None),
+            float(self.reads.cause is None),
         )

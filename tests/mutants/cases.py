@@ -1715,7 +1715,7 @@ REPLICAS = (
     Mutant(
         "standby-of-another-database-read",
         STANDBY,
-        'return None if row["identity"] == target["identity"] else Reason.FOREIGN',
+        'return None if row["identity"] == target["identity"] else FOREIGN',
         "return None",
         (f"{STANDBY_TESTS}::test_another_database_of_the_standby_is_not_read",),
     ),
@@ -1736,8 +1736,8 @@ REPLICAS = (
     Mutant(
         "lagging-standby-tried-by-each-read",
         STANDBY,
-        "SUSPENDING = {*CLOSING, Reason.LAGGING}",
-        "SUSPENDING = CLOSING",
+        "        self._standby = None\n        self._note(cause)",
+        "        self._note(cause)",
         (f"{STANDBY_TESTS}::test_a_read_behind_a_paused_replay_runs_on_the_primary",),
     ),
 )
