@@ -48,7 +48,7 @@ CLIENTS = 6
 ROUNDS = 30
 #: A commit reaches readers of the standby this much later than those of the primary.
 BEHIND = "20ms"
-FURTHER_BEHIND = "150ms"
+FURTHER_BEHIND = "1s"
 FAR_BEHIND = "1h"
 #: Settings of the standby that tests change.
 DEFAULTS = {"recovery_min_apply_delay": "0", "max_standby_streaming_delay": "30s"}
@@ -306,7 +306,7 @@ async def test_a_read_that_joins_a_running_wait_shows_earlier_writes(
     pair: Pair, start: StartService, company: Company
 ) -> None:
     """A wait that began before the write can end after it, with a position before the write."""
-    network = Network(pair.standby.url, delay=0.1)  # which prolongs the waits
+    network = Network(pair.standby.url, delay=0.03)  # which prolongs the waits
     await network.heal()
     api = await start_reading(start, company, DATABASE_READ_URL=network.url)
     await pair.standby.configure("recovery_min_apply_delay", FURTHER_BEHIND)
