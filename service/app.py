@@ -33,7 +33,6 @@ from service.http.access_log import AccessLog
 from service.http.api_keys import INTEGRATION, KeyRing
 from service.http.client_address import SENDERS, Senders
 from service.http.code_lists import CodeLists
-from service.http.idempotency import UNSETTLED
 from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
 from service.monitoring import gauges
@@ -71,7 +70,6 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
-    app[UNSETTLED] = {}
     app[app_keys.ACCESS_LOG] = AccessLog(config.log_format)
     app[SENDERS] = Senders(config.trusted_proxies)
     app[app_keys.SHUTDOWN] = GracefulShutdown()

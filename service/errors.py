@@ -96,7 +96,7 @@ class Conflict(ApiError):
 
 
 class ClaimLost(Conflict):
-    """A repetition took over the request's Idempotency-Key.
+    """Another request with the same Idempotency-Key was faster.
 
     Raised inside the transaction of the effect, which is rolled back.
     """

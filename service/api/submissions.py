@@ -142,21 +142,21 @@ async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
     body, _ = await read_body(request, "submit")
     document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
-    guard = partial(_check_and_hold, request, kind, body.get("resubmit", False))
+    guard = partial(_check_and_store_key, request, kind, body.get("resubmit", False))
     message = await submit_to_portal(
         request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], kind, document_id, guard
     )
     return responses.success_response(message)
 
 
-async def _check_and_hold(
+async def _check_and_store_key(
     request: web.Request,
     kind: DocumentKind,
     resubmits: bool,
     conn: Connection,
     row: Mapping[str, Any],
 ) -> None:
-    """Hold the request's Idempotency-Key while a locked document is submitted.
+    """Store the request's Idempotency-Key with the intent to submit a locked document.
 
     Raises Conflict for a cancelled document that has not changed since, unless the client resubmits
     it.
@@ -164,7 +164,7 @@ async def _check_and_hold(
     is_cancelled = row["status"] == "Cancelled" and kind is not CONSOLIDATED
     if is_cancelled and not row["is_changed"] and not resubmits:
         raise _already_cancelled(kind)
-    await idempotency.hold_claim(request, conn)
+    await idempotency.store_key(request, conn)
 
 
 def _already_cancelled(kind: DocumentKind) -> Conflict:
@@ -188,7 +188,7 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
     """Cancel the latest submitted document within 72 hours after its submission. Spec: Errors"""
     body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
-    guard = partial(idempotency.hold_claim, request)
+    guard = partial(idempotency.store_key, request)
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
     return responses.success_response(CANCELLED)

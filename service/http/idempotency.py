@@ -1,8 +1,8 @@
 """Idempotency-Key: the first response to a POST is stored with its effect, and replayed.
 
-A request claims its key under a token. Its effect and its response are committed only while the
-claim holds. A request that was paused beyond its lease, and whose key a repetition has taken over,
-changes nothing and gets the response of that repetition.
+The transaction of the effect stores the key with the response. Of several requests with one key,
+the second one waits there until the first has committed, is rolled back, and replays the response.
+A submission or cancellation stores its key with the intent, without a response yet.
 """
 
 import asyncio
@@ -11,11 +11,10 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 import asyncpg
 from aiohttp import web
@@ -42,21 +41,16 @@ HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 INVALID_KEY = f"{HEADER} must be 1 to {LONGEST_KEY} printable characters."
 LONGEST_PATH = 255  # longer than the path of any record
-LEASE = timedelta(seconds=90)  # longer than any request takes
+#: A key without a response belongs to its request for so long, which is longer than any takes.
+LEASE = timedelta(seconds=90)
 #: A response that could not be stored is stored within this time, which is below the lease.
 SETTLE_SECONDS = 60
 SETTLE_RETRY_SECONDS = 0.5
-#: A request that lost its key waits this long for the response of the request that has it.
-TAKEN_OVER_SECONDS = 3
-TAKEN_OVER_RETRY_SECONDS = 0.05
-RELEASED = "Another request with this Idempotency-Key was running, please try again."
 SWEEP_ONE_IN = 100  # requests with a key; the others do not delete expired responses
 #: Statuses of responses that are not stored: a repetition runs as a first request.
 NOT_STORED = {401, 408, 409, 413, 415, 429}
 
 log = logging.getLogger(__name__)
-
-Write = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +64,7 @@ class IdempotencyStore:
     owner: web.RequestKey[int]
     column: str
     transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
-    claim: Statement
     get: Statement
-    hold: Statement
     keep: Statement
     drop: Statement
     sweep: Statement
@@ -83,9 +75,7 @@ STORES = (
         app_keys.COMPANY,
         "company_id",
         Database.company,
-        sql.idempotency_claim,
         sql.idempotency_get,
-        sql.idempotency_hold,
         sql.idempotency_keep,
         sql.idempotency_drop,
         sql.idempotency_sweep,
@@ -94,9 +84,7 @@ STORES = (
         app_keys.ACCOUNT,
         "account_id",
         Database.account,
-        sql.integration_idempotency_claim,
         sql.integration_idempotency_get,
-        sql.integration_idempotency_hold,
         sql.integration_idempotency_keep,
         sql.integration_idempotency_drop,
         sql.integration_idempotency_sweep,
@@ -106,9 +94,10 @@ STORES = (
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """One request's claim on an Idempotency-Key. `key` holds owner, route and key.
+    """A request with an Idempotency-Key. `key` holds owner, route and key.
 
-    With `keeps_errors`, errors are stored too, so that a repetition gets the same error.
+    `token` distinguishes it from other requests with the key. With `keeps_errors`, errors are
+    stored too, so that a repetition gets the same error.
     """
 
     store: IdempotencyStore
@@ -119,13 +108,13 @@ class IdempotencyClaim:
 
     @property
     def variables(self) -> dict[str, object]:
-        """The variables by which a statement finds the key only while this claim holds it."""
+        """The variables by which a statement finds the key only if this request has stored it."""
         return {**self.key, "claim_token": self.token}
 
 
-#: (owner, route, key) -> the write that failed because of a transient error.
-UNSETTLED: web.AppKey[dict[tuple[object, ...], Write]] = web.AppKey("unsettled")
 CLAIM = web.RequestKey("claim", IdempotencyClaim)
+#: What the request has stored with its key: a response, or None with an intent.
+STORED: web.RequestKey[web.Response | None] = web.RequestKey("stored")
 #: The stored response is final, but lacks the secrets of the response that is sent.
 SECRET_OUT = web.RequestKey("secret_out", bool)
 #: Encrypts the secrets of a response, which are stored until `take_secrets` shows them.
@@ -141,8 +130,6 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
     if text is None or request.method != "POST" or store is None:
         return await retry(handler, request)
     key = _read_key(request, store, text)
-    with suppress(*TRANSIENT_DB_ERRORS):
-        await _settle_first(request, key)
     body_sha256 = hashlib.sha256(await read_raw(request)).digest()
     return await _run(request, handler, IdempotencyClaim(store, key, uuid.uuid4(), body_sha256))
 
@@ -157,8 +144,6 @@ async def run_form(
     """
     store = STORES[0]
     key = _read_key(request, store, text)
-    with suppress(*TRANSIENT_DB_ERRORS):
-        await _settle_first(request, key)
     claim = IdempotencyClaim(store, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
     return await _run(request, handler, claim)
 
@@ -166,8 +151,8 @@ async def run_form(
 async def find_answer(request: web.Request, path: str, text: str) -> str | None:
     """Return the body of the stored response to a POST of the company with a key, or None."""
     key = {"company_id": request[app_keys.COMPANY], "route": f"POST {path}", "key": text}
-    async with _transaction(request, STORES[0]) as conn:
-        first = await sql.idempotency_get(conn, **key)
+    database = request.app[app_keys.DATABASE]
+    first = await database.read(sql.idempotency_get, **key, body_sha256=None, lease=LEASE)
     return first and first["answer"]
 
 
@@ -181,14 +166,19 @@ async def take_secrets(request: web.Request, path: str, text: str) -> bytes | No
 async def _run(
     request: web.Request, handler: Handler, claim: IdempotencyClaim
 ) -> web.StreamResponse:
-    """Claim a key and run the handler, or replay the response of the request that has the key."""
-    if (first := await _claim_key(request, claim)) is not None:
+    """Run the handler, or replay the response of the request that has the key."""
+    if random.randrange(SWEEP_ONE_IN) == 0:
+        async with _transaction(request, claim.store) as conn:
+            await claim.store.sweep(conn, **{claim.store.column: request[claim.store.owner]})
+    if (first := await _find_other(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim
     try:
         response, is_final = await retry(handler, request), True
     except ClaimLost:
-        return _replay(await _wait_for_other(request, claim), claim)
+        if (first := await _find_other(request, claim)) is None:
+            raise
+        return _replay(first, claim)
     except Exception as error:
         if is_client_gone(request, error):
             raise
@@ -197,15 +187,23 @@ async def _run(
     return await _settle(request, response, is_final)
 
 
-async def store_response(request: web.Request, conn: Connection, response: web.Response) -> None:
-    """Store a response in the transaction of its effect.
+async def store_response(
+    request: web.Request, conn: Connection, response: web.Response | None
+) -> None:
+    """Store a response with the request's key, in the transaction of its effect.
 
     The middleware replaces it by the final response. Raises ClaimLost, which rolls the effect back,
-    if another request has taken the key over.
+    if another request has the key, or has kept it for longer than a statement waits for a lock.
     """
-    claim = request.get(CLAIM)
-    if claim is not None and not await _store(conn, claim, response):
+    if (claim := request.get(CLAIM)) is None:
+        return
+    try:
+        is_stored = await _keep(conn, claim, response)
+    except asyncpg.LockNotAvailableError:
+        raise ClaimLost from None
+    if not is_stored:
         raise ClaimLost
+    request[STORED] = response
 
 
 async def store_response_without(
@@ -225,14 +223,9 @@ async def store_response_without(
     request[SECRET_OUT] = True
 
 
-async def hold_claim(request: web.Request, conn: Connection) -> None:
-    """Lock the request's claim until the transaction ends, for an effect without response yet.
-
-    Raises ClaimLost, which rolls the effect back, if another request has taken the key over.
-    """
-    claim = request.get(CLAIM)
-    if claim is not None and not await claim.store.hold(conn, **claim.variables):
-        raise ClaimLost
+async def store_key(request: web.Request, conn: Connection) -> None:
+    """Store the request's key with an intent, which has no response yet. As store_response."""
+    await store_response(request, conn, None)
 
 
 def _find_store(request: web.Request) -> IdempotencyStore | None:
@@ -264,27 +257,11 @@ def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[
     }
 
 
-async def _claim_key(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
-    """Claim the key. Return None, or the stored row of the request that has the key.
-
-    Raises Conflict if that request has released the key meanwhile.
-    """
-    store, is_taken = claim.store, False
-    try:
-        async with _transaction(request, store) as conn:
-            if random.randrange(SWEEP_ONE_IN) == 0:
-                await store.sweep(conn, **{store.column: request[store.owner]})
-            is_taken = await store.claim(
-                conn, **claim.variables, body_sha256=claim.body_sha256, lease=LEASE
-            )
-            first = None if is_taken else await store.get(conn, **claim.key)
-    except TRANSIENT_DB_ERRORS:
-        if is_taken:  # the claim may have been committed
-            _settle_later(request, claim.key, partial(_release, request, claim))
-        raise
-    if not is_taken and first is None:
-        raise Conflict(RELEASED, code=ClaimLost.code)
-    return first
+async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
+    """Return the row of the request that has the key, or None if this one may have it."""
+    return await request.app[app_keys.DATABASE].read(
+        claim.store.get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
+    )
 
 
 def key_reused() -> KeyReused:
@@ -307,95 +284,62 @@ def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
     )
 
 
-async def _wait_for_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record:
-    """Wait for the response of the request that has taken the key over, and return its stored row.
-
-    Raises Conflict if that request has released the key.
-    """
-    until = time.monotonic() + TAKEN_OVER_SECONDS
-    while True:
-        async with _transaction(request, claim.store) as conn:
-            other = await claim.store.get(conn, **claim.key)
-        if other is None:
-            raise Conflict(RELEASED, code=ClaimLost.code)
-        if other["status"] is not None or time.monotonic() >= until:
-            return other
-        await asyncio.sleep(TAKEN_OVER_RETRY_SECONDS)
-
-
 async def _settle(
     request: web.Request, response: web.StreamResponse, is_final: bool
 ) -> web.StreamResponse:
     """Store the final response, or release the key if it must not be replayed. Return the response.
 
-    If the key was taken over, return the response of the request that has it, if there is one.
+    If another request was faster, with the same effect, return its response.
     """
     if SECRET_OUT in request and response.status < 400:
         return response
-    claim = request[CLAIM]
-    is_stored = is_final and response.status < 500 and response.status not in NOT_STORED
-    write: Write = partial(_release, request, claim)
-    if is_stored and isinstance(response, web.Response):
-        write = partial(_store_final, request, claim, response)
-    try:
-        if await write():
-            return response
-        return _replay(await _wait_for_other(request, claim), claim)
-    except Conflict:
+    claim, stored = request[CLAIM], request.get(STORED)
+    has_intent = STORED in request and stored is None
+    keeps = is_final and response.status < 500 and response.status not in NOT_STORED
+    final = response if keeps and isinstance(response, web.Response) else None
+    if final and stored and (final.status, final.text) == (stored.status, stored.text):
         return response
+    try:
+        if final or has_intent:
+            is_mine = await _write(request, claim, final)
+        else:
+            is_mine = response.status < 400  # else perhaps a conflict with the other request
+        other = None if is_mine else await _find_other(request, claim)
     except TRANSIENT_DB_ERRORS as error:
         log.warning("idempotency: a response is not stored yet: %s", describe_error(error))
-        _settle_later(request, claim.key, write)
+        request.app[app_keys.SPAWN](_retry_writing(request, claim, final))
         return response
+    return response if other is None or other["status"] is None else _replay(other, claim)
 
 
-def _settle_later(request: web.Request, key: dict[str, object], write: Write) -> None:
+async def _retry_writing(
+    request: web.Request, claim: IdempotencyClaim, final: web.Response | None
+) -> None:
     """Retry a write in the background, so that a repetition need not wait for the lease to end."""
-    request.app[UNSETTLED][_identify(key)] = write
-    request.app[app_keys.SPAWN](_retry_settling(request, key))
-
-
-async def _retry_settling(request: web.Request, key: dict[str, object]) -> None:
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until and not request.app[app_keys.SHUTDOWN].has_begun:
         await asyncio.sleep(SETTLE_RETRY_SECONDS)
         with suppress(*TRANSIENT_DB_ERRORS):
-            await _settle_first(request, key)
+            await _write(request, claim, final)
             return
-    request.app[UNSETTLED].pop(_identify(key), None)
 
 
-async def _settle_first(request: web.Request, key: dict[str, object]) -> None:
-    """Repeat the failed write of an earlier request with this key."""
-    if (write := request.app[UNSETTLED].get(_identify(key))) is not None:
-        await write()
-        request.app[UNSETTLED].pop(_identify(key), None)
-
-
-def _identify(key: dict[str, object]) -> tuple[object, ...]:
-    return tuple(key.values())
-
-
-async def _store_final(
-    request: web.Request, claim: IdempotencyClaim, response: web.Response
-) -> bool:
-    """Store the final response. Return false if another request has taken the key over."""
+async def _write(request: web.Request, claim: IdempotencyClaim, final: web.Response | None) -> bool:
+    """Store the final response, or release the key. Return false if another request has the key."""
     async with _transaction(request, claim.store) as conn:
-        return await _store(conn, claim, response)
-
-
-async def _release(request: web.Request, claim: IdempotencyClaim) -> bool:
-    """Release the key if no response is stored for it.
-
-    Return false if another request has taken the key over.
-    """
-    async with _transaction(request, claim.store) as conn:
+        if final is not None:
+            return await _keep(conn, claim, final)
         return bool(await claim.store.drop(conn, **claim.variables))
 
 
-async def _store(conn: Connection, claim: IdempotencyClaim, response: web.Response) -> bool:
-    return bool(
-        await claim.store.keep(
-            conn, **claim.variables, status=response.status, answer=response.text
-        )
+async def _keep(conn: Connection, claim: IdempotencyClaim, response: web.Response | None) -> bool:
+    """Store a key. Return false if another request has it."""
+    kept = await claim.store.keep(
+        conn,
+        **claim.variables,
+        body_sha256=claim.body_sha256,
+        status=response and response.status,
+        answer=response and response.text,
+        lease=LEASE,
     )
+    return bool(kept)

@@ -1,8 +1,7 @@
 -- Responses to requests with an Idempotency-Key, kept for 72 hours.
 --
--- A claim on a key has a token. A request writes its effect only while its token is in the row, so
--- that a request that was paused for longer than its lease cannot repeat the effect of the request
--- that took over the key.
+-- The transaction of a request's effect inserts its key, so that of several requests with one key
+-- one has an effect.
 
 create table idempotency_keys (
   company_id  bigint not null references companies,
@@ -11,7 +10,6 @@ create table idempotency_keys (
   body_sha256 bytea not null,
   status      smallint,
   answer      text,
-  lease_until timestamptz,
   created_at  timestamptz not null default clock_timestamp(),
   claim_token uuid,
   primary key (company_id, route, key),
@@ -20,7 +18,7 @@ create table idempotency_keys (
 call keep_companies_apart('idempotency_keys');
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
-  company_id, route, key, status, lease_until, created_at
+  company_id, route, key, status, created_at
 ) on idempotency_keys to einvoice_reader;
 comment on table idempotency_keys is
   'Requests of companies with an Idempotency-Key, and the first response to each.';
@@ -30,15 +28,12 @@ comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
 comment on column idempotency_keys.body_sha256 is
   'SHA-256 of the request body. A repeat with another body is rejected.';
 comment on column idempotency_keys.status is
-  'HTTP status of the response. Null: the first request is in progress.';
+  'HTTP status of the response. Null: a request to the portal is in progress.';
 comment on column idempotency_keys.answer is
-  'Body of the response, which may contain secrets. Null: the first request is in progress.';
-comment on column idempotency_keys.lease_until is
-  'Until when the first request counts as in progress.';
-comment on column idempotency_keys.created_at is 'When the key was first used.';
+  'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
+comment on column idempotency_keys.created_at is 'When the key, or the response of its request, was stored.';
 comment on column idempotency_keys.claim_token is
-  'Token of the request that claimed the key last. Its effect and response are written only while '
-  'the token is the same.';
+  'Token of the request that has stored the key, which may replace what it has stored.';
 
 create table integration_idempotency_keys (
   account_id  bigint not null references accounts,
@@ -47,7 +42,6 @@ create table integration_idempotency_keys (
   body_sha256 bytea not null,
   status      smallint,
   answer      text,
-  lease_until timestamptz,
   created_at  timestamptz not null default clock_timestamp(),
   claim_token uuid,
   primary key (account_id, route, key),
@@ -57,7 +51,7 @@ create table integration_idempotency_keys (
 call keep_accounts_apart('integration_idempotency_keys');
 grant select, insert, update, delete on integration_idempotency_keys to einvoice_service;
 grant select (
-  account_id, route, key, status, lease_until, created_at
+  account_id, route, key, status, created_at
 ) on integration_idempotency_keys to einvoice_reader;
 comment on table integration_idempotency_keys is
   'Requests of accounts with an Idempotency-Key, and the first response to each.';
@@ -67,12 +61,9 @@ comment on column integration_idempotency_keys.key is 'Idempotency-Key of the re
 comment on column integration_idempotency_keys.body_sha256 is
   'SHA-256 of the request body. A repeat with another body is rejected.';
 comment on column integration_idempotency_keys.status is
-  'HTTP status of the response. Null: the first request is in progress.';
+  'HTTP status of the response. Null: a request to the portal is in progress.';
 comment on column integration_idempotency_keys.answer is
-  'Body of the response, which may contain secrets. Null: the first request is in progress.';
-comment on column integration_idempotency_keys.lease_until is
-  'Until when the first request counts as in progress.';
-comment on column integration_idempotency_keys.created_at is 'When the key was first used.';
+  'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
+comment on column integration_idempotency_keys.created_at is 'When the key, or the response of its request, was stored.';
 comment on column integration_idempotency_keys.claim_token is
-  'Token of the request that claimed the key last. Its effect and response are written only while '
-  'the token is the same.';
+  'Token of the request that has stored the key, which may replace what it has stored.';

@@ -1,61 +1,39 @@
 -- First responses by owner, route and key: for companies, then the same for accounts. Each kind of
 -- owner has its own table and its own row-level security.
 
--- name: idempotency_claim :value
--- Claim a key that is new, older than 72 hours, or whose request outlived its lease without a
--- response. A lease that ends later than a new one was recorded before the clock was set back.
--- Returns true; no row if another request holds the key or its response is stored.
-insert into idempotency_keys (company_id, route, key, body_sha256, claim_token, lease_until)
-values (:company_id, :route, :key, :body_sha256, :claim_token, clock_timestamp() + :lease::interval)
-    on conflict (company_id, route, key) do update
-   set body_sha256 = excluded.body_sha256, status = null, answer = null,
-       claim_token = excluded.claim_token, lease_until = excluded.lease_until,
-       created_at = clock_timestamp()
- where idempotency_keys.created_at < clock_timestamp() - interval '72 hours'
-    or (idempotency_keys.status is null
-        and idempotency_keys.lease_until
-            not between clock_timestamp() and clock_timestamp() + :lease::interval
-        and idempotency_keys.body_sha256 = excluded.body_sha256)
-returning true;
-
 -- name: idempotency_get :one
--- Return the response of a key. `status` is null while its request is in progress.
+-- Return the request that has a key: the response, or no `status` while it is in progress. No row
+-- for a key that is new, older than 72 hours, or of the same body without a response after its lease.
+-- A time ahead of the clock was recorded before the clock was set back.
 select body_sha256, status, answer
   from idempotency_keys
- where company_id = :company_id and route = :route and key = :key;
-
--- name: idempotency_hold :value
--- Lock a claim until the transaction ends, so that no other request can take it over. No row: the
--- claim is lost.
-select true
-  from idempotency_keys
- where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token
-   for share;
+ where company_id = :company_id and route = :route and key = :key
+   and created_at > clock_timestamp() - interval '72 hours'
+   and (status is not null or body_sha256 is distinct from :body_sha256
+        or created_at between clock_timestamp() - :lease::interval and clock_timestamp());
 
 -- name: idempotency_keep :value
--- Store the response of a claim. No row: the claim is lost, and the effect must not be committed.
-update idempotency_keys
-   set status = :status, answer = :answer
- where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token
+-- Store a key with its response, or without one before a request to the portal. No row: another
+-- request has the key, as in idempotency_get, and the effect must not be committed.
+insert into idempotency_keys as k (company_id, route, key, body_sha256, status, answer, claim_token)
+values (:company_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
+    on conflict (company_id, route, key) do update
+   set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
+       claim_token = excluded.claim_token, created_at = clock_timestamp()
+ where k.claim_token = excluded.claim_token
+    or k.created_at < clock_timestamp() - interval '72 hours'
+    or (k.status is null
+        and k.created_at not between clock_timestamp() - :lease::interval and clock_timestamp()
+        and k.body_sha256 = excluded.body_sha256)
 returning true;
 
 -- name: idempotency_drop :value
--- Release a claim without a response, so that the next request counts as the first. A stored
--- response stays. Returns false if the claim is lost.
-with mine as (
-  select status
-    from idempotency_keys
-   where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token
-     for update
-), released as (
-  delete from idempotency_keys
-   where company_id = :company_id
-     and route = :route
-     and key = :key
-     and claim_token = :claim_token
-     and status is null
-)
-select exists (select from mine);
+-- Release a key that the request has stored without a response, so that a repetition runs again.
+-- No row: another request has it.
+delete from idempotency_keys
+ where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token
+   and status is null
+returning true;
 
 -- name: idempotency_secrets_keep :exec
 -- Store the encrypted secrets of a claim's response, next to the response without them.
@@ -86,57 +64,35 @@ returning kept.sealed_secrets;
 delete from idempotency_keys
  where company_id = :company_id and created_at < clock_timestamp() - interval '72 hours';
 
--- name: integration_idempotency_claim :value
--- Same as idempotency_claim, for an account.
-insert into integration_idempotency_keys (account_id, route, key, body_sha256, claim_token,
-       lease_until)
-values (:account_id, :route, :key, :body_sha256, :claim_token, clock_timestamp() + :lease::interval)
-    on conflict (account_id, route, key) do update
-   set body_sha256 = excluded.body_sha256, status = null, answer = null,
-       claim_token = excluded.claim_token, lease_until = excluded.lease_until,
-       created_at = clock_timestamp()
- where integration_idempotency_keys.created_at < clock_timestamp() - interval '72 hours'
-    or (integration_idempotency_keys.status is null
-        and integration_idempotency_keys.lease_until < clock_timestamp()
-        and integration_idempotency_keys.body_sha256 = excluded.body_sha256)
-returning true;
-
 -- name: integration_idempotency_get :one
 -- Same as idempotency_get, for an account.
 select body_sha256, status, answer
   from integration_idempotency_keys
- where account_id = :account_id and route = :route and key = :key;
-
--- name: integration_idempotency_hold :value
--- Same as idempotency_hold, for an account.
-select true
-  from integration_idempotency_keys
- where account_id = :account_id and route = :route and key = :key and claim_token = :claim_token
-   for share;
+ where account_id = :account_id and route = :route and key = :key
+   and created_at > clock_timestamp() - interval '72 hours'
+   and (status is not null or body_sha256 is distinct from :body_sha256
+        or created_at between clock_timestamp() - :lease::interval and clock_timestamp());
 
 -- name: integration_idempotency_keep :value
 -- Same as idempotency_keep, for an account.
-update integration_idempotency_keys
-   set status = :status, answer = :answer
- where account_id = :account_id and route = :route and key = :key and claim_token = :claim_token
+insert into integration_idempotency_keys as k (account_id, route, key, body_sha256, status, answer, claim_token)
+values (:account_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
+    on conflict (account_id, route, key) do update
+   set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
+       claim_token = excluded.claim_token, created_at = clock_timestamp()
+ where k.claim_token = excluded.claim_token
+    or k.created_at < clock_timestamp() - interval '72 hours'
+    or (k.status is null
+        and k.created_at not between clock_timestamp() - :lease::interval and clock_timestamp()
+        and k.body_sha256 = excluded.body_sha256)
 returning true;
 
 -- name: integration_idempotency_drop :value
 -- Same as idempotency_drop, for an account.
-with mine as (
-  select status
-    from integration_idempotency_keys
-   where account_id = :account_id and route = :route and key = :key and claim_token = :claim_token
-     for update
-), released as (
-  delete from integration_idempotency_keys
-   where account_id = :account_id
-     and route = :route
-     and key = :key
-     and claim_token = :claim_token
-     and status is null
-)
-select exists (select from mine);
+delete from integration_idempotency_keys
+ where account_id = :account_id and route = :route and key = :key and claim_token = :claim_token
+   and status is null
+returning true;
 
 -- name: integration_idempotency_sweep :exec
 -- Same as idempotency_sweep, for an account.

@@ -1,8 +1,7 @@
-"""Lost claims of Idempotency-Keys: one effect, and both requests get the same response."""
+"""Several requests with one Idempotency-Key: one effect, and all get the same response."""
 
 import asyncio
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -30,11 +29,6 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_tin_ownership import wait_for_lock
-
-from service.db.statements import sql
-from service.http import app_keys
-from service.http.idempotency import LEASE
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """
@@ -50,33 +44,29 @@ PAUSE_FIRST = """
     end $$;
     create trigger pausing before insert on {table} for each row execute function pause_first();
 """
-#: A trigger: each claim is taken over as soon as it is made, as if its lease had expired.
-TAKE_OVER = """
-    create function take_over() returns trigger language plpgsql as $$
-    begin
-      execute format('update %I set claim_token = gen_random_uuid() where key = $1', tg_table_name)
-        using new.key;
-      return null;
-    end $$;
-    create trigger taking_over after insert on idempotency_keys
-      for each row execute function take_over();
-    create trigger taking_over after insert on integration_idempotency_keys
-      for each row execute function take_over();
+#: A trigger: no key can be stored, as if another request had stored it.
+TAKE = """
+    create function take() returns trigger language plpgsql as $$ begin return null; end $$;
+    create trigger taking before insert on idempotency_keys
+      for each row execute function take();
+    create trigger taking before insert on integration_idempotency_keys
+      for each row execute function take();
 """
-EXPIRE = "update {} set lease_until = clock_timestamp() - interval '1 second'"
+IS_WAITED_FOR = """
+    select exists (select from pg_locks
+                    where transactionid = pg_current_xact_id()::xid and not granted)
+"""
+EXPIRE = "update idempotency_keys set created_at = clock_timestamp() - interval '91 seconds'"
 
-KEYS = {"company": "idempotency_keys", "account": "integration_idempotency_keys"}
-#: name -> (surface of the key, path, table of the effect, body)
-CREATIONS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+#: name -> (path, table of the effect, body)
+CREATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "an e-invoice request": (
-        "company",
         "/api/einvoice-requests",
         "einvoice_requests",
         {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"},
     ),
-    "an invoice": ("company", "/api/invoices", "invoices", invoice()),
+    "an invoice": ("/api/invoices", "invoices", invoice()),
     "a user": (
-        "account",
         f"{INTEGRATIONS}users",
         "integration_users",
         {"name": "Siti", "email": "siti@example.com", "role": "member"},
@@ -116,15 +106,14 @@ async def wait_for_waiting_request(owner: asyncpg.Connection) -> None:
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-async def test_request_with_a_lost_claim_creates_nothing(
+async def test_a_request_that_was_overtaken_creates_nothing(
     everywhere: Client, owner: asyncpg.Connection, name: str
 ) -> None:
-    kind, path, table, body = CREATIONS[name]
+    path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
     first = asyncio.create_task(post_with_key(everywhere, path, body))
     await wait_for_waiting_request(owner)
-    await owner.execute(EXPIRE.format(KEYS[kind]))
     second = await post_with_key(everywhere, path, body)
     await owner.execute("select pg_advisory_unlock(4711)")
     late = await first
@@ -133,42 +122,31 @@ async def test_request_with_a_lost_claim_creates_nothing(
     assert late[1] == second[1]
 
 
-@pytest.mark.parametrize("prefix, owner_column", [("", "company"), ("integration_", "account")])
-async def test_held_claim_is_not_taken_over_before_its_transaction_ends(
-    everywhere: Client, owner: asyncpg.Connection, prefix: str, owner_column: str
+@pytest.mark.parametrize("name", ["an e-invoice request", "a user"])
+async def test_a_request_waits_for_the_transaction_that_stores_its_key(
+    everywhere: Client, owner: asyncpg.Connection, name: str
 ) -> None:
-    """The lease ends while the first request commits its effect."""
-    company = owner_column == "company"
-    table = KEYS[owner_column]
-    kind, path, _, body = CREATIONS["an invoice" if company else "a user"]
-    assert kind == owner_column and (await post_with_key(everywhere, path, body))[0] == 201
-    await owner.execute(f"update {table} set status = null, answer = null")
-    await owner.execute(EXPIRE.format(table))
-    row: Any = await owner.fetchrow(f"select * from {table}")
-    key = {f"{owner_column}_id": row[0], "route": row["route"], "key": row["key"]}
-    database = everywhere.app[app_keys.DATABASE]
-    transaction = database.company if company else database.account
-
-    async def take_over() -> Any:
-        async with transaction(row[0]) as conn:
-            return await getattr(sql, f"{prefix}idempotency_claim")(
-                conn, **key, claim_token=uuid4(), body_sha256=row["body_sha256"], lease=LEASE
-            )
-
-    async with transaction(row[0]) as conn:
-        hold = getattr(sql, f"{prefix}idempotency_hold")
-        assert await hold(conn, **key, claim_token=row["claim_token"])
-        late = asyncio.create_task(take_over())
-        await wait_for_lock(owner, f"insert into {table}")
-        assert not late.done()
-    assert await late is True
+    """It is rolled back, and gets the response of that transaction."""
+    path, table, body = CREATIONS[name]
+    keys = "integration_idempotency_keys" if name == "a user" else "idempotency_keys"
+    assert (await post_with_key(everywhere, path, body))[0] == 201
+    row = await owner.fetchval(f'select to_jsonb(k) || \'{{"answer": "{{}}"}}\' from {keys} k')
+    await owner.execute(f"delete from {table}; delete from {keys}")
+    async with owner.transaction():
+        await owner.execute(
+            f"insert into {keys} select (jsonb_populate_record(null::{keys}, $1)).*", row
+        )
+        late = asyncio.create_task(post_with_key(everywhere, path, body))
+        await until(lambda: owner.fetchval(IS_WAITED_FOR))
+    assert await late == (201, {}, True)
+    assert await owner.fetchval(f"select count(*) from {table}") == 0
 
 
-async def test_request_whose_claim_was_taken_over_is_a_409(
+async def test_a_request_whose_key_cannot_be_stored_is_a_409(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
-    await owner.execute(TAKE_OVER)
+    await owner.execute(TAKE)
     status, answer, _ = await post_with_key(api, "/api/einvoice-requests", body)
     assert (status, answer) == (
         409,
@@ -198,10 +176,10 @@ CHANGED = (
 )
 
 
-async def test_no_post_route_has_an_effect_after_a_lost_claim(
+async def test_no_post_route_has_an_effect_without_its_key(
     everywhere: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
-    """Every POST route is listed: it stores its response with its effect or holds the claim."""
+    """Every POST route is listed: it stores its key with its effect or intent."""
     posts = await _posts(everywhere)
     await everywhere.close()  # stops background work
     api = await start(company, background=False, **GENEROUS)
@@ -212,7 +190,7 @@ async def test_no_post_route_has_an_effect_after_a_lost_claim(
         if path.endswith("/preflight") or "/validation/" in path
     }
     assert posts.keys() | READING | reading == {path for _, path in list_routes(api, "POST")}
-    await owner.execute(TAKE_OVER)
+    await owner.execute(TAKE)
     before = await _rows(owner)
     answers = await asyncio.gather(
         *[post_with_key(api, path, body, key=path) for path, body in posts.values()]
@@ -323,19 +301,19 @@ async def test_concurrent_submits_with_one_key_send_once(
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     first = asyncio.create_task(post_with_key(api, path))
     await until(sandbox.ledger, len)
-    await owner.execute(EXPIRE.format("idempotency_keys"))
+    await owner.execute(EXPIRE)
     second = await post_with_key(api, path)
     assert second == (200, second[1], False) and (await first)[:2] == second[:2]
     assert len(await sandbox.ledger()) == 1
     assert await post_with_key(api, path) == (*second[:2], True)
 
 
-async def test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document(
+async def test_a_submit_without_its_key_does_not_resend_a_cancelled_document(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await create_valid_invoice(api)
     assert (await cancel_latest(api, invoice_id))[0] == 200
-    await owner.execute(TAKE_OVER)
+    await owner.execute(TAKE)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     assert (await post_with_key(api, path, {"resubmit": True}))[0] == 409
     assert len(await sandbox.ledger()) == 1

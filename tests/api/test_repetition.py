@@ -185,9 +185,7 @@ async def test_a_stored_response_is_returned_after_a_crash(
     body = invoice()
     first = await post(api, "a", **body)
     assert await owner.fetchval("select status from idempotency_keys") == 201
-    await owner.execute(
-        "update idempotency_keys set lease_until = clock_timestamp() - interval '1 hour'"
-    )
+    await owner.execute("update idempotency_keys set created_at = created_at - interval '1 hour'")
     assert await post(api, "a", **body) == (*first[:2], "true")
 
 
@@ -204,7 +202,7 @@ async def test_a_response_is_stored_in_the_transaction_of_its_effect(
           end if;
           return new;
         end $$;
-        create trigger refusing before update of status on idempotency_keys
+        create trigger refusing before insert or update on idempotency_keys
            for each row execute function refuse();
         """
     )
@@ -223,7 +221,7 @@ async def test_the_idempotency_key_of_a_dead_request_is_taken_over(
     await owner.execute("update idempotency_keys set status = null, answer = null")
     assert (await post(api, "a", **body))[0] == 409
     await owner.execute(
-        "update idempotency_keys set lease_until = clock_timestamp() - interval '1 second'"
+        "update idempotency_keys set created_at = created_at - interval '91 seconds'"
     )
     status, answer, _ = await post(api, "a", **body)
     assert status == 422 and answer["errors"][0]["rule"] == "unique"
@@ -235,7 +233,7 @@ async def test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_bod
     await post(api, "a", **invoice())
     await owner.execute(
         "update idempotency_keys set status = null, answer = null,"
-        " lease_until = clock_timestamp() - interval '1 second'"
+        " created_at = created_at - interval '91 seconds'"
     )
     status, answer, _ = await post(api, "a", **invoice())
     assert status == 422 and answer["errors"][0]["rule"] == "reused"

@@ -33,10 +33,6 @@ REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 RECONCILIATION = "tests/submission/test_reconciliation.py"
-HELD_CLAIM = (
-    "tests/api/test_idempotency_claims.py"
-    "::test_held_claim_is_not_taken_over_before_its_transaction_ends"
-)
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 )
@@ -279,27 +275,32 @@ EVIDENCE = (
         ("tests/api/test_webhooks.py::test_an_event_of_a_slow_transaction_is_delivered",),
     ),
     Mutant(
-        "held-idempotency-claim-taken-over",
-        "sql/queries/idempotency.sql",
-        "   for share;\n\n-- name: idempotency_keep ",
-        "   limit 1;\n\n-- name: idempotency_keep ",
-        (HELD_CLAIM,),
-    ),
-    Mutant(
-        "held-idempotency-claim-of-an-account-taken-over",
-        "sql/queries/idempotency.sql",
-        "   for share;\n\n-- name: integration_idempotency_keep ",
-        "   limit 1;\n\n-- name: integration_idempotency_keep ",
-        (HELD_CLAIM,),
-    ),
-    Mutant(
         "expired-idempotency-key-taken-by-another-body",
         "sql/queries/idempotency.sql",
-        "\n        and idempotency_keys.body_sha256 = excluded.body_sha256",
-        "",
+        " where company_id = :company_id and route = :route and key = :key\n"
+        "   and created_at > clock_timestamp() - interval '72 hours'\n"
+        "   and (status is not null or body_sha256 is distinct from :body_sha256",
+        " where company_id = :company_id and route = :route and key = :key\n"
+        "   and (status is not null or body_sha256 is distinct from body_sha256",
         (
             "tests/api/test_repetition.py::test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body",
         ),
+    ),
+    Mutant(
+        "idempotency-key-of-another-request-replaced",
+        "sql/queries/idempotency.sql",
+        "        and k.body_sha256 = excluded.body_sha256)\n"
+        "returning true;\n\n-- name: idempotency_drop",
+        "        and k.body_sha256 = excluded.body_sha256) or true\n"
+        "returning true;\n\n-- name: idempotency_drop",
+        ("tests/api/test_idempotency_claims.py",),
+    ),
+    Mutant(
+        "error-of-an-overtaken-request-returned",
+        "service/http/idempotency.py",
+        "            is_mine = response.status < 400",
+        "            is_mine = True",
+        ("tests/dashboard/test_form_repetition.py", "tests/api/test_integrations.py"),
     ),
     Mutant(
         "conflict-replayed",
@@ -662,16 +663,20 @@ KEPT = (
     Mutant(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
-        "    if claim is not None and not await _store(",
-        "    if claim is not None and response.status >= 400 and not await _store(",
-        ("tests/api/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",),
+        "        is_stored = await _keep(conn, claim, response)",
+        "        is_stored = True",
+        (
+            "tests/api/test_idempotency_claims.py::test_a_request_whose_key_cannot_be_stored_is_a_409",
+        ),
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
         "service/http/idempotency.py",
-        "        raise ClaimLost\n\n\nasync def store_response_without(",
-        "        return\n\n\nasync def store_response_without(",
-        ("tests/api/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
+        "    if not is_stored:\n        raise ClaimLost",
+        "    if not is_stored:\n        return",
+        (
+            "tests/api/test_idempotency_claims.py::test_a_request_that_was_overtaken_creates_nothing",
+        ),
     ),
     Mutant(
         "request-that-a-shutdown-aborts-not-repeated",
@@ -704,7 +709,7 @@ KEPT = (
         "            await guard(conn, row)\n",
         "",
         (
-            "tests/api/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
+            "tests/api/test_idempotency_claims.py::test_a_submit_without_its_key_does_not_resend_a_cancelled_document",
         ),
     ),
     Mutant(
@@ -728,9 +733,7 @@ KEPT = (
         "service/submission/cancel.py",
         "        await order.guard(conn)\n",
         "",
-        (
-            "tests/api/test_idempotency_claims.py::test_no_post_route_has_an_effect_after_a_lost_claim",
-        ),
+        ("tests/api/test_idempotency_claims.py::test_no_post_route_has_an_effect_without_its_key",),
     ),
     Mutant(
         "retryable-answer-kept",
