@@ -11,7 +11,7 @@ import asyncpg
 from service.config import SILENCE_SECONDS
 from service.db.compatibility import SchemaError, check_newer_schema
 from service.db.connections import connect
-from service.db.statements import Statement, sql
+from service.db.statements import sql
 from service.db.transactions import (
     CLOSE_SECONDS,
     RECONNECT_SECONDS,
@@ -128,28 +128,6 @@ class DedicatedSession(Loop):
             raise Unavailable(UNAVAILABLE, retry_after(2))
 
     @asynccontextmanager
-    async def lock_submission(self, company_id: int, submission_id: int) -> AsyncIterator[bool]:
-        """Lock a submission for this process during the block, and yield whether it was free."""
-        key = (company_id, submission_id)
-        conn = self._conn
-        if conn is None or conn.is_closed() or key in self._held:
-            yield False
-            return
-        self._held.add(key)
-        try:
-            async with self._turn:
-                got = await sql.submission_lock_try(conn, company_id=company_id, id=submission_id)
-            try:
-                yield got
-            finally:
-                if got:
-                    await self._release(
-                        conn, sql.submission_lock_release, company_id=company_id, id=submission_id
-                    )
-        finally:
-            self._held.discard(key)
-
-    @asynccontextmanager
     async def lock_submissions(
         self, company_id: int, submission_ids: list[int]
     ) -> AsyncIterator[set[int]]:
@@ -169,21 +147,17 @@ class DedicatedSession(Loop):
                 yield got
             finally:
                 if got:
-                    await self._release(
-                        conn, sql.submission_locks_release, company_id=company_id, ids=list(got)
-                    )
+                    await self._release(conn, company_id, list(got))
         finally:
             self._held -= keys
 
-    async def _release(
-        self, conn: asyncpg.Connection, statement: Statement, **locks: int | list[int]
-    ) -> None:
+    async def _release(self, conn: asyncpg.Connection, company_id: int, ids: list[int]) -> None:
         """Release locks. If that fails, terminate the connection, with which they end."""
         if conn.is_closed():
             return
         try:
             async with self._turn:
-                await statement(conn, **locks)
+                await sql.submission_locks_release(conn, company_id=company_id, ids=ids)
         except TRANSIENT_DB_ERRORS as error:
             log.warning("dedicated session: locks are not released: %s", describe_error(error))
             conn.terminate()

@@ -46,7 +46,7 @@ class _Case:
 
     company_id: int
     row: Mapping[str, Any]
-    docs: Sequence[Mapping[str, Any]]
+    docs: tuple[SubmittedDocument, ...]
 
     @property
     def id(self) -> int:
@@ -64,7 +64,7 @@ class _Case:
             self.row["on_absence"],
             self.row["now"],
             tin=self.tin,
-            docs=tuple(SubmittedDocument(**doc) for doc in self.docs),
+            docs=self.docs,
         )
 
 
@@ -127,26 +127,25 @@ async def resolve_as_not_received(
     """
     context = await context.sign_in(company_id)
     case = await _load_case(context, company_id, submission_id)
-    if valid := [doc["number"] for doc in case.docs if doc["status"] not in RELEASED]:
+    if valid := [doc.number for doc in case.docs if doc.status not in RELEASED]:
         raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")
     if case.row["first_sent_at"]:
         await _check_not_listed(context, case)
     errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
-    changes = [Change(doc["id"], RELEASED[doc["status"]], errors=errors) for doc in case.docs]
+    changes = [Change(doc.id, RELEASED[doc.status], errors=errors) for doc in case.docs]
     return await _store(context, case, _Decision("not_received", "NotReceived", changes, note))
 
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
     async with context.database.reading(company_id) as conn:
         row = await sql.submission_get(conn, company_id=company_id, id=submission_id)
-        docs = await sql.submission_documents(
-            conn, company_id=company_id, submission_id=submission_id
-        )
+        docs = await store.read_documents(conn, company_id, [submission_id])
     if row is None or row["state"] != "NeedsPerson":
         raise CannotResolve(
             f"No submission {submission_id} of company {company_id} is in manual review."
         )
-    return _Case(company_id, row, [doc for doc in docs if doc["status"] not in states.FINAL])
+    open_ones = (doc for doc in docs.get(submission_id, ()) if doc.status not in states.FINAL)
+    return _Case(company_id, row, tuple(open_ones))
 
 
 async def _get_details(context: CompanyContext, case: _Case, uuid: str) -> Document:
@@ -280,17 +279,15 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
         taken = await sql.submission_take_over(conn, company_id=company_id, id=submission_id)
         if taken is None:
             raise CannotResolve(f"Submission {submission_id} has been resolved meanwhile.")
-        await sql.sighting_insert(
-            conn,
-            **key,
-            numbers=decision.numbers,
-            uuids=decision.uuids,
-            submission_uid=decision.submission_uid,
-            via="details",
+        shown = zip(decision.uuids, decision.numbers, strict=True)
+        uid = decision.submission_uid
+        await store.insert_sightings(
+            conn, company_id, [(submission_id, *one, uid, "details") for one in shown]
         )
-        rows = await sql.submission_documents(conn, **key)
-        docs = tuple(SubmittedDocument(**row) for row in rows)
-        submission = Submission("NeedsPerson", "release", taken["now"], docs=docs)
+        docs = await store.read_documents(conn, company_id, [submission_id])
+        submission = Submission(
+            "NeedsPerson", "release", taken["now"], docs=docs.get(submission_id, ())
+        )
         claim = Claim(company_id, submission_id, taken["fence"])
         result = Write(decision.state, tuple(decision.changes), uid=decision.submission_uid)
         try:

@@ -140,9 +140,9 @@ class Reconciliation:
 
 async def mark_uncertain(context: SubmissionContext, claim: Claim) -> None:
     """Set a submission found Sending to Uncertain, unless its sender is alive."""
-    async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
+    async with context.session.lock_submissions(claim.company_id, [claim.id]) as locked:
         signed_in = await context.sign_in(claim.company_id)
-        await run(signed_in, claim, Claimed() if is_locked else LockUnavailable())
+        await run(signed_in, claim, Claimed() if locked else LockUnavailable())
 
 
 async def reconcile(context: SubmissionContext, claim: Claim) -> None:

@@ -86,7 +86,7 @@ class ReconciliationClaims:
     async def _release(self, runs: list[SubmissionRun]) -> None:
         if runs:
             released = [(each.claim, None) for each in runs]
-            await store.release_batch(self._context, self.company_id, released)
+            await store.release(self._context, self.company_id, released)
 
     async def renew_forever(self) -> None:
         """Renew all claims RENEWALS times per lease, until another process claims the company."""

@@ -30,14 +30,6 @@ log = logging.getLogger(__name__)
 CommandHandler = Callable[[CompanyContext, Claim, Submission, Any], Awaitable[Event | None]]
 Handlers = Mapping[type, CommandHandler]
 
-#: Commands that are only written, and produce no event.
-STORE_HANDLERS: dict[
-    type, Callable[[SubmissionContext, Claim, Submission, Any], Awaitable[Any]]
-] = {
-    RecordSightings: store.record_sightings,
-    Write: store.write,
-    ReleaseClaim: store.release_claim,
-}
 # After this time, work checks again whether the credentials were changed.
 LONGEST_LOGIN_WAIT = timedelta(minutes=5)
 # Transactions of one batch at a time. Background work has one connection more than this.
@@ -106,12 +98,24 @@ async def run(
     while event is not None:
         last, event = event, None
         for step in current.step(last, context.config):
-            kind = type(step.command)
-            if write := STORE_HANDLERS.get(kind):
-                await write(context, claim, step.before, step.command)
-            else:
-                event = await (handlers or {})[kind](context, claim, step.before, step.command)
+            if not await _write(context, step):
+                handle = (handlers or {})[type(step.command)]
+                event = await handle(context, claim, step.before, step.command)
     return last
+
+
+async def _write(context: SubmissionContext, step: Step) -> bool:
+    """Carry out a command that is only written. Return False for another one."""
+    claim, command = step.run.claim, step.command
+    if isinstance(command, RecordSightings):
+        await store.record_sightings(context, claim.company_id, [(claim, step.before, command)])
+    elif isinstance(command, Write):
+        await store.write(context, claim, step.before, command)
+    elif isinstance(command, ReleaseClaim):
+        await store.release(context, claim.company_id, [(claim, command.wait)])
+    else:
+        return False
+    return True
 
 
 async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:
@@ -126,7 +130,7 @@ async def run_batch(context: SubmissionContext, company_id: int, steps: list[Ste
         if isinstance(step.command, RecordSightings)
     ]
     if sightings:
-        await store.record_sightings_batch(context, company_id, sightings)
+        await store.record_sightings(context, company_id, sightings)
     results = [
         (step.run.claim, step.before, step.command)
         for step in steps
@@ -141,7 +145,7 @@ async def run_batch(context: SubmissionContext, company_id: int, steps: list[Ste
         if isinstance(step.command, ReleaseClaim)
     ]
     if released:
-        await store.release_batch(context, company_id, released)
+        await store.release(context, company_id, released)
 
 
 def _select_unplain(steps: list[Step]) -> Iterator[tuple[Step, Write]]:

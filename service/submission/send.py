@@ -71,8 +71,8 @@ async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = N
     process's session keeps all other processes away while this process lives, even if it is paused.
     """
     context = await context.sign_in(claim.company_id)
-    async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
-        if not is_locked:
+    async with context.session.lock_submissions(claim.company_id, [claim.id]) as locked:
+        if not locked:
             await store.set_aside(context, claim, context.config.portal_retry)
             return
         failpoints.reach("lock_taken")
@@ -81,8 +81,8 @@ async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = N
             last = await run(context, claim, Claimed(), {**handlers, Admit: admit})
     if isinstance(last, Replaced):
         merged = last.claim
-        async with context.session.lock_submission(merged.company_id, merged.id) as is_locked:
-            if is_locked:  # otherwise the session was lost, and the claim expires
+        async with context.session.lock_submissions(merged.company_id, [merged.id]) as locked:
+            if locked:  # otherwise the session was lost, and the claim expires
                 async with open_transmission() as handlers:
                     await run(context, merged, Admitted(), handlers)
 

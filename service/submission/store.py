@@ -30,7 +30,6 @@ from service.submission.types import (
     Change,
     Part,
     RecordSightings,
-    ReleaseClaim,
     Sighting,
     Submission,
     SubmittedDocument,
@@ -66,14 +65,11 @@ Result = TypeVar("Result")
 
 async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
     """Return a claimed submission as stored, or None if the claim was lost."""
-    key = {"company_id": claim.company_id, "submission_id": claim.id}
     async with context.database.reading(claim.company_id) as conn:
         row = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
-        docs = await sql.submission_documents(conn, **key)
-        sightings = await sql.sightings_of(conn, **key) if row["first_sent_at"] else ()
-    return _submission(row, docs, sightings)
+        return (await _read_submissions(conn, claim.company_id, [row]))[0]
 
 
 async def claim_batch(
@@ -87,14 +83,31 @@ async def claim_batch(
         rows = await sql.submission_claim_batch(
             conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
         )
-        key = {"company_id": company_id, "ids": [row["id"] for row in rows]}
-        docs = _group_by_submission(await sql.submission_batch_documents(conn, **key))
-        sightings = _group_by_submission(await sql.sightings_of_batch(conn, **key))
+        submissions = await _read_submissions(conn, company_id, rows)
+    claims = [Claim(company_id, row["id"], row["fence"]) for row in rows]
+    return dict(zip(claims, submissions, strict=True))
+
+
+async def _read_submissions(
+    conn: Connection, company_id: int, rows: Sequence[Record]
+) -> list[Submission]:
+    """Return the submissions of some rows, with their documents and sightings."""
+    ids = [row["id"] for row in rows]
+    docs = await read_documents(conn, company_id, ids)
+    sent = [row["id"] for row in rows if row["first_sent_at"]]
+    shown = await sql.sightings_of(conn, company_id=company_id, ids=sent) if sent else ()
+    sightings = _group_by_submission(shown)
+    return [_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows]
+
+
+async def read_documents(
+    conn: Connection, company_id: int, ids: list[int]
+) -> dict[int, tuple[SubmittedDocument, ...]]:
+    """Return {submission id: its documents}."""
+    rows = await sql.submission_documents(conn, company_id=company_id, ids=ids)
     return {
-        Claim(company_id, row["id"], row["fence"]): _submission(
-            row, docs.get(row["id"], ()), sightings.get(row["id"], ())
-        )
-        for row in rows
+        submission_id: tuple(SubmittedDocument(**row) for row in group)
+        for submission_id, group in _group_by_submission(rows).items()
     }
 
 
@@ -107,10 +120,10 @@ def _group_by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any
 
 
 def _submission(
-    row: Record, docs: Iterable[Mapping[str, Any]], sightings: Iterable[Mapping[str, Any]]
+    row: Record, docs: tuple[SubmittedDocument, ...], sightings: Iterable[Mapping[str, Any]]
 ) -> Submission:
     return Submission(
-        docs=tuple(SubmittedDocument(**doc) for doc in docs),
+        docs=docs,
         sightings=tuple(
             Sighting(one["document_id"], one["uuid"], one["submission_uid"], one["via"])
             for one in sightings
@@ -250,11 +263,20 @@ async def write_result(
 
     Return False if the claim was lost.
     """
-    done = await _write_state(conn, claim, submission, command)
-    if done:
-        await apply_changes(conn, claim.company_id, command.changes)
-        await _create_parts(conn, claim, submission, command.parts)
-    return bool(done)
+    if not await _move(conn, claim.company_id, [(claim, submission, command)]):
+        return False
+    await apply_changes(conn, claim.company_id, command.changes)
+    await _create_parts(conn, claim, submission, command.parts)
+    return True
+
+
+async def _move(
+    conn: Connection, company_id: int, moves: Iterable[tuple[Claim, Submission, Write]]
+) -> set[int]:
+    """Write the states of submissions. Return the ids of those whose claim was valid."""
+    rows = [_move_values(claim, submission, command) for claim, submission, command in moves]
+    done = await sql.submission_move(conn, company_id=company_id, moves=json_codec.dumps(rows))
+    return {row["id"] for row in done}
 
 
 def is_plain(command: Write) -> bool:
@@ -270,12 +292,8 @@ async def write_batch(
 
     `moves` has the submissions as they were before the Writes.
     """
-    rows = [_move_values(claim, submission, command) for claim, submission, command in moves]
     async with context.database.company(company_id) as conn:
-        done = await sql.submission_move_batch(
-            conn, company_id=company_id, moves=json_codec.dumps(rows)
-        )
-        lost = {claim.id for claim, _, _ in moves} - {row["id"] for row in done}
+        lost = {claim.id for claim, _, _ in moves} - await _move(conn, company_id, moves)
         for claim, _, _ in moves:
             if claim.id in lost:
                 await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
@@ -284,7 +302,8 @@ async def write_batch(
     for claim, submission, command in moves:
         if claim.id not in lost:
             _count_move(submission, command)
-    log.info("submissions company=%d written=%d claims_lost=%d", company_id, len(done), len(lost))
+    written = len(moves) - len(lost)
+    log.info("submissions company=%d written=%d claims_lost=%d", company_id, written, len(lost))
 
 
 def _count_move(submission: Submission, command: Write) -> None:
@@ -294,16 +313,7 @@ def _count_move(submission: Submission, command: Write) -> None:
 
 
 def _move_values(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
-    """Return a Write as an element of the JSON array of submission_move_batch."""
-    return {
-        **_result_values(claim, submission, command),
-        "delay": command.delay.total_seconds(),
-        "last_error": command.error,
-    }
-
-
-def _result_values(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
-    """Return the values that submission_move and submission_move_batch have in common."""
+    """Return a Write as an element of the JSON array of submission_move."""
     then = state_machine.apply_command(submission, command)
     return {
         "id": claim.id,
@@ -316,20 +326,9 @@ def _result_values(claim: Claim, submission: Submission, command: Write) -> dict
         "possibly_received": then.possibly_received,
         "has_outcome": then.has_outcome,
         "submission_uid": command.uid,
+        "delay": command.delay.total_seconds(),
+        "last_error": command.error,
     }
-
-
-async def _write_state(
-    conn: Connection, claim: Claim, submission: Submission, command: Write
-) -> bool | None:
-    """Write the state of a submission. Return None if the claim was lost."""
-    return await sql.submission_move(
-        conn,
-        company_id=claim.company_id,
-        **_result_values(claim, submission, command),
-        delay=command.delay,
-        last_error=json_codec.dumps(command.error) if command.error else None,
-    )
 
 
 async def _create_parts(
@@ -349,52 +348,36 @@ async def _create_parts(
 
 @persistent
 async def record_sightings(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: RecordSightings
-) -> None:
-    """Record sightings, also if the claim was lost."""
-    numbers = {doc.id: doc.number for doc in submission.docs}
-    for via, uid in {(one.via, one.submission_uid) for one in command.sightings}:
-        group = [one for one in command.sightings if (one.via, one.submission_uid) == (via, uid)]
-        async with context.database.company(claim.company_id) as conn:
-            await sql.sighting_insert(
-                conn,
-                company_id=claim.company_id,
-                submission_id=claim.id,
-                numbers=[numbers[one.document_id] for one in group],
-                uuids=[one.uuid for one in group],
-                submission_uid=uid,
-                via=via,
-            )
-    failpoints.reach("sightings_written")
-
-
-@persistent
-async def record_sightings_batch(
     context: SubmissionContext,
     company_id: int,
     commands: list[tuple[Claim, Submission, RecordSightings]],
 ) -> None:
-    """Record the sightings of several submissions, also if claims were lost."""
-    rows = [
-        {
-            "submission_id": claim.id,
-            "number": doc.number,
-            "uuid": one.uuid,
-            "submission_uid": one.submission_uid,
-            "via": one.via,
-        }
+    """Record the sightings of submissions, also if claims were lost."""
+    shown = [
+        (claim.id, one.uuid, doc.number, one.submission_uid, one.via)
         for claim, submission, command in commands
         for one in command.sightings
         for doc in submission.docs
         if doc.id == one.document_id
     ]
     async with context.database.company(company_id) as conn:
-        await sql.sighting_insert_batch(conn, company_id=company_id, shown=json_codec.dumps(rows))
+        await insert_sightings(conn, company_id, shown)
     failpoints.reach("sightings_written")
 
 
+async def insert_sightings(
+    conn: Connection, company_id: int, shown: Sequence[tuple[int, str, str, str | None, str]]
+) -> None:
+    """Insert sightings, each with submission id, uuid, number, submission uid and source."""
+    if not shown:
+        return
+    names = ("submission_ids", "uuids", "numbers", "submission_uids", "via")
+    columns = zip(*shown, strict=True)
+    await sql.sighting_insert(conn, company_id=company_id, **dict(zip(names, columns, strict=True)))
+
+
 @persistent
-async def release_batch(
+async def release(
     context: SubmissionContext,
     company_id: int,
     given: Sequence[tuple[Claim, timedelta | None]],
@@ -413,7 +396,7 @@ async def release_batch(
         for claim, delay in given
     ]
     async with context.database.company(company_id) as conn:
-        await sql.submission_release_batch(
+        await sql.submission_release(
             conn, company_id=company_id, given=json_codec.dumps(rows), counted=int(counted)
         )
 
@@ -423,21 +406,13 @@ async def release_interrupted(
 ) -> None:
     """Release a claim that the database interrupted. If that fails too, its lease expires."""
     try:
-        await release_batch(context, claim.company_id, [(claim, delay)], counted)
+        await release(context, claim.company_id, [(claim, delay)], counted)
     except TRANSIENT_DB_ERRORS as error:
         log.warning(
             "submission %s: the claim stays until its lease expires: %s",
             claim,
             describe_error(error),
         )
-
-
-async def release_claim(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: ReleaseClaim
-) -> None:
-    """Release an unused claim. It is not counted."""
-    async with context.database.company(claim.company_id) as conn:
-        await sql.submission_give_back(conn, **claim.key, fence=claim.fence, delay=command.wait)
 
 
 async def set_aside(context: SubmissionContext, claim: Claim, delay: timedelta) -> None:

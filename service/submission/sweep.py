@@ -22,7 +22,7 @@ from service.errors import describe_error
 from service.loops import Loop, running
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
 from service.portal.responses import Document, Listing
-from service.submission import sweep_rules
+from service.submission import store, sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.later_states import follow_listing
 from service.submission.odd_rows import record_odd_rows
@@ -263,15 +263,8 @@ async def _record_sighting(
     conn: Connection, company_id: int, submission_id: int, listed: Document
 ) -> None:
     """Record a listed document for manual review. Its identity is checked when it is adopted."""
-    await sql.sighting_insert(
-        conn,
-        company_id=company_id,
-        submission_id=submission_id,
-        numbers=[listed.number],
-        uuids=[listed.uuid],
-        submission_uid=listed.submission_uid,
-        via="listed",
-    )
+    shown = (submission_id, listed.uuid, listed.number, listed.submission_uid, "listed")
+    await store.insert_sightings(conn, company_id, [shown])
 
 
 class Sweeper(Loop):

@@ -269,16 +269,6 @@ select format('the unique index %s of %s does not begin with %s',
    -- The portal chooses uuids, and a response about a used one does not say who has it.
    and i.indexrelid <> coalesce(to_regclass('submitted_documents_uuid_once'), 0);
 
--- name: submission_lock_try :value
--- Lock a submission for this session. Returns whether the lock was free.
-select pg_try_advisory_lock(
-         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
-
--- name: submission_lock_release :value
--- Release the lock of a submission.
-select pg_advisory_unlock(
-         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
-
 -- name: submission_locks_try :many
 -- Lock submissions for this session. Returns the ids of those that were free.
 select id

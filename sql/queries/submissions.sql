@@ -135,7 +135,8 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
 -- Sending later may have been sent. No row also while sending is held, or on another database than
--- the recorded one, whose rows may be older than what was sent. Nothing may be sent if `confirmation` is null, or another one after the commit.
+-- the recorded one, whose rows may be older than what was sent. Nothing may be sent if
+-- `confirmation` is null, or another one after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -151,40 +152,61 @@ returning tin, body, send_confirmation() as confirmation;
 -- Return who confirms the commit of an intent now.
 select send_confirmation();
 
--- name: submission_move :value
--- Record a result: set the next state, release the claim, and wait :delay before the next step.
--- :confirms_absence counts one more absence confirmation. :still_sent means that a process may be
--- sending even now. No row if the claim is lost, or was released with the same result.
-update submissions
-   set state = :next,
-       looks = :looks,
+-- name: submission_move :many
+-- Record results of submissions: set the next state, release the claim, and wait `delay` seconds
+-- before the next step. :moves is an array of {id, fence, expected, next, looks, confirms_absence,
+-- still_sent, possibly_received, has_outcome, delay, submission_uid, last_error}.
+-- `confirms_absence` counts one more absence confirmation. `still_sent` means that a process may be
+-- sending even now. Returns the ids of those whose claim was valid, and not released with the same
+-- result.
+update submissions s
+   set state = m.next,
+       looks = m.looks,
        claims = 0,
-       absence_confirmations = case when :still_sent::boolean then 0
-                            else absence_confirmations + (:confirms_absence::boolean)::int end,
-       absence_confirmed_at = case when :still_sent then null
-                        when :confirms_absence then clock_timestamp()
-                        else absence_confirmed_at end,
-       last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
-       possibly_received = :possibly_received,
-       has_outcome = :has_outcome,
+       absence_confirmations = case when m.still_sent then 0
+           else s.absence_confirmations + m.confirms_absence::int end,
+       absence_confirmed_at = case when m.still_sent then null
+                        when m.confirms_absence then clock_timestamp()
+                        else s.absence_confirmed_at end,
+       last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,
+       possibly_received = m.possibly_received,
+       has_outcome = m.has_outcome,
        lease_until = null,
-       not_before = clock_timestamp() + :delay::interval,
-       submission_uid = coalesce(:submission_uid, submission_uid),
-       last_error = error_since(last_error, :last_error::jsonb),
+       not_before = clock_timestamp() + make_interval(secs => m.delay),
+       submission_uid = coalesce(m.submission_uid, s.submission_uid),
+       last_error = error_since(s.last_error, m.last_error),
        updated_at = clock_timestamp()
- where company_id = :company_id
-   and id = :id
-   and fence = :fence
-   and lease_until is not null
-   and state = :expected
-returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
+  from (select c.id as row_id, w.*
+          from jsonb_to_recordset(:moves::jsonb) as w (
+                 id bigint, fence bigint, expected text, next text, looks int,
+                 confirms_absence boolean, still_sent boolean, possibly_received boolean,
+                 has_outcome boolean, delay double precision, submission_uid text,
+                 last_error jsonb)
+          join submissions c on c.company_id = :company_id and c.id = w.id
+         order by c.id
+           for update of c) m
+ where s.company_id = :company_id and s.id = m.row_id
+   and s.fence = m.fence and s.lease_until is not null and s.state = m.expected
+returning s.id,
+          pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null as is_told;
 
--- name: submission_give_back :exec
--- Release a claim that was not used. Nothing is counted.
-update submissions
-   set claims = greatest(claims - 1, 0), lease_until = null,
-       not_before = clock_timestamp() + :delay::interval
- where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
+-- name: submission_release :exec
+-- Release claims without a result. :given is an array of {id, fence, delay}, with the delay in
+-- seconds, or null to keep the due time. :counted is 1 if the claim was counted, which is undone.
+update submissions s
+   set lease_until = null,
+       claims = greatest(s.claims - :counted::int, 0),
+       not_before = coalesce(clock_timestamp() + make_interval(secs => h.delay), s.not_before)
+  from (select c.id as row_id, g.fence, g.delay
+          from jsonb_to_recordset(:given::jsonb) as g (
+                 id bigint, fence bigint, delay double precision)
+          join submissions c on c.company_id = :company_id and c.id = g.id
+         order by c.id
+           for update of c) h
+ where s.company_id = :company_id
+   and s.id = h.row_id
+   and s.fence = h.fence
+   and s.lease_until is not null;
 
 -- name: submission_set_aside :exec
 -- Keep a claim unused for :delay, because a paused process may still work on the submission. A
@@ -267,9 +289,9 @@ update submitted_documents
  where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
 
 -- name: submission_documents :many
-select id, number, document_type, issued_at, status, uuid, validated_at
+select submission_id, id, number, document_type, issued_at, status, uuid, validated_at
   from submitted_documents
- where company_id = :company_id and submission_id = :submission_id
+ where company_id = :company_id and submission_id = any (:ids::bigint[])
  order by id;
 
 -- name: subjects_lock_invoices :many
@@ -443,29 +465,30 @@ update submitted_documents
  where company_id = :company_id and id = :id;
 
 -- name: sighting_insert :exec
--- Record uuids that the portal showed for numbers of a submission. Needs no valid claim, so that
+-- Record uuids that the portal showed for numbers of submissions. Needs no valid claim, so that
 -- every sighting is recorded.
 insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
-select :company_id::bigint, :submission_id::bigint, uuid, number, :submission_uid, :via
-  from unnest(:uuids::text[], :numbers::text[]) as shown (uuid, number)
+select :company_id::bigint, submission_id, uuid, number, submission_uid, via
+  from unnest(:submission_ids::bigint[], :uuids::text[], :numbers::text[], :submission_uids::text[],
+              :via::text[]) as shown (submission_id, uuid, number, submission_uid, via)
     on conflict do nothing;
 
 -- name: sightings_of :many
--- Return sightings of the documents of a submission, also in submissions that they have left. A
+-- Return sightings of the documents of submissions, also in submissions that they have left. A
 -- sighting from a listing is left out if another document has the uuid, because it was recorded
 -- before all copies were compared.
-select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
+select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
   join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where d.company_id = :company_id
    and e.company_id = :company_id
-   and d.submission_id = :submission_id
+   and d.submission_id = any (:ids::bigint[])
    and (e.via <> 'search'
         or not exists (select
                          from uuids_recorded(:company_id, array[e.uuid]) r
-                        where r.own_submission is distinct from :submission_id))
+                        where r.own_submission is distinct from d.submission_id))
  order by e.seen_at;
 
 -- name: uuids_recorded :many

@@ -28,21 +28,21 @@ async def session(
 
 async def test_a_submission_lock_excludes_every_other_session(database: str) -> None:
     async with session(database) as one, session(database) as other:
-        async with one.lock_submission(1, 7) as is_first:
+        async with one.lock_submissions(1, [7]) as first:
             async with (
-                other.lock_submission(1, 7) as is_second,
-                other.lock_submission(1, 8) as is_of_another,
+                other.lock_submissions(1, [7]) as second,
+                other.lock_submissions(2, [7]) as of_another,
             ):
-                assert (is_first, is_second, is_of_another) == (True, False, True)
-        async with other.lock_submission(1, 7) as is_free_again:
-            assert is_free_again
+                assert (first, second, of_another) == ({7}, set(), {7})
+        async with other.lock_submissions(1, [7]) as free_again:
+            assert free_again
 
 
 async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: str) -> None:
     async with (
         session(database) as dedicated,
-        dedicated.lock_submission(1, 7),
-        dedicated.lock_submission(1, 7) as again,
+        dedicated.lock_submissions(1, [7]),
+        dedicated.lock_submissions(1, [7]) as again,
     ):
         assert not again
 
@@ -50,7 +50,7 @@ async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: s
 async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str) -> None:
     async with session(database) as one, session(database) as other:
         async with (
-            one.lock_submission(1, 7),
+            one.lock_submissions(1, [7]),
             other.lock_submissions(1, [6, 7, 8]) as alone,
             one.lock_submissions(1, [7, 8, 9]) as of_the_rest,
         ):
@@ -62,7 +62,7 @@ async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str
 async def test_a_session_that_ended_frees_its_submission_locks(
     database: str, owner: asyncpg.Connection
 ) -> None:
-    async with session(database) as one, session(database) as other, one.lock_submission(1, 7):
+    async with session(database) as one, session(database) as other, one.lock_submissions(1, [7]):
         await owner.execute(
             """
             select pg_terminate_backend(pid) from pg_locks
@@ -72,8 +72,8 @@ async def test_a_session_that_ended_frees_its_submission_locks(
         )
 
         async def is_free() -> bool:
-            async with other.lock_submission(1, 7) as alone:
-                return alone
+            async with other.lock_submissions(1, [7]) as alone:
+                return bool(alone)
 
         await until(is_free)
 
@@ -115,7 +115,7 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
     submission_id: Any = await owner.fetchval("select id from submissions")
     async with (
         session(database) as paused,
-        paused.lock_submission(company.id, submission_id) as alone,
+        paused.lock_submissions(company.id, [submission_id]) as alone,
     ):
         assert alone
         await owner.execute(

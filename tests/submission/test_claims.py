@@ -31,13 +31,10 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
-OF_QUEUED = {
+STATEMENTS = {
     "submission_send": {"lease": LEASE},
-    "submission_give_back": {"delay": DELAY},
     "submission_set_aside": {"delay": DELAY},
 }
-#: Statements that also change nothing once the claim was returned.
-OF_THE_LEASED = {"submission_give_back", "submission_move"}
 MOVE = {
     "expected": "Queued",
     "next": "NotReceived",
@@ -46,17 +43,16 @@ MOVE = {
     "still_sent": False,
     "possibly_received": False,
     "has_outcome": False,
-    "delay": DELAY,
+    "delay": 1,
     "submission_uid": None,
     "last_error": None,
 }
-STATEMENTS = {**OF_QUEUED, "submission_move": MOVE}
 #: Statements that act for several claims of a company: the arguments for one claim.
 BATCHES = {
-    "submission_move_batch": lambda claim: {
-        "moves": json_codec.dumps([{**MOVE, "id": claim.id, "fence": claim.fence, "delay": 1}]),
+    "submission_move": lambda claim: {
+        "moves": json_codec.dumps([{**MOVE, "id": claim.id, "fence": claim.fence}]),
     },
-    "submission_release_batch": lambda claim: {
+    "submission_release": lambda claim: {
         "given": json_codec.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
         "counted": 1,
     },
@@ -129,14 +125,6 @@ async def test_statement_for_a_valid_claim_changes_the_row(claimed: Claimed, nam
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str) -> None:
     await claimed.owner.execute("update submissions set fence = fence + 1")
-    before = await claimed.rows()
-    assert await claimed.run(name) in (None, "UPDATE 0")
-    assert await claimed.rows() == before
-
-
-@pytest.mark.parametrize("name", sorted(OF_THE_LEASED))
-async def test_statement_for_a_returned_claim_changes_nothing(claimed: Claimed, name: str) -> None:
-    await claimed.owner.execute("update submissions set lease_until = null")
     before = await claimed.rows()
     assert await claimed.run(name) in (None, "UPDATE 0")
     assert await claimed.rows() == before
@@ -284,11 +272,9 @@ async def test_result_for_a_lost_claim_changes_no_document(claimed: Claimed) -> 
 async def test_sighting_is_recorded_for_a_lost_claim(claimed: Claimed) -> None:
     submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
+    shown = RecordSightings((Sighting(submission.docs[0].id, "U1", "S1", "submit"),))
     await results.record_sightings(
-        claimed.context,
-        claimed.claim,
-        submission,
-        RecordSightings((Sighting(submission.docs[0].id, "U1", "S1", "submit"),)),
+        claimed.context, claimed.claim.company_id, [(claimed.claim, submission, shown)]
     )
     assert await claimed.owner.fetchval("select array_agg(uuid) from portal_sightings") == ["U1"]
 

@@ -12,7 +12,6 @@ from kit import create_invoice, get_invoice, submit
 from test_claims import Claimed, claimed  # noqa: F401  (a fixture)
 from test_document_identity import QUICK
 
-from service.db.statements import sql
 from service.submission import reconcile
 from service.submission import store as records
 from service.submission.batch import create_part
@@ -112,15 +111,8 @@ async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
     )
     former: Any = await records.load(claimed.context, claimed.claim)
     async with claimed.context.database.company(company_id) as conn:
-        await sql.sighting_insert(
-            conn,
-            company_id=company_id,
-            submission_id=claimed.claim.id,
-            uuids=["U1"],
-            numbers=[former.docs[0].number],
-            submission_uid="S1",
-            via="submit",
-        )
+        shown = (claimed.claim.id, "U1", former.docs[0].number, "S1", "submit")
+        await records.insert_sightings(conn, company_id, [shown])
         part = Part(frozenset({former.docs[0].id}), "Uncertain", "S1")
         await create_part(conn, claimed.claim, part, [former.docs[0].id], b"{}")
     row: Any = await claimed.owner.fetchrow("select id, fence from submissions order by id desc")
