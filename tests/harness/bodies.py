@@ -8,7 +8,6 @@ of members and entries with their values, `"(absent)"` for a member that is left
 import json
 from copy import deepcopy
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from harness.paths import ROOT
@@ -18,17 +17,16 @@ VALID, INVALID = "valid", "invalid"
 
 def load_bodies(side: str, number: type[Decimal | float] = Decimal) -> dict[str, dict[str, Any]]:
     """Return {schema: {name: body}} of the valid or invalid bodies, fractions as `number`."""
-    read = partial(json.loads, parse_float=number, object_pairs_hook=_make_object)
-    return {
-        path.name.partition(".")[0]: _make_object(
-            [
-                (name, _apply(differences, deepcopy(group["base"])))
-                for group in read(path.read_bytes())
-                for name, differences in group["bodies"].items()
-            ]
-        )
-        for path in sorted((ROOT / "tests" / "bodies").glob(f"*.{side}.json"))
-    }
+    bodies: dict[str, dict[str, Any]] = {}
+    for path in sorted((ROOT / "tests" / "bodies").glob(f"*.{side}.json")):
+        groups = json.loads(path.read_bytes(), parse_float=number, object_pairs_hook=_make_object)
+        members = [
+            (name, _apply(differences, deepcopy(group["base"])))
+            for group in groups
+            for name, differences in group["bodies"].items()
+        ]
+        bodies[path.name.partition(".")[0]] = _make_object(members)
+    return bodies
 
 
 def _make_object(members: list[tuple[str, Any]]) -> Any:
