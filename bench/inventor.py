@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark import ROOT
+from harness.bodies import VALID, load_bodies
 
 from service.api.operation import INTEGRATION, Operation
 from service.api.table import OPERATIONS
 
 #: Name of a schema -> valid bodies as JSON text.
-BODIES: dict[str, list[str]] = {}
-for _path in sorted((ROOT / "tests" / "bodies").glob("*/good/*.json")):
-    BODIES.setdefault(_path.parent.parent.name, []).append(_path.read_text())
+BODIES = {
+    schema: [json.dumps(body) for _, body in sorted(bodies.items())]
+    for schema, bodies in load_bodies(VALID, float).items()
+}
 #: Path of a creation -> path of the list that then contains the record.
 CREATED = {
     each.path: each.path for each in OPERATIONS if each.method == "POST" and each.status == 201

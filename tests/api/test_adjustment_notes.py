@@ -8,19 +8,16 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
+from conftest import Client, Company, Sandbox
 from kit import (
     buyer,
-    cancel_latest,
     create_invoice,
     create_valid_invoice,
     get_invoice,
     line,
-    not_found,
     note,
     request_json,
     submit,
-    wait_for_status,
 )
 
 NEVER_SUBMITTED = (
@@ -63,17 +60,6 @@ async def valid(api: Client) -> int:
     return await create_valid_invoice(api)
 
 
-async def test_creating_a_note_returns_its_id(api: Client, valid: int) -> None:
-    status, body = await request_note(api, valid)
-    assert status == 201
-    assert body == {
-        "success": True,
-        "message": "Adjustment note created.",
-        "data": {"id": body["data"]["id"]},
-    }
-    assert type(body["data"]["id"]) is int
-
-
 async def test_a_new_note_is_a_draft_with_its_own_amounts(
     api: Client, valid: int, owner: asyncpg.Connection, company: Company
 ) -> None:
@@ -102,10 +88,6 @@ async def test_creating_a_note_records_an_event(
     assert str(body["data"]["id"]) in data and str(valid) in data
 
 
-async def test_note_on_a_never_submitted_invoice_is_rejected(api: Client) -> None:
-    assert await request_note(api, await create_invoice(api)) == NEVER_SUBMITTED
-
-
 async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
     api: Client, sandbox: Sandbox
 ) -> None:
@@ -113,36 +95,6 @@ async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
     await sandbox.fault("submit", "foreign")
     assert (await submit(api, invoice_id))[0] == 400
     assert await request_note(api, invoice_id) == NEVER_SUBMITTED
-
-
-async def test_note_on_an_invoice_under_validation_is_rejected(
-    api: Client, sandbox: Sandbox
-) -> None:
-    await sandbox.settings(processing_seconds=60)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    assert await request_note(api, invoice_id) == NOT_VALID
-
-
-async def test_note_on_an_invalid_invoice_is_rejected(api: Client) -> None:
-    invoice_id = await create_invoice(api, buyer=STRANGER)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Invalid")
-    assert await request_note(api, invoice_id) == NOT_VALID
-
-
-async def test_note_on_a_cancelled_invoice_is_rejected(api: Client, valid: int) -> None:
-    assert (await cancel_latest(api, valid))[0] == 200
-    assert await request_note(api, valid) == NOT_VALID
-
-
-async def test_note_on_an_unknown_invoice_is_a_404(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    stranger = await start(await make_company(environment))
-    theirs = await create_valid_invoice(stranger)
-    for invoice_id in (theirs, 999, 0, "x"):
-        assert await request_note(api, invoice_id) == not_found("Invoice")
 
 
 async def test_note_with_a_wrong_target_type_is_rejected(api: Client, valid: int) -> None:
@@ -191,11 +143,6 @@ async def test_note_code_is_unique_across_invoices_and_years(api: Client, valid:
         api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate="2020-01-31T09:30:00Z"
     )
     assert (status, body["errors"]) == (422, [TAKEN])
-
-
-async def test_note_codes_are_unique_per_type(api: Client, valid: int) -> None:
-    for note_type in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
-        assert (await request_note(api, valid, type=note_type, adjustmentNoteCode=5))[0] == 201
 
 
 async def test_concurrent_notes_with_the_same_code_create_one(api: Client, valid: int) -> None:

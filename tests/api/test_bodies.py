@@ -4,15 +4,15 @@ import asyncio
 import gzip
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from copy import deepcopy
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from conftest import Client, Company, StartService, make_company
+from harness.bodies import INVALID, VALID, load_bodies
 from harness.no_json import NOT_A_BODY, NOT_JSON
-from harness.paths import BODIES
 from kit import (
     GENEROUS,
     buyer,
@@ -33,50 +33,26 @@ from service.api.table import OPERATIONS
 from service.errors import ValidationError
 from service.http import requests
 
-FILES = {
-    f"{path.parent.parent.name}/{path.parent.name}/{path.stem}": path
-    for path in sorted(BODIES.rglob("*.json"))
-}
-GOOD = [name for name in FILES if "/good/" in name]
-BAD = [name for name in FILES if "/bad/" in name]
-
-
-def body_of(name: str) -> Any:
-    return json_codec.loads(FILES[name].read_bytes())
-
-
-def schema_of(name: str) -> str:
-    return name.split("/")[0]
-
-
-SCHEMAS = sorted({schema_of(name) for name in FILES})
+GOOD, BAD = load_bodies(VALID), load_bodies(INVALID)
+SCHEMAS = sorted(GOOD)
 
 
 def test_every_body_schema_has_good_and_bad_examples() -> None:
-    tried = {(schema_of(name), "good" if name in GOOD else "bad") for name in FILES}
-    assert tried == {
-        (name, kind)
-        for name in schema.ALL.keys() - {"common", "records"}
-        for kind in ("good", "bad")
-    }
-
-
-def bodies_of(kind: str, names: Iterable[str]) -> dict[str, Any]:
-    """Return the bodies of a schema by their names."""
-    return {name: body_of(name) for name in names if schema_of(name) == kind}
+    assert GOOD.keys() == BAD.keys() == schema.ALL.keys() - {"common", "records"}
+    assert all([*GOOD.values(), *BAD.values()])
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_good_bodies_are_valid(kind: str) -> None:
     careful = schema.careful_validator(kind)
-    for name, body in bodies_of(kind, GOOD).items():
+    for name, body in GOOD[kind].items():
         assert schema.find_violations(kind, body) == [], name
         assert careful.is_valid(body), name
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_bad_bodies_violate_one_rule(kind: str) -> None:
-    for name, body in bodies_of(kind, BAD).items():
+    for name, body in BAD[kind].items():
         violations = schema.find_violations(kind, body)
         assert len(violations) == 1, (name, violations)
         assert violations[0].keys() == {"path", "rule", "message"}, name
@@ -98,10 +74,10 @@ APART = {"status", "targetInvoiceType", "role"}
 @pytest.mark.parametrize("kind", CREATIONS)
 def test_bodies_that_are_invalid_for_an_update_are_invalid_for_a_creation(kind: str) -> None:
     creation, good = CREATIONS[kind]
-    for name, body in bodies_of(kind, BAD).items():
+    for name, body in BAD[kind].items():
         if APART & body.keys():
             continue
-        whole = {**body_of(f"{creation}/good/{good}"), **body}
+        whole = {**GOOD[creation][good], **body}
         expected = _violations_without_hints(kind, body)
         assert _violations_without_hints(creation, whole) == expected, name
 
@@ -120,7 +96,7 @@ def test_a_body_without_unknown_members_is_not_deep(kind: str) -> None:
     deep: Any = 1
     for _ in range(json_codec.MAX_DEPTH):
         deep = [deep]
-    for body in bodies_of(kind, GOOD).values():
+    for body in GOOD[kind].values():
         for holder, key in places(body):
             value, holder[key] = holder[key], deep
             assert not schema.has_only_known(kind, body), key
@@ -158,7 +134,7 @@ ODD = (
 def test_fast_and_careful_validators_agree(kind: str, changes: int) -> None:
     """Both judge every example and a number of random changes of it alike."""
     fast, careful = schema.fast_validator(kind), schema.careful_validator(kind)
-    for name, example in bodies_of(kind, FILES).items():
+    for name, example in [*GOOD[kind].items(), *BAD[kind].items()]:
         chance = random.Random(name)
         for body in [example, *(mutate(example, chance) for _ in range(changes))]:
             assert fast.is_valid(body) == careful.is_valid(body), body

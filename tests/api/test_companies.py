@@ -104,13 +104,6 @@ async def test_company_record_has_every_specified_field(api: Client, company: Co
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 
 
-async def test_default_taxes_are_returned_as_stored(api: Client, owner: asyncpg.Connection) -> None:
-    taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
-    await owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
-    found = (await company_record(api))["default_tax_types_and_rates"]
-    assert found == [{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]
-
-
 async def test_default_taxes_are_replaced_as_a_whole(api: Client) -> None:
     name = "default_tax_types_and_rates"
     taxes = [{"tax_type": "02", "tax_rate": 8}, {"tax_type": "01", "tax_rate": 5.5}]
@@ -193,14 +186,6 @@ async def test_tax_registration_number_can_be_removed(
 async def test_blank_registration_number_counts_as_missing(api: Client) -> None:
     after = await update(api, registration_number="")
     assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
-
-
-@pytest.mark.parametrize("name", SETTING)
-async def test_incomplete_setting_is_rejected(api: Client, name: str) -> None:
-    assert await get_violations(api, setting=without(SETTING, name)) == [
-        (f"/setting/{name}", "required")
-    ]
-    assert (await company_record(api))["setting"] == SETTING
 
 
 @pytest.mark.parametrize(

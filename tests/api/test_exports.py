@@ -177,10 +177,6 @@ async def test_export_of_all_invoices_is_a_file(api: Client) -> None:
         assert response.content_type == "application/json"
 
 
-async def test_export_without_invoices_is_an_empty_array(api: Client) -> None:
-    assert await get_export_of_all(api) == []
-
-
 async def test_export_of_all_invoices_equals_single_exports(api: Client) -> None:
     invoice_id = await create_invoice(api)
     assert await get_export_of_all(api) == [await get_export(api, invoice_id)]

@@ -23,13 +23,12 @@ from conftest import (
 )
 from fixtures_service import RunCommand
 from fixtures_shared import RunningServer, SharedService
-from kit import Account, make_account, not_found
+from kit import Account, make_account
 
 from service.app import create_app
 from service.commands.integrations import insert_organization
 from service.config import read_config
-from service.db.statements import QUERIES, sql
-from service.db.statements import parse as statements_in
+from service.db.statements import sql
 from service.db.transactions import SERVICE_ROLE, Database, connected_pool
 from service.http.api_keys import COMPANY, INTEGRATION, parse_key
 
@@ -231,50 +230,6 @@ async def test_invalid_user_is_a_400_with_the_member(
 ) -> None:
     details = await request_refused(portal, "POST", USERS, INVALID, json=user(**changes))
     assert path in [violation["path"] for violation in details["errors"]]
-
-
-async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> None:
-    details = await request_refused(portal, "POST", USERS, INVALID, json={})
-    paths = sorted(violation["path"] for violation in details["errors"])
-    assert paths == ["/email", "/name", "/role"]
-    assert {violation["rule"] for violation in details["errors"]} == {"required"}
-
-
-@pytest.mark.parametrize(
-    "sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40]
-)
-async def test_malformed_json_is_a_400(portal: Client, sent: bytes) -> None:
-    await request_refused(
-        portal,
-        "POST",
-        USERS,
-        (400, "invalid_json"),
-        data=sent,
-        headers={"Content-Type": "application/json"},
-    )
-
-
-async def test_body_that_is_not_an_object_is_a_400(portal: Client) -> None:
-    details = await request_refused(portal, "POST", USERS, INVALID, json=[])
-    assert details["errors"][0]["rule"] == "type"
-
-
-async def test_other_content_type_is_a_415(portal: Client) -> None:
-    await request_refused(
-        portal,
-        "POST",
-        USERS,
-        (415, "unsupported_media_type"),
-        data=b"{}",
-        headers={"Content-Type": "text/plain"},
-    )
-
-
-async def test_body_over_the_size_limit_is_a_413(open_portal: OpenPortal, account: Account) -> None:
-    portal = await open_portal(account, MAX_BODY_BYTES="1024")
-    await request_refused(
-        portal, "POST", USERS, (413, "request_too_large"), json=user(name="x" * 2000)
-    )
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
@@ -819,44 +774,6 @@ async def test_conditional_update_of_an_unknown_record_is_a_404(portal: Client) 
         )
 
 
-async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
-    portal: Client, open_portal: OpenPortal, organize: Organize, rival: Account
-) -> None:
-    stranger = await open_portal(rival)
-    ids = {
-        USERS: [
-            await create_user(stranger),
-            NO_USER,
-            "1",
-            "usr_",
-            "usr_%00",
-            "%E2%9C%93",
-            "x" * 500,
-        ],
-        ORGANIZATIONS: [
-            await organize(rival),
-            NO_ORGANIZATION,
-            "1",
-            "usr_",
-            "org_%00",
-            "%E2%9C%93",
-            "x" * 500,
-        ],
-    }
-    nouns = {USERS: "User", ORGANIZATIONS: "Organization"}
-    for path, texts in ids.items():
-        expected = {"error": "Not Found", **not_found(nouns[path])[1], "details": {}}
-        bodies = set()
-        for text in texts:
-            for method, rest in [("GET", ""), ("PUT", "")] + (
-                [("GET", "/organizations")] if path == USERS else []
-            ):
-                async with portal.request(method, f"{path}/{text}{rest}") as response:
-                    assert response.status == 404, (method, text)
-                    bodies.add(await response.read())
-        assert len(bodies) == 1 and json.loads(bodies.pop()) == expected
-
-
 async def test_unknown_paths_and_methods_have_the_surface_format(
     portal: Client,
 ) -> None:
@@ -904,15 +821,6 @@ async def test_integration_key_is_rejected_by_the_company_surface(
         401,
         {"message": "API key is required"},
     )
-
-
-async def test_expired_key_is_rejected(
-    portal: Client, owner: asyncpg.Connection, account: Account
-) -> None:
-    await owner.execute(
-        "update integration_keys set expires_at = clock_timestamp() - interval '1 second'"
-    )
-    assert await ask(portal, "GET", USERS) == (401, UNAUTHORIZED)
 
 
 async def test_last_use_of_a_key_is_stored(
@@ -1158,13 +1066,6 @@ async def test_start_fails_without_row_level_security(
     await owner.execute("alter table organization_members no force row level security")
     with pytest.raises(RuntimeError, match="organization_members"):
         await open_portal(account)
-
-
-async def test_every_integration_statement_can_be_prepared(
-    owner: asyncpg.Connection,
-) -> None:
-    for statement in statements_in((QUERIES / "integrations.sql").read_text()):
-        await owner.prepare(statement.query)
 
 
 async def test_commands_create_a_working_account_and_revoke_its_key(

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
@@ -145,21 +144,6 @@ async def test_a_note_against_a_self_billed_invoice_is_self_billed(
     assert [entry["type"] for entry in await sandbox.ledger()] == ["11", code]
 
 
-async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
-    api: Client, sandbox: Sandbox
-) -> None:
-    invoice = await create_valid_invoice(api, lineItems=FOUR)
-    note_id = await create_note(api, invoice)
-    async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
-        assert response.status == 200
-    expected = {
-        "message": "Only invoice with status Valid can have adjustment note submitted to the "
-        "portal",
-        "code": "invoice_not_valid",
-    }
-    assert await send(api, note_id) == (400, expected)
-
-
 async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Client) -> None:
     invoice = await create_valid_invoice(api, lineItems=FOUR)
     note_id = await create_valid_note(api, invoice)
@@ -248,54 +232,6 @@ async def test_a_credit_and_the_cancellation_of_its_debit_note_are_exclusive(api
         credit = await create_note(api, invoice, lineItems=FOUR)
         (sent, _), (cancelled, _) = await asyncio.gather(send(api, credit), cancel(api, debit))
         assert (sent, cancelled) in {(200, 422), (400, 200)}
-
-
-async def test_a_note_is_cancelled_only_once_and_within_72_hours(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    invoice = await create_valid_invoice(api, lineItems=FOUR)
-    note_id = await create_note(api, invoice)
-    none = "The latest submitted document of the adjustment note not found."
-    assert await cancel(api, note_id) == (403, {"message": none, "code": "not_submitted"})
-    await send(api, note_id)
-    await until(lambda: get_note(api, note_id), lambda found: found["status"] == "Valid")
-    await owner.execute(
-        "update submitted_documents set submitted_at = submitted_at - interval '73 hours'"
-    )
-    late = (
-        "The latest submitted document of the adjustment note has been submitted more than "
-        "72 hours ago. Submitted documents can only be cancelled within 72 hours."
-    )
-    assert await cancel(api, note_id) == (
-        403,
-        {"message": late, "code": "cancellation_period_over"},
-    )
-    await owner.execute("update submitted_documents set submitted_at = clock_timestamp()")
-    assert (await cancel(api, note_id))[0] == 200
-    closed = (
-        "The latest submitted document of the adjustment note has already been cancelled/invalid."
-    )
-    assert await cancel(api, note_id) == (403, {"message": closed, "code": "already_final"})
-
-
-async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Client) -> None:
-    note_id = await create_valid_note(api, await create_valid_invoice(api, lineItems=FOUR))
-    tail = (
-        "please cancel first and try again. "
-        "A submitted document can only be cancelled within 72 hours after submission"
-    )
-    async with api.delete(f"/api/adjustment-notes/{note_id}") as response:
-        assert response.status == 403
-        assert await response.json() == {
-            "message": f"A submitted adjustment note cannot be deleted, {tail}",
-            "code": "already_submitted",
-        }
-    async with api.put(f"/api/adjustment-notes/{note_id}", json={}) as response:
-        assert response.status == 403
-        assert await response.json() == {
-            "message": f"A submitted adjustment note cannot be updated, {tail}",
-            "code": "already_submitted",
-        }
 
 
 async def test_a_draft_note_is_updated_and_deleted(api: Client) -> None:

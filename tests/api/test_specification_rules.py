@@ -609,7 +609,7 @@ class Refusal(NamedTuple):
     message: str
     given: Arrangement = any_id
     sends: dict[str, Any] | None = None
-    code: str | None = None  # if the specification has one
+    code: str | None = None  # if the specification or docs/api.md has one
 
 
 CANCEL_FIRST = (
@@ -642,17 +642,23 @@ PERIOD_OVER, IN_STATE, ACTIVE = (
     "IncorrectState",
     "ActiveReferencingDocuments",
 )
+SENT, UNSENT, NOT_VALID = "already_submitted", "not_submitted", "not_valid"
+FINAL, OVER = "already_final", "cancellation_period_over"
+NOTE_CANCEL_FIRST, NOTE_LATE = (
+    CANCEL_FIRST.format("adjustment note"),
+    LATE.format("adjustment note"),
+)
 OLD, OLD_NOTE = of_age(found_valid, HOURS_72 + 1), of_age(note_valid, HOURS_72 + 1)
 SUBMIT_FAILED = "Failed to submit, please try again"
 
 ERRORS = (
-    Refusal("DELETE invoice", 403, CANCEL_FIRST.format("invoice"), found_valid),
+    Refusal("DELETE invoice", 403, CANCEL_FIRST.format("invoice"), found_valid, code=SENT),
     Refusal("submit invoice", 400, SUBMIT_FAILED, portal_refuses),
     Refusal("submit invoice", 400, SUBMIT_FAILED, portal_unreachable),
-    Refusal("cancel invoice document", 403, NO_DOCUMENT, never_submitted),
-    Refusal("cancel invoice document", 403, CLOSED, already_cancelled),
-    Refusal("cancel invoice document", 403, CLOSED, found_invalid),
-    Refusal("cancel invoice document", 403, LATE.format("invoice"), OLD),
+    Refusal("cancel invoice document", 403, NO_DOCUMENT, never_submitted, code=UNSENT),
+    Refusal("cancel invoice document", 403, CLOSED, already_cancelled, code=FINAL),
+    Refusal("cancel invoice document", 403, CLOSED, found_invalid, code=FINAL),
+    Refusal("cancel invoice document", 403, LATE.format("invoice"), OLD, code=OVER),
     Refusal("cancel invoice document", 400, PERIOD, over_at_the_portal, code=PERIOD_OVER),
     Refusal("cancel invoice document", 400, STATE, being_validated, code=IN_STATE),
     Refusal("cancel invoice document", 400, REFERENCED, with_a_valid_note, code=ACTIVE),
@@ -670,15 +676,22 @@ ERRORS = (
         portal_away,
         code="outcome_unknown",
     ),
-    Refusal("create adjustment note", 403, UNSUBMITTED, never_submitted),
-    Refusal("create adjustment note", 403, UNVALIDATED, being_validated),
-    Refusal("create adjustment note", 403, UNVALIDATED, found_invalid),
-    Refusal("DELETE adjustment note", 403, CANCEL_FIRST.format("adjustment note"), note_valid),
-    Refusal("submit adjustment note", 400, ONLY_VALID, note_of_a_cancelled_invoice),
-    Refusal("cancel adjustment note document", 403, NOTE_NONE, note_never_submitted),
-    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_cancelled),
-    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_invalid),
-    Refusal("cancel adjustment note document", 403, LATE.format("adjustment note"), OLD_NOTE),
+    Refusal("create adjustment note", 403, UNSUBMITTED, never_submitted, code=UNSENT),
+    Refusal("create adjustment note", 403, UNVALIDATED, being_validated, code=NOT_VALID),
+    Refusal("create adjustment note", 403, UNVALIDATED, found_invalid, code=NOT_VALID),
+    Refusal("create adjustment note", 403, UNVALIDATED, already_cancelled, code=NOT_VALID),
+    Refusal("DELETE adjustment note", 403, NOTE_CANCEL_FIRST, note_valid, code=SENT),
+    Refusal(
+        "submit adjustment note",
+        400,
+        ONLY_VALID,
+        note_of_a_cancelled_invoice,
+        code="invoice_not_valid",
+    ),
+    Refusal("cancel adjustment note document", 403, NOTE_NONE, note_never_submitted, code=UNSENT),
+    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_cancelled, code=FINAL),
+    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_invalid, code=FINAL),
+    Refusal("cancel adjustment note document", 403, NOTE_LATE, OLD_NOTE, code=OVER),
     Refusal(
         "validate TIN", 400, "Invalid registration type", sends={**TIN, "registration_type": "IC"}
     ),
@@ -694,6 +707,7 @@ ERRORS = (
         400,
         "Invalid adjustment note type",
         sends={"adjustment_note_code": 1, "adjustment_note_type": "NOTE"},
+        code="validation_failed",
     ),
 )
 
@@ -779,6 +793,7 @@ STATES = (
     ("cancel invoice document", found_invalid, 403, "Invalid"),
     ("cancel invoice document", already_cancelled, 403, "Cancelled"),
     ("cancel invoice document", OLD, 403, "Valid"),
+    ("cancel invoice document", over_at_the_portal, 400, "Valid"),
     ("create adjustment note", never_submitted, 403, "Draft"),
     ("create adjustment note", being_validated, 403, "Submitted"),
     ("create adjustment note", found_valid, 201, "Valid"),

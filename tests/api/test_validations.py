@@ -50,10 +50,6 @@ def availability(is_free: bool) -> tuple[int, dict[str, Any]]:
 # TIN
 
 
-async def test_a_tin_with_its_identifier_is_valid(api: Client) -> None:
-    assert await check_tin(api, **TIN) == VALID
-
-
 async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Client) -> None:
     assert (
         await check_tin(
@@ -473,18 +469,6 @@ async def test_a_note_code_is_free_until_used_by_a_note_of_its_type(api: Client)
         ) == availability(True)
     assert (await request_json(api, "DELETE", f"/api/adjustment-notes/{note_id}"))[0] == 200
     assert await check_note_code(api, **asked) == availability(True)
-
-
-@pytest.mark.parametrize(
-    "kind", [{}, {"adjustment_note_type": "INVOICE"}, {"adjustment_note_type": ""}]
-)
-async def test_an_unknown_note_type_is_a_400(api: Client, kind: dict[str, Any]) -> None:
-    refusal = {
-        "success": False,
-        "message": "Invalid adjustment note type",
-        "code": "validation_failed",
-    }
-    assert await check_note_code(api, adjustment_note_code=3, **kind) == (400, refusal)
 
 
 @pytest.mark.parametrize(

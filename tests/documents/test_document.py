@@ -1,10 +1,12 @@
 """Documents: the portal's example, golden files, every kind of party.
 
-`PYTHONPATH=.:tests python tests/documents/test_document.py` rewrites the golden files. Review the
-diff before committing it.
+A golden file has the document on one line, as it is sent.
+`PYTHONPATH=.:tests python tests/documents/test_document.py` prints how the golden files would
+change, one element per line, and rewrites them. Review the changes before committing them.
 """
 
 import base64
+import difflib
 import hashlib
 import json
 import re
@@ -73,11 +75,19 @@ def identities(party: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def pretty(name: str) -> str:
-    """Return the encoded document with one element per line and numbers as they are sent."""
-    raw = document.encode(build_document(GOLDEN[name], ISSUERS.get(name, ISSUER)))
+def encode_golden(name: str) -> bytes:
+    return document.encode(build_document(GOLDEN[name], ISSUERS.get(name, ISSUER))) + b"\n"
+
+
+def pretty(raw: bytes) -> list[str]:
+    """Return the lines of an encoded document: one element per line, numbers as they are sent."""
     whole = simplejson.loads(raw, use_decimal=True)
-    return simplejson.dumps(whole, use_decimal=True, ensure_ascii=False, indent=1) + "\n"
+    return simplejson.dumps(whole, use_decimal=True, ensure_ascii=False, indent=1).splitlines()
+
+
+def compare(golden: bytes, built: bytes) -> str:
+    """Return the elements that differ, with their surroundings."""
+    return "\n".join(difflib.unified_diff(pretty(golden), pretty(built), lineterm=""))
 
 
 def test_portal_example_is_rebuilt() -> None:
@@ -97,7 +107,8 @@ def test_portal_example_has_its_published_hash() -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_document_equals_its_golden_file(name: str) -> None:
-    assert pretty(name) == (DOCUMENTS / f"{name}.json").read_text("utf-8")
+    built, golden = encode_golden(name), (DOCUMENTS / f"{name}.json").read_bytes()
+    assert built == golden, compare(golden, built)
 
 
 def test_totals_of_an_invoice_with_discounts_and_charges() -> None:
@@ -508,19 +519,22 @@ def test_exempt_lines_share_a_subtotal_with_distinct_reasons() -> None:
     assert at(category, "TaxExemptionReason") == "A, B"
 
 
-def write_golden_files() -> None:
-    """Rewrite the golden files."""
-    for name in GOLDEN:
-        (DOCUMENTS / f"{name}.json").write_text(pretty(name), "utf-8")
-
-
-if __name__ == "__main__":
-    write_golden_files()
-
-
 def test_an_unknown_address_has_only_its_line_and_state() -> None:
     (sent,) = build_postal_address({"line1": "NA", "state": "10", "city": "", "country": None})
     assert sent == {
         "CountrySubentityCode": [{"_": "10"}],
         "AddressLine": [{"Line": [{"_": "NA"}]}],
     }
+
+
+def write_golden_files() -> None:
+    """Rewrite the golden files, and print what changes."""
+    for name in GOLDEN:
+        path, built = DOCUMENTS / f"{name}.json", encode_golden(name)
+        golden = path.read_bytes() if path.exists() else b"{}"
+        print(f"{name}: {compare(golden, built) or 'unchanged'}")
+        path.write_bytes(built)
+
+
+if __name__ == "__main__":
+    write_golden_files()

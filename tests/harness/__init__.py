@@ -11,6 +11,7 @@ companies        companies with an API key
 sandbox          a client of the sandbox's administration
 network          a proxy that slows, cuts or silences connections
 certificates     certificates and their keys
+bodies           request bodies that each schema accepts and rejects
 no_json          bodies that no route accepts
 world            the simulated world of the state machine
 """

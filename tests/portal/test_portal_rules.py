@@ -15,7 +15,7 @@ import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_sandbox import Portal, element, put
 from fixtures_specification import Context
-from harness.paths import BODIES
+from harness.bodies import VALID, load_bodies
 from kit import (
     GENEROUS,
     buyer,
@@ -588,7 +588,7 @@ async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> Non
 # A ready document becomes Valid
 
 
-GOOD = {path.stem: path for path in BODIES.glob("invoice_create/good/*.json")}
+GOOD = load_bodies(VALID, float)["invoice_create"]
 #: Good bodies that are no documents yet, and the codes of what is missing.
 WAITING = {
     "a_pending_invoice_without_a_buyer": {"PendingFinalize"},
@@ -599,7 +599,7 @@ WAITING = {
 @pytest.mark.parametrize("name", sorted(GOOD))
 async def test_a_good_body_is_ready_and_becomes_valid(api: Client, name: str) -> None:
     """Members that a creation may omit are filled in."""
-    body = json.loads(GOOD[name].read_text())
+    body = {**GOOD[name]}
     for who in {"buyer", "supplier"} & body.keys():
         body[who] = {**buyer(), **body[who]}
     body["lineItems"] = [{**line(), **each} for each in body["lineItems"]]

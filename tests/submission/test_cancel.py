@@ -22,13 +22,6 @@ from kit import (
 
 from service import failpoints
 
-HOURS_72 = 72 * 3600
-NONE = "The invoice does not have any submitted document."
-CLOSED = "The latest submitted document of the invoice has already been cancelled/invali."
-LATE = (
-    "The latest submitted document of the invoice has been submitted more than 72 hours ago. "
-    "Submitted documents can only be cancelled within 72 hours."
-)
 FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
 #: Intervals so long that only the cancellation's own reads find its result during a test.
@@ -68,75 +61,6 @@ async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbo
         and document["cancelled_at"]
     )
     assert (await sandbox.ledger())[0]["status"] == "Cancelled"
-
-
-async def test_cancelling_a_never_submitted_invoice_is_rejected(api: Client) -> None:
-    assert await cancel_latest(api, await create_invoice(api)) == (
-        403,
-        {"message": NONE, "code": "not_submitted"},
-    )
-
-
-async def test_cancelling_a_cancelled_document_is_rejected(api: Client) -> None:
-    invoice_id = await create_valid_invoice(api)
-    await cancel_latest(api, invoice_id)
-    assert await cancel_latest(api, invoice_id) == (
-        403,
-        {"message": CLOSED, "code": "already_final"},
-    )
-
-
-@pytest.mark.parametrize("seconds, status", [(HOURS_72 - 5, 200), (HOURS_72 + 1, 403)])
-async def test_cancellation_is_allowed_for_72_hours(
-    api: Client, owner: asyncpg.Connection, seconds: int, status: int
-) -> None:
-    invoice_id = await create_valid_invoice(api)
-    await owner.execute(
-        "update submitted_documents "
-        "set submitted_at = clock_timestamp() - $1 * interval '1 second'",
-        seconds,
-    )
-    assert (await cancel_latest(api, invoice_id))[0] == status
-
-
-async def test_late_cancellation_has_the_specified_message(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    invoice_id = await create_valid_invoice(api)
-    await owner.execute(
-        "update submitted_documents set submitted_at = clock_timestamp() - interval '73 hours'"
-    )
-    assert await cancel_latest(api, invoice_id) == (
-        403,
-        {"message": LATE, "code": "cancellation_period_over"},
-    )
-
-
-async def test_portal_rejection_of_a_late_cancellation_is_passed_on(
-    api: Client, sandbox: Sandbox
-) -> None:
-    invoice_id = await create_valid_invoice(api)
-    await sandbox.move_clock(HOURS_72 + 60)
-    expected = {
-        "message": "Document status can't be changed after limit time exceeded",
-        "code": "OperationPeriodOver",
-    }
-    assert await cancel_latest(api, invoice_id) == (400, expected)
-    assert (await get_invoice(api, invoice_id))["status"] == "Valid"
-
-
-async def test_cancelling_a_document_under_validation_is_left_to_the_portal(
-    api: Client, sandbox: Sandbox
-) -> None:
-    await sandbox.settings(stuck=True)
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
-    expected = {
-        "message": "Document status has already been rejected or invalid",
-        "code": "IncorrectState",
-    }
-    assert await cancel_latest(api, invoice_id) == (400, expected)
-    assert (await get_invoice(api, invoice_id))["status"] == "Submitted"
 
 
 async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
