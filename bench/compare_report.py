@@ -13,6 +13,7 @@ import asyncpg
 from benchmark import ROOT, print_table
 from compare_growth import Growth
 from compare_targets import (
+    AGAINST,
     COPY,
     CREATE,
     EXPORT,
@@ -32,6 +33,7 @@ BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
 TITLES = {
     SERVICE: "this service",
     SERVICE_2: "this service, two processes",
+    AGAINST: "the other commit",
     PGBENCH: "pgbench, the service's statements",
     FASTIFY: "Fastify, node-postgres",
     FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
@@ -95,6 +97,7 @@ MAX_CPU = {GET: (120, 70), LIST: (190, 250), CREATE: (350, 280)}
 #: At the large size, for one at the small size: requests per second, and CPU time of the service
 #: and of PostgreSQL.
 LEAST_RATE, MOST_COST = 0.9, 1.1
+MOST_COST_OF_COMMIT = 1.05  # for one microsecond of the other commit
 
 
 def make_tables(figures: AllFigures, growth: Sequence[Growth]) -> Iterator[Table]:
@@ -133,6 +136,14 @@ def _find_goals(figures: AllFigures) -> Iterator[Goal]:
         if operation in own and target in figures[operation]:
             ratio = own[operation].rate / figures[operation][target].rate
             yield Goal(f"{operation}, requests/s against {TITLES[target]}", ratio, least)
+    for operation, each in own.items():
+        if other := figures[operation].get(AGAINST):
+            for name, cost in {
+                "CPU": (each.cpu or 0) / (other.cpu or 1),
+                "PostgreSQL CPU": each.postgres_cpu / other.postgres_cpu,
+            }.items():
+                title = f"{operation}, {name} against {TITLES[AGAINST]}"
+                yield Goal(title, cost, MOST_COST_OF_COMMIT, is_least=False)
     if EXPORT in own:
         if COPY in figures[EXPORT]:
             ratio = own[EXPORT].p50 / figures[EXPORT][COPY].p50

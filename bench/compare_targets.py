@@ -28,7 +28,7 @@ from service.db.statements import Statements
 PEERS = peer_programs.PEERS
 #: A process of the service, or of a peer.
 Process = ChildProcess | peer_programs.Peer
-SERVICE, SERVICE_2 = "service", "service-2"
+SERVICE, SERVICE_2, AGAINST = "service", "service-2", "against"
 PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
 TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
 CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
@@ -185,7 +185,7 @@ def choose_process(setting: Setting, target: str) -> Process:
     """Return the process of a target, which is a context manager."""
     service = setting.service
     match target:
-        case "service":
+        case "service" | "against":
             return service.make_another()
         case "service-2":
             return service.make_another(WORKERS="2")
