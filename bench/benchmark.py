@@ -4,6 +4,7 @@ PostgreSQL is the server of DATABASE_URL, whose login must be allowed to create 
 embedded one in a temporary directory. Everything is removed at the end.
 """
 
+import argparse
 import asyncio
 import itertools
 import json
@@ -41,6 +42,16 @@ from service.db.transactions import Database, connected_pool
 
 _tin_numbers = itertools.count(1)
 COMMAND_SECONDS = 60
+#: The descriptions of options that several scripts have.
+HELP = {
+    "seconds": "of each measurement",
+    "companies": "that send requests in turn, or are held",
+    "exported": "invoices of the exported company",
+    "largest": "invoices of the largest company",
+    "scale": "multiplies the portal's rates; at 20 a minute takes three seconds",
+    "lease": "PORTAL_LEASE_SECONDS",
+    "delay_ms": "of all data to and from the database",
+}
 SEED_BATCH = 10_000  # invoices that one statement can insert within the statement_timeout
 UNLIMITED = {
     "HOST": "127.0.0.1",
@@ -233,9 +244,24 @@ def read_memory(pid: int | None) -> tuple[float, float | None]:
     return int(status["VmRSS"]) / 1000, int(status["VmHWM"]) / 1000
 
 
-def summary_of(doc: str | None) -> str:
-    """Return the first line of a module's docstring, as the description of its parser."""
-    return (doc or "").partition("\n")[0]
+def print_memory(before: float, after: float, peak: float | None) -> None:
+    """Print the memory of the service around a measurement."""
+    row = ("resident", before, after, peak or "unknown")
+    print_table("Memory of the service process, MB", ("", "before", "after", "peak"), [row])
+
+
+def make_parser(doc: str | None, **defaults: float) -> argparse.ArgumentParser:
+    """Return a parser with the first line of a module's docstring, and options of numbers."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name, default in defaults.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=type(default), default=default, help=HELP.get(name))
+    return parser
+
+
+def parse_options(doc: str | None, **defaults: float) -> argparse.Namespace:
+    """Return the options of a script that has only numbers."""
+    return make_parser(doc, **defaults).parse_args()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

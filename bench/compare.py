@@ -27,7 +27,7 @@ from pathlib import Path
 
 import compare_report as report
 import peer_programs
-from benchmark import ROOT, Service, prepare_service, provide_large_server, run, summary_of
+from benchmark import ROOT, Service, make_parser, prepare_service, provide_large_server, run
 from compare_checks import compare_responses, read_responses
 from compare_growth import measure_growth
 from compare_targets import (
@@ -187,13 +187,8 @@ def _select_operations(target: str) -> Iterator[str]:
 
 def parse_options() -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--seconds", type=int, default=4, help="of each operation of a target")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--companies", type=int, default=20, help="that send requests in turn")
-    parser.add_argument("--invoices", type=int, default=1000, help="of each of them")
-    parser.add_argument("--exported", type=int, default=100_000, help="of the exported company")
+    numbers = {"companies": 20, "invoices": 1000, "exported": 100_000, "largest": 1_000_000}
+    parser = make_parser(__doc__, seconds=4, rounds=3, connections=32, **numbers)
     every = ",".join(OPERATIONS)
     parser.add_argument("--only", default=every, help=f"some of {every},{GROWTH}")
     known = ",".join(TARGETS)
@@ -202,7 +197,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--growth", action="store_true", help="measure growth too, which takes minutes to seed"
     )
-    parser.add_argument("--largest", type=int, default=1_000_000, help="invoices, for growth")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     options.only = _split(parser, options.only, (*OPERATIONS, GROWTH))
