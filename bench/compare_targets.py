@@ -231,7 +231,7 @@ async def _observe(
     result = await work()
     spent = [cpu.read_cpu(pid) - start for pid, start in zip(pids, before, strict=True)]
     used = [seconds / result.requests * 1e6 for seconds in spent]
-    memory = cpu.read_memory(pids[1]).peak if len(pids) > 1 else None
+    memory = cpu.read_peak(pids[1]) if len(pids) > 1 else None
     return Figures(
         result.requests / result.seconds,
         result.p50,

@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 from benchmark import Service, make_parser, print_table, run, sql, start_service
 from harness.companies import Company
 from harness.visitors import Visitor, make_person
@@ -243,7 +244,7 @@ async def main(options: argparse.Namespace) -> None:
 
 async def _make_flooder(service: Service) -> Flooder:
     (small, first_id), large = await _add_company(service), await service.add_company()
-    ids = await _create_large(service.port, large)
+    ids = await _create_large(service.base, large)
     async with Visitor(URL(service.base)) as visitor:
         await visitor.get("/sign-in")
         token = visitor.text.partition('name="form_token" value="')[2].partition('"')[0]
@@ -259,21 +260,15 @@ async def _add_company(service: Service) -> tuple[Company, int]:
         return company, await sql.first_invoice_id(conn, company_id=company.id)
 
 
-async def _create_large(port: int, company: Company) -> list[int]:
+async def _create_large(base: str, company: Company) -> list[int]:
     """Create the large invoices, and return their ids."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     ids: list[int] = []
-    for code in range(1, LARGE + 1):
-        _, path, text = next(create_requests(code))
-        body = json.loads(text or "")
-        line = body["lineItems"][0]
-        body["lineItems"] = [{**line, "id": str(number)} for number in range(1, LINES + 1)]
-        text = json.dumps(body, separators=(",", ":"))
-        writer.write(make_request("POST", path, company.key, text).encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-        ids.append(json.loads(await reader.readexactly(length))["data"]["id"])
-    writer.close()
+    async with aiohttp.ClientSession(base, headers={"X-API-Key": company.key}) as http:
+        for (_, path, text), _ in zip(create_requests(), range(LARGE), strict=False):
+            body = json.loads(text or "")
+            lines = [{**body["lineItems"][0], "id": f"{number}"} for number in range(LINES)]
+            async with http.post(path, json={**body, "lineItems": lines}) as response:
+                ids.append((await response.json())["data"]["id"])
     return ids
 
 
