@@ -58,8 +58,8 @@ lock: $(DEV_STAMP) ## Write requirements.lock: the newest versions that requirem
 mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
 
-fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation.
-	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/api/test_schemathesis.py $(ARGS)
+fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation, and malformed ones.
+	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/api/test_schemathesis.py tests/api/test_malformed.py $(ARGS)
 
 chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)

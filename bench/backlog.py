@@ -24,11 +24,11 @@ import asyncpg
 from batches import create_ready_invoices
 from benchmark import (
     Service,
+    parse_options,
     print_table,
     read_memory,
     run,
     start_service,
-    summary_of,
 )
 from harness.network import Network
 
@@ -182,17 +182,5 @@ async def _wait_until_resolved(owner: asyncpg.Connection) -> tuple[int, dict[str
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--documents", type=int, default=10_000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--delay-ms", type=float, default=5, help="of all data to and from the database"
-    )
-    parser.add_argument("--lease", type=float, default=60, help="PORTAL_LEASE_SECONDS")
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1,
-        help="multiplies the portal's rates; at 20 a minute takes three seconds",
-    )
-    run(main(parser.parse_args()))
+    numbers = {"documents": 10_000, "processes": 2, "delay_ms": 5.0, "lease": 60.0, "scale": 1.0}
+    run(main(parse_options(__doc__, **numbers)))

@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack
 
 import aiohttp
 import cpu
-from benchmark import Service, print_table, run, start_service, summary_of
-from requests import create_requests
+from benchmark import Service, parse_options, print_table, run, start_service
+from invoices import create_requests
 
 CONNECTIONS = 16
 TIMEOUT_SECONDS = 1800
@@ -106,12 +106,4 @@ async def wait_until_valid(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--invoices", type=int, default=10_000)
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1,
-        help="multiplies the portal's rates; at 20 a minute takes three seconds",
-    )
-    run(main(parser.parse_args()))
+    run(main(parse_options(__doc__, invoices=10_000, scale=1.0)))

@@ -4,8 +4,10 @@ PostgreSQL is the server of DATABASE_URL, whose login must be allowed to create 
 embedded one in a temporary directory. Everything is removed at the end.
 """
 
+import argparse
 import asyncio
 import itertools
+import json
 import os
 import signal
 import sys
@@ -13,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,28 @@ from harness.companies import Company, add_company, make_tin
 from harness.databases import create_database, provide_server
 from harness.environments import make_environment
 from harness.sandbox import Administration
+from programs import run_program
 
 from service.commands.bootstrap import run as run_loop
+from service.commands.companies import DETAILS
+from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.statements import Statements
 from service.db.transactions import Database, connected_pool
 
 _tin_numbers = itertools.count(1)
+COMMAND_SECONDS = 60
+#: The descriptions of options that several scripts have.
+HELP = {
+    "seconds": "of each measurement",
+    "companies": "that send requests in turn, or are held",
+    "exported": "invoices of the exported company",
+    "largest": "invoices of the largest company",
+    "scale": "multiplies the portal's rates; at 20 a minute takes three seconds",
+    "lease": "PORTAL_LEASE_SECONDS",
+    "delay_ms": "of all data to and from the database",
+}
 SEED_BATCH = 10_000  # invoices that one statement can insert within the statement_timeout
 UNLIMITED = {
     "HOST": "127.0.0.1",
@@ -69,10 +86,19 @@ class ServiceProgram(processes.Service):
 
     has_own_interpreter = True
 
+    def __init__(
+        self, environment: Environment, log: Path, arguments: Sequence[str] = (), root: Path = ROOT
+    ) -> None:
+        super().__init__(environment, log, arguments)
+        self.root = root
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running service: its process, its database, and the administration of its portal."""
+    """A running service: its process, its database, and the administration of its portal.
+
+    `root` is the folder of its code, which can be another version.
+    """
 
     process: ServiceProgram
     environment: Environment
@@ -80,6 +106,7 @@ class Service:
     database: Database
     portal: Administration
     home: Path
+    root: Path
 
     @property
     def port(self) -> int:
@@ -99,23 +126,44 @@ class Service:
 
     def make_another(self, **variables: str) -> ServiceProgram:
         """Return a further process of the service, which the caller starts and stops."""
-        return ServiceProgram({**self.environment, **variables}, self.home / "others.log")
+        environment = {**self.environment, **variables}
+        return ServiceProgram(environment, self.home / "others.log", root=self.root)
 
     async def add_company(self, invoices: int = 0) -> Company:
         """Create a company with a number of invoices of five lines."""
         tin = make_tin(next(_tin_numbers))
-        company = await add_company(self.config, self.database, tin_code=tin)
+        if self.root == ROOT:
+            company = await add_company(self.config, self.database, tin_code=tin)
+        else:
+            company = await self._add_company_of_version(tin)
+        seed = Statements(self.root / "bench").invoices_seed
         for first in range(1, invoices + 1, SEED_BATCH):
             last = min(invoices, first + SEED_BATCH - 1)
             async with self.database.company(company.id) as conn:
-                await sql.invoices_seed(conn, company_id=company.id, first=first, last=last)
+                await seed(conn, company_id=company.id, first=first, last=last)
         return company
+
+    async def _add_company_of_version(self, tin: str) -> Company:
+        """Create a company with the commands of another version."""
+        facts = {name: value for name in DETAILS if (value := DEMO_COMPANY.get(name))}
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in facts.items()]
+        name = f"--name={DEMO_COMPANY['name']}"
+        run = partial(run_command, self.root, self.environment)
+        created = json.loads(await run("add-company", name, f"--tin={tin}", *options))
+        key = json.loads(await run("add-key", f"--company={created['id']}"))
+        return Company(created["id"], key["key"], key["key_id"])
 
     async def vacuum(self) -> None:
         """Run VACUUM ANALYZE, as autovacuum does while a table grows to this size."""
         conn = await asyncpg.connect(self.url)
         await conn.execute("vacuum analyze")
         await conn.close()
+
+
+async def run_command(root: Path, environment: Environment, *arguments: str) -> str:
+    """Run a command of the version in a folder and return its output. Raises ProgramError."""
+    command = [sys.executable, str(root / "run.py"), *arguments]
+    return await run_program(command, COMMAND_SECONDS, environment)
 
 
 @asynccontextmanager
@@ -143,13 +191,16 @@ async def prepare_service(
     background: bool = True,
     server: str | None = None,
     variables: Environment | None = None,
+    root: Path = ROOT,
 ) -> AsyncIterator[Service]:
-    """Prepare what `start_service` does, without starting the process of the service."""
+    """Prepare what `start_service` does, without starting the process of the service.
+
+    `root`: the folder of another version, whose commands and migrations run.
+    """
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         server = server or await stack.enter_async_context(provide_server(home / "postgres"))
         url = await stack.enter_async_context(create_database(server))
-        await migrate(url)
         chosen = {
             **UNLIMITED,
             "DATA_DIR": str(home),
@@ -160,11 +211,15 @@ async def prepare_service(
         if sandbox:
             await stack.enter_async_context(portal)
         environment = {**make_environment(url, portal.base), **chosen}
+        if root == ROOT:
+            await migrate(url)
+        else:
+            await run_command(root, environment, "migrate")
         arguments = [] if background else ["serve", "--no-background"]
-        process = ServiceProgram(environment, home / "service.log", arguments)
+        process = ServiceProgram(environment, home / "service.log", arguments, root)
         pool = await stack.enter_async_context(connected_pool(url, 2))
         administration = Administration(portal.base)
-        yield Service(process, environment, url, Database(pool), administration, home)
+        yield Service(process, environment, url, Database(pool), administration, home, root)
 
 
 @asynccontextmanager
@@ -189,9 +244,24 @@ def read_memory(pid: int | None) -> tuple[float, float | None]:
     return int(status["VmRSS"]) / 1000, int(status["VmHWM"]) / 1000
 
 
-def summary_of(doc: str | None) -> str:
-    """Return the first line of a module's docstring, as the description of its parser."""
-    return (doc or "").partition("\n")[0]
+def print_memory(before: float, after: float, peak: float | None) -> None:
+    """Print the memory of the service around a measurement."""
+    row = ("resident", before, after, peak or "unknown")
+    print_table("Memory of the service process, MB", ("", "before", "after", "peak"), [row])
+
+
+def make_parser(doc: str | None, **defaults: float) -> argparse.ArgumentParser:
+    """Return a parser with the first line of a module's docstring, and options of numbers."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name, default in defaults.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=type(default), default=default, help=HELP.get(name))
+    return parser
+
+
+def parse_options(doc: str | None, **defaults: float) -> argparse.Namespace:
+    """Return the options of a script that has only numbers."""
+    return make_parser(doc, **defaults).parse_args()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

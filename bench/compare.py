@@ -3,7 +3,8 @@
 
     .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--companies N]
                                       [--invoices N] [--exported N] [--only OPERATIONS]
-                                      [--targets TARGETS] [--growth] [--largest N] [--write]
+                                      [--targets TARGETS] [--against COMMIT] [--growth]
+                                      [--largest N] [--write]
 
 All targets use one PostgreSQL. Companies send requests in turn: each request is of another company
 than the one before it, and each create has a code of its own. A round starts each target, measures
@@ -11,18 +12,26 @@ its operations and stops it. The figures are medians of the rounds. Tables are v
 target and not meanwhile, so that the work of autovacuum does not fall into the figures of another
 target. A response that is not a success ends the run with code 1. `--write` writes the tables into
 docs/performance.md.
+
+`--against` measures the service of another commit too, with its own migrations on a database of its
+own with the same data. It runs with the packages of this environment.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 
 import compare_report as report
 import peer_programs
-from benchmark import Service, prepare_service, provide_large_server, run, summary_of
+from benchmark import ROOT, Service, make_parser, prepare_service, provide_large_server, run
 from compare_checks import compare_responses, read_responses
 from compare_growth import measure_growth
 from compare_targets import (
+    AGAINST,
     COPY,
     CREATE,
     EXPORT,
@@ -44,12 +53,13 @@ from compare_targets import (
     take_median,
 )
 from cpu import find_postmaster
-from programs import ProgramError, find_missing
+from programs import ProgramError, find_missing, run_program
 
 #: The operations in the order in which they are measured. The last ones leave background work.
 OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
 GROWTH = "growth"
 PEERS = (FASTIFY, FASTAPI)
+EXTRACT_SECONDS = 60
 #: The programs that a target or an operation needs.
 PROGRAMS = {PGBENCH: ("pgbench",), FASTIFY: peer_programs.NODE_PROGRAMS, COPY: ("psql",)}
 
@@ -73,15 +83,19 @@ async def _compare(options: argparse.Namespace) -> None:
         await peer_programs.install_fastify()
     if FASTAPI in targets:
         await peer_programs.install_fastapi()
-    async with (
-        provide_large_server() as server,
-        prepare_service(sandbox=SUBMIT in options.only, server=server) as service,
-    ):
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(provide_large_server())
+        prepare = partial(prepare_service, sandbox=SUBMIT in options.only, server=server)
+        service = await stack.enter_async_context(prepare())
         setting = await _prepare(service, options, targets)
+        settings = dict.fromkeys(targets, setting)
+        if AGAINST in targets:
+            root = await _extract(options.against, service.home / AGAINST)
+            other = await stack.enter_async_context(prepare(root=root))
+            settings[AGAINST] = await _prepare(other, options, [])
         rounds: Rounds = {}
-        await stop_autovacuum(service)
         for number in range(1, options.rounds + 1):
-            await _run_round(setting, number, targets, options.only, rounds)
+            await _run_round(settings, number, options.only, rounds)
         figures = {
             operation: {target: take_median(measured) for target, measured in found.items()}
             for operation, found in rounds.items()
@@ -97,9 +111,19 @@ async def _compare(options: argparse.Namespace) -> None:
         report.replace_section(facts, tables)
 
 
+async def _extract(commit: str, folder: Path) -> Path:
+    """Write the files of a commit into a new folder, and return it."""
+    archive = folder.with_suffix(".tar")
+    command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", commit]
+    await run_program(command, EXTRACT_SECONDS)
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
 def _choose_targets(options: argparse.Namespace) -> Iterator[str]:
     """Yield the targets whose programs are installed, and name what is left out."""
-    for target in (*options.targets, COPY):
+    for target in options.targets:
         if not set(_select_operations(target)).intersection(options.only):
             continue
         messages = find_missing(PROGRAMS.get(target, ()))
@@ -119,6 +143,7 @@ async def _prepare(service: Service, options: argparse.Namespace, targets: list[
         companies = [each.company for each in (*data.companies, data.large)]
         await fill_peers(service, companies)
     await service.vacuum()
+    await stop_autovacuum(service)
     if peers:
         print(f"Checking the responses of {' and '.join(peers)} …", flush=True)
         async with choose_process(setting, SERVICE) as process:
@@ -130,10 +155,10 @@ async def _prepare(service: Service, options: argparse.Namespace, targets: list[
 
 
 async def _run_round(
-    setting: Setting, number: int, targets: list[str], operations: Sequence[str], rounds: Rounds
+    settings: Mapping[str, Setting], number: int, operations: Sequence[str], rounds: Rounds
 ) -> None:
-    """Measure the operations of each target once."""
-    for target in targets:
+    """Measure the operations of each target once. Every second round has the opposite order."""
+    for target, setting in list(settings.items())[:: 1 if number % 2 else -1]:
         print(f"Round {number}: {target} …", flush=True)
         await setting.service.vacuum()
         chosen = [name for name in _select_operations(target) if name in operations]
@@ -151,7 +176,7 @@ async def _run_round(
 def _select_operations(target: str) -> Iterator[str]:
     """Yield the operations of a target in their order."""
     for operation in OPERATIONS:
-        is_own = operation != SUBMIT or target == SERVICE
+        is_own = operation != SUBMIT or target in (SERVICE, AGAINST)
         if target == COPY:
             is_own = operation == EXPORT
         elif target == PGBENCH:
@@ -162,24 +187,22 @@ def _select_operations(target: str) -> Iterator[str]:
 
 def parse_options() -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--seconds", type=int, default=4, help="of each operation of a target")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--companies", type=int, default=20, help="that send requests in turn")
-    parser.add_argument("--invoices", type=int, default=1000, help="of each of them")
-    parser.add_argument("--exported", type=int, default=100_000, help="of the exported company")
+    numbers = {"companies": 20, "invoices": 1000, "exported": 100_000, "largest": 1_000_000}
+    parser = make_parser(__doc__, seconds=4, rounds=3, connections=32, **numbers)
     every = ",".join(OPERATIONS)
     parser.add_argument("--only", default=every, help=f"some of {every},{GROWTH}")
-    parser.add_argument("--targets", default=",".join(TARGETS), help=f"some of {','.join(TARGETS)}")
+    known = ",".join(TARGETS)
+    parser.add_argument("--targets", help=f"some of {known}; all, or {SERVICE} with --against")
+    parser.add_argument("--against", metavar="COMMIT", help="measure the service of a commit too")
     parser.add_argument(
         "--growth", action="store_true", help="measure growth too, which takes minutes to seed"
     )
-    parser.add_argument("--largest", type=int, default=1_000_000, help="invoices, for growth")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     options.only = _split(parser, options.only, (*OPERATIONS, GROWTH))
-    options.targets = _split(parser, options.targets, TARGETS)
+    chosen = options.targets or (SERVICE if options.against else known)
+    further = AGAINST if options.against else COPY
+    options.targets = [*_split(parser, chosen, TARGETS), further]
     if options.growth and GROWTH not in options.only:
         options.only.append(GROWTH)
     return options

@@ -21,7 +21,6 @@ from compare_targets import (
     take_median,
     write_companies,
 )
-from programs import ProgramError
 from wrk import Load
 
 SMALL = 1000  # invoices
@@ -48,23 +47,13 @@ LISTS = {
 
 @dataclass(slots=True)
 class Growth:
-    """The figures of an operation at a small and a large size, None if requests failed."""
+    """The figures of an operation at a small and a large size."""
 
     operation: str
     unit: str
     sizes: tuple[int, int]
-    small: Figures | None = None
-    large: Figures | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """The requests per second at the large size for each one at the small size."""
-        return self.large.rate / self.small.rate if self.small and self.large else None
-
-    @property
-    def cost(self) -> float | None:
-        """The CPU time per request at the large size for that at the small size."""
-        return self.large.all_cpu / self.small.all_cpu if self.small and self.large else None
+    small: Figures
+    large: Figures
 
 
 async def measure_growth(setting: Setting, largest: int, rounds: int) -> list[Growth]:
@@ -112,38 +101,25 @@ async def _measure_sizes(
 
 async def _measure_loads(
     setting: Setting, process: Process, loads: list[Load], rounds: int
-) -> list[Figures | None]:
-    """Return the medians of each load, None if requests of it failed."""
-    measured: list[list[Figures]] = [[] for _ in loads]
-    failed: set[int] = set()
-    for _ in range(rounds):
-        for place, load in enumerate(loads):
-            if place in failed:
-                continue
-            try:
-                measured[place].append(await measure_load(setting, process, load))
-            except ProgramError as error:
-                failed.add(place)
-                print(f"Failed: {error}", flush=True)
-    return [
-        None if place in failed else take_median(figures) for place, figures in enumerate(measured)
+) -> list[Figures]:
+    """Return the medians of each load."""
+    measured = [
+        [await measure_load(setting, process, load) for load in loads] for _ in range(rounds)
     ]
+    return [take_median(figures) for figures in zip(*measured, strict=True)]
 
 
 async def _measure_companies(
     setting: Setting, process: Process, file: Path, rounds: int
-) -> dict[str, Figures | None]:
+) -> dict[str, Figures]:
     """Measure get and create of the companies of a file in turn."""
-    measured: dict[str, list[Figures]] = {"get": [], "create": []}
+    found: dict[str, list[Figures]] = {"get": [], "create": []}
     for _ in range(rounds):
-        for operation, found in measured.items():
+        for operation, figures in found.items():
             codes = (str(setting.data.body), str(next_codes())) if operation == "create" else ()
             load = Load(process.base, file, (operation, *codes), setting.connections)
-            found.append(await measure_load(setting, process, load))
-    return {
-        f"{operation}, companies in turn": take_median(found)
-        for operation, found in measured.items()
-    }
+            figures.append(await measure_load(setting, process, load))
+    return {f"{name}, companies in turn": take_median(figures) for name, figures in found.items()}
 
 
 async def _add_companies(setting: Setting, count: int, name: str) -> Path:

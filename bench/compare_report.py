@@ -13,6 +13,7 @@ import asyncpg
 from benchmark import ROOT, print_table
 from compare_growth import Growth
 from compare_targets import (
+    AGAINST,
     COPY,
     CREATE,
     EXPORT,
@@ -32,6 +33,7 @@ BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
 TITLES = {
     SERVICE: "this service",
     SERVICE_2: "this service, two processes",
+    AGAINST: "the other commit",
     PGBENCH: "pgbench, the service's statements",
     FASTIFY: "Fastify, node-postgres",
     FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
@@ -58,21 +60,16 @@ class Goal:
     """A measured value and its limit, which is the least or the largest good value."""
 
     title: str
-    value: float | None
+    value: float
     limit: float
     is_least: bool = True
 
     @property
     def row(self) -> tuple[str, ...]:
         """The row of the table."""
-        if self.value is None:
-            return (self.title, "failed", self._goal, "no")
         is_met = self.value >= self.limit if self.is_least else self.value <= self.limit
-        return (self.title, _format(self.value), self._goal, "yes" if is_met else "no")
-
-    @property
-    def _goal(self) -> str:
-        return f"{'≥' if self.is_least else '≤'} {self.limit:g}"
+        goal = f"{'≥' if self.is_least else '≤'} {self.limit:g}"
+        return (self.title, _format(self.value), goal, "yes" if is_met else "no")
 
 
 #: (operation, target, the least ratio of the requests per second)
@@ -95,6 +92,7 @@ MAX_CPU = {GET: (120, 70), LIST: (190, 250), CREATE: (350, 280)}
 #: At the large size, for one at the small size: requests per second, and CPU time of the service
 #: and of PostgreSQL.
 LEAST_RATE, MOST_COST = 0.9, 1.1
+MOST_COST_OF_COMMIT = 1.05  # for one microsecond of the other commit
 
 
 def make_tables(figures: AllFigures, growth: Sequence[Growth]) -> Iterator[Table]:
@@ -122,8 +120,7 @@ def _format(number: float) -> str:
 def _describe_growth(growth: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
     for each in growth:
         for size, figures in zip(each.sizes, (each.small, each.large), strict=True):
-            values = _describe(figures) if figures else ("failed", *[NONE] * (len(MEASURES) - 1))
-            yield (f"{each.operation}, {size:,} {each.unit}", *values)
+            yield (f"{each.operation}, {size:,} {each.unit}", *_describe(figures))
 
 
 def _find_goals(figures: AllFigures) -> Iterator[Goal]:
@@ -133,15 +130,23 @@ def _find_goals(figures: AllFigures) -> Iterator[Goal]:
         if operation in own and target in figures[operation]:
             ratio = own[operation].rate / figures[operation][target].rate
             yield Goal(f"{operation}, requests/s against {TITLES[target]}", ratio, least)
+    for operation, each in own.items():
+        if other := figures[operation].get(AGAINST):
+            for name, cost in {
+                "CPU": (each.cpu or 0) / (other.cpu or 1),
+                "PostgreSQL CPU": each.postgres_cpu / other.postgres_cpu,
+            }.items():
+                title = f"{operation}, {name} against {TITLES[AGAINST]}"
+                yield Goal(title, cost, MOST_COST_OF_COMMIT, is_least=False)
     if EXPORT in own:
         if COPY in figures[EXPORT]:
             ratio = own[EXPORT].p50 / figures[EXPORT][COPY].p50
             yield Goal("export, time against COPY", ratio, MAX_EXPORT_TIME, is_least=False)
-        yield Goal("export, MB", own[EXPORT].memory, MAX_EXPORT_MB, is_least=False)
+        yield Goal("export, MB", own[EXPORT].memory or 0, MAX_EXPORT_MB, is_least=False)
     for operation, (most, most_of_postgres) in MAX_CPU.items():
         if each := own.get(operation):
             yield Goal(f"{operation}, p99/p50", each.spread, MAX_SPREAD, is_least=False)
-            yield Goal(f"{operation}, CPU µs", each.cpu, most, is_least=False)
+            yield Goal(f"{operation}, CPU µs", each.cpu or 0, most, is_least=False)
             title = f"{operation}, PostgreSQL CPU µs"
             yield Goal(title, each.postgres_cpu, most_of_postgres, is_least=False)
 
@@ -152,8 +157,10 @@ def _find_growth_goals(growth: Sequence[Growth]) -> Iterator[Goal]:
         if each.unit != "invoices":
             continue
         sizes = f"{each.sizes[1]:,} against {each.sizes[0]:,} {each.unit}"
-        yield Goal(f"{each.operation}, requests/s with {sizes}", each.ratio, LEAST_RATE)
-        yield Goal(f"{each.operation}, CPU with {sizes}", each.cost, MOST_COST, is_least=False)
+        rate = each.large.rate / each.small.rate
+        cost = each.large.all_cpu / each.small.all_cpu
+        yield Goal(f"{each.operation}, requests/s with {sizes}", rate, LEAST_RATE)
+        yield Goal(f"{each.operation}, CPU with {sizes}", cost, MOST_COST, is_least=False)
 
 
 def print_report(tables: Sequence[Table]) -> None:

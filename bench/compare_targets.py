@@ -1,12 +1,10 @@
 """The targets of compare.py, their data, and the measurement of one operation of a target."""
 
 import asyncio
-import http.client
 import itertools
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -17,18 +15,16 @@ import cpu
 import peer_programs
 import pgbench
 from benchmark import Company, Service
-from export import MARK
+from export import TIMEOUT_SECONDS, read_export
 from harness.processes import ChildProcess
+from invoices import create_requests
 from programs import ProgramError, find_program, run_program
-from requests import create_requests
 from wrk import Load, LoadResult, run_wrk
-
-from service.db.statements import Statements
 
 PEERS = peer_programs.PEERS
 #: A process of the service, or of a peer.
 Process = ChildProcess | peer_programs.Peer
-SERVICE, SERVICE_2 = "service", "service-2"
+SERVICE, SERVICE_2, AGAINST = "service", "service-2", "against"
 PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
 TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
 CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
@@ -36,7 +32,6 @@ PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
 CODES_PER_RUN = 10**8
 WARM_UP_SECONDS = 2  # V8 and the caches of the targets need it
-EXPORT_SECONDS = 300
 
 STOP_AUTOVACUUM = """
 select array_agg(format('alter table %s set (autovacuum_enabled = off)', oid::regclass))
@@ -52,7 +47,6 @@ select company_id, id
  order by row_number() over (partition by company_id order by id), company_id
 """
 
-sql = Statements(PEERS / "queries")
 _codes = itertools.count(10**11, CODES_PER_RUN)
 
 
@@ -157,16 +151,12 @@ async def read_ids(url: str, company: Company) -> range:
 
 
 async def fill_peers(service: Service, companies: list[Company]) -> None:
-    """Create the tables of the peers and copy companies with their invoices into them."""
+    """Create the tables of the peers with all companies, their invoices and keys."""
     conn = await asyncpg.connect(service.url)
     try:
         await conn.execute((PEERS / "schema.sql").read_text())
-        for company in companies:
-            key = {"company_id": company.id}
-            await sql.peer_company_insert(conn, **key)
-            await sql.peer_key_insert(conn, **key, key=company.key)
-            await sql.peer_invoices_insert(conn, **key)
-        await sql.peer_ids_advance(conn)
+        keys = [(company.key.encode(), company.id) for company in companies]
+        await conn.executemany("insert into peers.api_keys values (sha256($1), $2)", keys)
     finally:
         await conn.close()
 
@@ -185,7 +175,7 @@ def choose_process(setting: Setting, target: str) -> Process:
     """Return the process of a target, which is a context manager."""
     service = setting.service
     match target:
-        case "service":
+        case "service" | "against":
             return service.make_another()
         case "service-2":
             return service.make_another(WORKERS="2")
@@ -241,7 +231,7 @@ async def _observe(
     result = await work()
     spent = [cpu.read_cpu(pid) - start for pid, start in zip(pids, before, strict=True)]
     used = [seconds / result.requests * 1e6 for seconds in spent]
-    memory = cpu.read_memory(pids[1]).peak if len(pids) > 1 else None
+    memory = cpu.read_peak(pids[1]) if len(pids) > 1 else None
     return Figures(
         result.requests / result.seconds,
         result.p50,
@@ -316,28 +306,11 @@ def _choose_script(setting: Setting, operation: str) -> pgbench.Script:
 
 async def _export(process: Process, data: Data) -> LoadResult:
     """Export all invoices once. A request of the result is one invoice."""
-    began = time.perf_counter()
-    count = await asyncio.to_thread(_read_export, process.port, data.large.company.key)
-    seconds = time.perf_counter() - began
-    if count != len(data.large.ids):
-        raise ProgramError(f"The export has {count:,} of {len(data.large.ids):,} invoices.")
-    return LoadResult(count, seconds, seconds * 1000, seconds * 1000)
-
-
-def _read_export(port: int, key: str) -> int:
-    """Read an export and return the number of its invoices. Raises HTTPException if it is cut."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=EXPORT_SECONDS)
-    buffer, count, tail = bytearray(2**18), 0, b""
-    with closing(connection):
-        connection.request("GET", EXPORT_ALL, headers={"X-API-Key": key})
-        response = connection.getresponse()
-        while length := response.readinto(buffer):
-            piece = tail + buffer[:length]  # The mark may be split between two pieces.
-            count += piece.count(MARK)
-            tail = bytes(piece[1 - len(MARK) :])
-    if response.status != 200 or not tail.endswith(b"]"):
-        raise ProgramError(f"The export has status {response.status}, or was cut.")
-    return count
+    export = await asyncio.to_thread(read_export, process.port, data.large.company.key)
+    if export.invoices != len(data.large.ids):
+        raise ProgramError(f"{export.invoices:,} of {len(data.large.ids):,} invoices are exported.")
+    milliseconds = export.seconds * 1000
+    return LoadResult(export.invoices, export.seconds, milliseconds, milliseconds)
 
 
 async def _measure_copy(setting: Setting) -> Figures:
@@ -352,7 +325,7 @@ async def _measure_copy(setting: Setting) -> Figures:
     async def copy() -> LoadResult:
         began = time.perf_counter()
         variables = {"PGOPTIONS": "-c jit=off -c timezone=UTC"}
-        await run_program(command, EXPORT_SECONDS, variables, asyncio.subprocess.DEVNULL)
+        await run_program(command, TIMEOUT_SECONDS, variables, asyncio.subprocess.DEVNULL)
         seconds = time.perf_counter() - began
         return LoadResult(len(large.ids), seconds, seconds * 1000, seconds * 1000)
 

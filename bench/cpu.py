@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -14,14 +13,6 @@ SNAPSHOTS = 20  # attempts at a snapshot during which no process ends
 #: Positions in /proc/PID/stat after the name: the parent, and the times of the process and of its
 #: children that have ended.
 PARENT, USER_TIME, ENDED_CHILDREN_END = 1, 11, 15
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Resident memory of a process tree in MB: now, and the sum of the peaks."""
-
-    now: float
-    peak: float
 
 
 def read_cpu(pid: int) -> float:
@@ -40,13 +31,9 @@ def read_cpu(pid: int) -> float:
     return ticks / TICKS_PER_SECOND
 
 
-def read_memory(pid: int) -> Memory:
-    """Return the resident memory of a process and its descendants."""
-    statuses = [processes.read_status(member) for member in _find_tree(_read_table(), pid)]
-    now, peak = (
-        sum(int(status.get(name, 0)) for status in statuses) / 1000 for name in ("VmRSS", "VmHWM")
-    )
-    return Memory(now, peak)
+def read_peak(pid: int) -> float:
+    """Return the sum of the peaks of resident memory of a process and its descendants in MB."""
+    return sum(processes.read_peak(member) for member in _find_tree(_read_table(), pid)) / 1000
 
 
 async def find_postmaster(url: str) -> int:

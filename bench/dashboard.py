@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
-from benchmark import Service, print_table, run, sql, start_service, summary_of
+from benchmark import Service, parse_options, print_table, run, sql, start_service
 from harness.companies import Company
 from harness.visitors import Visitor, make_person
 from yarl import URL
@@ -183,8 +183,4 @@ async def _measure(visitor: Visitor, path: str, rounds: int) -> tuple[float, flo
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--invoices", type=int, default=100_000)
-    parser.add_argument("--sales", type=int, default=5_000)
-    parser.add_argument("--rounds", type=int, default=20)
-    run(main(parser.parse_args()))
+    run(main(parse_options(__doc__, invoices=100_000, sales=5_000, rounds=20)))

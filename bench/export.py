@@ -6,78 +6,70 @@
 
 import argparse
 import asyncio
+import http.client
 import time
+from contextlib import closing
+from dataclasses import astuple, dataclass
 
-from benchmark import (
-    Company,
-    Service,
-    print_table,
-    read_memory,
-    run,
-    start_service,
-    summary_of,
-)
+from benchmark import parse_options, print_memory, print_table, read_memory, run, start_service
+from programs import ProgramError
 
 PATH = "/api/invoices/export-all"
 MARK = b'"invoiceCodeWithPrefixAndDigits"'
-COLUMNS = (
-    "round",
-    "head s",
-    "first byte s",
-    "first invoice s",
-    "all s",
-    "MB",
-    "invoices",
-    "status",
-)
+TIMEOUT_SECONDS = 300
+COLUMNS = ("round", "head s", "first byte s", "first invoice s", "all s", "MB", "invoices")
 
 
-async def main(invoices: int, rounds: int) -> None:
+@dataclass(slots=True)
+class Export:
+    """An export: the seconds until its parts were received, its MB, and its invoices."""
+
+    head: float
+    first_byte: float = 0.0
+    first_invoice: float = 0.0
+    seconds: float = 0.0
+    megabytes: float = 0.0
+    invoices: int = 0
+
+
+async def main(options: argparse.Namespace) -> None:
     """Export several times and print the tables."""
     async with start_service() as service:
-        print(f"Creating {invoices:,} invoices of five lines …", flush=True)
-        company = await service.add_company(invoices)
+        print(f"Creating {options.invoices:,} invoices of five lines …", flush=True)
+        company = await service.add_company(options.invoices)
         await service.vacuum()
-        rows, (before, _) = [], read_memory(service.pid)
-        for number in range(1, rounds + 1):
-            rows.append((number, *await export(service, company)))
-        after, peak = read_memory(service.pid)
+        before, _ = read_memory(service.pid)
+        exports = [
+            await asyncio.to_thread(read_export, service.port, company.key)
+            for _ in range(options.rounds)
+        ]
+        after = read_memory(service.pid)
+    rows = [(number, *astuple(export)) for number, export in enumerate(exports, 1)]
     print_table(f"GET {PATH}", COLUMNS, rows)
-    print_table(
-        "Memory of the service process, MB",
-        ("", "before", "after", "peak"),
-        [("resident", before, after, peak or "unknown")],
-    )
+    print_memory(before, *after)
 
 
-async def export(service: Service, company: Company) -> tuple[object, ...]:
-    """Export once and return the values of COLUMNS after the first."""
-    head = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {company.key}\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=2**22)
-    began, times = time.perf_counter(), {}
-    writer.write(f"{head}Connection: close\r\n\r\n".encode())
-    response = await reader.readuntil(b"\r\n\r\n")
-    times["head"] = time.perf_counter() - began
-    size, tail, count = 0, b"", 0
-    while piece := await reader.read(2**20):
-        now = time.perf_counter() - began
-        times.setdefault("byte", now)
-        size += len(piece)
-        piece = tail + piece  # the mark may be split between two pieces
-        count += piece.count(MARK)
-        tail = piece[1 - len(MARK) :]
-        if count:
-            times.setdefault("invoice", now)
-    writer.close()
-    status = response.split()[1].decode()
-    total = time.perf_counter() - began
-    first = times.get("invoice", total)
-    return times["head"], times["byte"], first, total, size / 1e6, count, status
+def read_export(port: int, key: str) -> Export:
+    """Read an export of a company. Raises ProgramError if it is cut."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
+    buffer, tail, began = bytearray(2**18), b"", time.perf_counter()
+    with closing(connection):
+        connection.request("GET", PATH, headers={"X-API-Key": key})
+        response = connection.getresponse()
+        export = Export(time.perf_counter() - began)
+        while length := response.readinto(buffer):
+            export.seconds = time.perf_counter() - began
+            export.first_byte = export.first_byte or export.seconds
+            export.megabytes += length / 1e6
+            piece = tail + buffer[:length]  # The mark may be split between two pieces.
+            export.invoices += piece.count(MARK)
+            tail = bytes(piece[1 - len(MARK) :])
+            if export.invoices:
+                export.first_invoice = export.first_invoice or export.seconds
+    if response.status != 200 or not tail.endswith(b"]"):
+        raise ProgramError(f"The export has status {response.status}, or was cut.")
+    return export
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--invoices", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    run(main(options.invoices, options.rounds))
+    run(main(parse_options(__doc__, invoices=100_000, rounds=3)))

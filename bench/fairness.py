@@ -24,11 +24,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmark import Service, print_table, run, sql, start_service, summary_of
+import aiohttp
+from benchmark import Service, make_parser, print_table, run, sql, start_service
 from harness.companies import Company
 from harness.visitors import Visitor, make_person
-from requests import create_requests
+from invoices import create_requests
 from yarl import URL
+
+from service.http.api_keys import new_key
 
 GOAL = 3.0
 GETS, CREATES = 20, 5  # of the victim, a second
@@ -148,9 +151,20 @@ class Flooder:
     visitor: str
     form_token: str
 
-    def pick(self, number: int) -> int:
-        """Return the large invoice of a connection."""
-        return self.large[number % len(self.large)]
+    def get_sender(self, name: str) -> tuple[str, str]:
+        """Return (API key, cookies) of a sender."""
+        senders = {
+            "": ("", ""),
+            "small company": (self.small.key, ""),
+            "large company": (self.large_company.key, ""),
+            "person of the small company": ("", self.small_session),
+            "person of the large company": ("", self.large_session),
+            # A well-formed key of which no one knows the secret: its checksum is right.
+            "unknown key": (new_key(live="_live_" in self.small.key).text, ""),
+            "unknown person": ("", "Cookie: einvoice={random}\r\n"),
+            "visitor": ("", self.visitor),
+        }
+        return senders[name]
 
 
 def make_request(method: str, path: str, key: str = "", body: str = "", more: str = "") -> str:
@@ -167,89 +181,47 @@ def make_request(method: str, path: str, key: str = "", body: str = "", more: st
     return f"{head}{more}\r\n{body}"
 
 
-def _get(flooder: Flooder, _: int) -> str:
-    path = f"/api/invoices/{flooder.first_id + random.randrange(INVOICES)}"
-    return make_request("GET", path, flooder.small.key)
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """The request of a flood: its line, who sends it, and its form.
+
+    {small} and {large} are ids of invoices, {random} is another number each time.
+    """
+
+    request: str
+    sender: str = ""
+    form: str = ""
+
+    def make(self, flooder: Flooder, number: int) -> str:
+        """Return the text of the request of a connection."""
+        method, path = self.request.split(" ")
+        path = path.replace("{small}", str(flooder.first_id + random.randrange(INVOICES)))
+        path = path.replace("{large}", str(flooder.large[number % len(flooder.large)]))
+        key, headers = flooder.get_sender(self.sender)
+        if self.form:
+            headers += "Content-Type: application/x-www-form-urlencoded\r\n"
+        form = self.form.replace("{token}", flooder.form_token)
+        return make_request(method, path, key, form, headers)
 
 
-def _print(flooder: Flooder, number: int) -> str:
-    path = f"/api/invoices/{flooder.pick(number)}/print"
-    return make_request("GET", path, flooder.large_company.key)
-
-
-def _page(flooder: Flooder, number: int) -> str:
-    path = f"/invoices/{flooder.pick(number)}"
-    return make_request("GET", path, more=flooder.large_session)
-
-
-def _list(flooder: Flooder, _: int) -> str:
-    return make_request("GET", "/api/invoices?per_page=100", flooder.small.key)
-
-
-def _list_large(flooder: Flooder, _: int) -> str:
-    return make_request("GET", "/api/invoices?per_page=100", flooder.large_company.key)
-
-
-def _search(flooder: Flooder, _: int) -> str:
-    return make_request("GET", "/api/invoices?query=Buyer", flooder.small.key)
-
-
-def _csv(flooder: Flooder, _: int) -> str:
-    return make_request("GET", "/invoices.csv", more=flooder.small_session)
-
-
-def _preflight(flooder: Flooder, number: int) -> str:
-    path = f"/api/invoices/{flooder.pick(number)}/preflight"
-    return make_request("POST", path, flooder.large_company.key)
-
-
-def _unknown_key(flooder: Flooder, _: int) -> str:
-    return make_request("GET", "/api/invoices/1", _make_unknown_key(flooder.small.key))
-
-
-def _unknown_session(_: Flooder, __: int) -> str:
-    return make_request("GET", "/invoices", more="Cookie: einvoice={random}\r\n")
-
-
-def _link(_: Flooder, __: int) -> str:
-    return make_request("GET", "/link/{random}")
-
-
-def _sign_in(flooder: Flooder, _: int) -> str:
-    form = f"form_token={flooder.form_token}&email={{random}}%40example.com&password=a+wrong+guess"
-    more = f"{flooder.visitor}Content-Type: application/x-www-form-urlencoded\r\n"
-    return make_request("POST", "/sign-in", body=form, more=more)
-
-
-def _form(flooder: Flooder, _: int) -> str:
-    """Return a form of the largest size, with as many escapes as possible and no token."""
-    fields = "&".join(["a=" + "%C3%A9%41" * 880] * 8)
-    more = f"{flooder.visitor}Content-Type: application/x-www-form-urlencoded\r\n"
-    return make_request("POST", "/sign-in", body=fields, more=more)
-
-
-def _make_unknown_key(key: str) -> str:
-    """Return a well-formed key of which no one knows the secret: its checksum is right."""
-    from service.http.api_keys import new_key
-
-    return new_key(live="_live_" in key).text
-
-
-#: Name -> the request of a connection with this number.
-FLOODS: dict[str, Callable[[Flooder, int], str]] = {
-    "print": _print,
-    "page": _page,
-    "list-100": _list,
-    "list-large": _list_large,
-    "search": _search,
-    "csv": _csv,
-    "preflight": _preflight,
-    "unknown-keys": _unknown_key,
-    "unknown-sessions": _unknown_session,
-    "link": _link,
-    "sign-in": _sign_in,
-    "form": _form,
+LOGIN = "form_token={token}&email={random}%40example.com&password=a+wrong+guess"
+#: A form of the largest size, with as many escapes as possible and no token.
+LARGEST_FORM = "&".join(["a=" + "%C3%A9%41" * 880] * 8)
+FLOODS = {
+    "print": Flood("GET /api/invoices/{large}/print", "large company"),
+    "page": Flood("GET /invoices/{large}", "person of the large company"),
+    "list-100": Flood("GET /api/invoices?per_page=100", "small company"),
+    "list-large": Flood("GET /api/invoices?per_page=100", "large company"),
+    "search": Flood("GET /api/invoices?query=Buyer", "small company"),
+    "csv": Flood("GET /invoices.csv", "person of the small company"),
+    "preflight": Flood("POST /api/invoices/{large}/preflight", "large company"),
+    "unknown-keys": Flood("GET /api/invoices/1", "unknown key"),
+    "unknown-sessions": Flood("GET /invoices", "unknown person"),
+    "link": Flood("GET /link/{random}"),
+    "sign-in": Flood("POST /sign-in", "visitor", LOGIN),
+    "form": Flood("POST /sign-in", "visitor", LARGEST_FORM),
 }
+GETS_OF_ONE = Flood("GET /api/invoices/{small}", "small company")
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -272,7 +244,7 @@ async def main(options: argparse.Namespace) -> None:
 
 async def _make_flooder(service: Service) -> Flooder:
     (small, first_id), large = await _add_company(service), await service.add_company()
-    ids = await _create_large(service.port, large)
+    ids = await _create_large(service.base, large)
     async with Visitor(URL(service.base)) as visitor:
         await visitor.get("/sign-in")
         token = visitor.text.partition('name="form_token" value="')[2].partition('"')[0]
@@ -288,21 +260,15 @@ async def _add_company(service: Service) -> tuple[Company, int]:
         return company, await sql.first_invoice_id(conn, company_id=company.id)
 
 
-async def _create_large(port: int, company: Company) -> list[int]:
+async def _create_large(base: str, company: Company) -> list[int]:
     """Create the large invoices, and return their ids."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     ids: list[int] = []
-    for code in range(1, LARGE + 1):
-        _, path, text = next(create_requests(code))
-        body = json.loads(text or "")
-        line = body["lineItems"][0]
-        body["lineItems"] = [{**line, "id": str(number)} for number in range(1, LINES + 1)]
-        text = json.dumps(body, separators=(",", ":"))
-        writer.write(make_request("POST", path, company.key, text).encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-        ids.append(json.loads(await reader.readexactly(length))["data"]["id"])
-    writer.close()
+    async with aiohttp.ClientSession(base, headers={"X-API-Key": company.key}) as http:
+        for (_, path, text), _ in zip(create_requests(), range(LARGE), strict=False):
+            body = json.loads(text or "")
+            lines = [{**body["lineItems"][0], "id": f"{number}"} for number in range(LINES)]
+            async with http.post(path, json={**body, "lineItems": lines}) as response:
+                ids.append((await response.json())["data"]["id"])
     return ids
 
 
@@ -325,10 +291,10 @@ async def _measure(
     victim: Victim, flooder: Flooder, name: str, options: argparse.Namespace
 ) -> Result:
     """Measure the victim during a flood."""
-    make = FLOODS.get(name, _get)
+    flood = FLOODS.get(name, GETS_OF_ONE)
     place = [REFERENCE, *FLOODS].index(name)
     requests = [
-        _add_address(make(flooder, number), f"10.{place}.{number}.1")
+        _add_address(flood.make(flooder, number), f"10.{place}.{number}.1")
         for number in range(options.connections)
     ]
     async with _flooding(victim.port, requests) as read_counts:
@@ -412,8 +378,6 @@ def _make_row(name: str, result: Result, reference: float) -> tuple[object, ...]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--seconds", type=float, default=12, help="of each flood")
-    parser.add_argument("--connections", type=int, default=64)
+    parser = make_parser(__doc__, seconds=12.0, connections=64)
     parser.add_argument("--only", nargs="+", choices=FLOODS, metavar="NAME", help=", ".join(FLOODS))
     run(main(parser.parse_args()))

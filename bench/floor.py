@@ -26,11 +26,11 @@ from pathlib import Path
 import asyncpg
 from aiohttp import web
 from asyncpg.prepared_stmt import PreparedStatement
-from benchmark import Company, Service, prepare_service, run, summary_of
+from benchmark import Company, Service, parse_options, prepare_service, run
 from compare_targets import PAGE, Invoices, add_invoices, next_codes, write_companies
 from cpu import find_postmaster, read_cpu
 from harness.processes import free_port
-from requests import create_requests
+from invoices import create_requests
 from wrk import Load, run_wrk
 
 from service import json_codec, schema
@@ -230,13 +230,5 @@ async def _print_operation(
     print(f"{variant.name:36}{operation:14}{own:8.0f} µs{others:8.0f} µs", flush=True)
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=32)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    run(main(_parse()))
+    run(main(parse_options(__doc__, seconds=3.0, rounds=3, connections=32)))

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import asyncpg
 from batches import create_ready_invoices
-from benchmark import Service, print_table, run, start_service, summary_of
+from benchmark import Service, parse_options, print_table, run, start_service
 
 GOAL_SECONDS = 12.0  # of one company, with a scale of 1
 SETTLE_SECONDS = 5
@@ -128,14 +128,4 @@ def _count_refusals(counts: dict[str, dict[str, dict[str, int]]]) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--companies", type=int, default=200)
-    parser.add_argument("--documents", type=int, default=3, help="of each company")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1,
-        help="multiplies the portal's rates; at 20 a minute takes three seconds",
-    )
-    run(main(parser.parse_args()))
+    run(main(parse_options(__doc__, companies=200, documents=3, processes=2, scale=1.0)))

@@ -16,12 +16,13 @@ import aiohttp
 from benchmark import (
     Company,
     Service,
+    parse_options,
+    print_memory,
     print_table,
     read_memory,
     run,
     sql,
     start_service,
-    summary_of,
 )
 
 MAX_MB = 150
@@ -45,11 +46,7 @@ async def main(options: argparse.Namespace) -> None:
                 rows.append((number, options.clients, pages[0][0] / 1e6, fewest, seconds))
         after, peak = read_memory(service.pid)
     print_table(f"GET {PATH}", ("round", "clients", "MB each", "records", "all s"), rows)
-    print_table(
-        "Memory of the service process, MB",
-        ("", "before", "after", "peak"),
-        [("resident", before, after, peak or "unknown")],
-    )
+    print_memory(before, after, peak)
     if (peak or after) >= MAX_MB or any(row[3] != min(options.records, 100) for row in rows):
         sys.exit("Too much memory was used, or a page was incomplete.")
 
@@ -70,9 +67,4 @@ async def fetch(http: aiohttp.ClientSession) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--records", type=int, default=60)
-    parser.add_argument("--bytes", type=int, default=1_900_000)
-    parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    run(main(parser.parse_args()))
+    run(main(parse_options(__doc__, records=60, bytes=1_900_000, clients=4, rounds=3)))

@@ -102,48 +102,6 @@ select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
   from generate_series(:first::bigint, :last::bigint) code
  cross join lateral (select case code % 10 when 0 then 0.00 else 1.62 end as tax) taxed;
 
--- name: accepted_seed :exec
--- Insert :number submissions of Valid invoices, sent within three days, which are polled for later
--- changes. The invoices are missing: it needs `session_replication_role = replica`.
-with place as (
-  select n, clock_timestamp() - n % 259200 * interval '1 second' as at
-    from generate_series(:first::bigint + 1, :first::bigint + :number::bigint) n
-), submission as (
-  insert into submissions (company_id, attempt_key, tin, body, on_absence, state, has_outcome,
-         sends, created_at, first_sent_at, last_sent_at, not_before, submission_uid)
-  select :company_id, gen_random_uuid(), 'C20880050010',
-         convert_to(repeat(md5(n::text), 60), 'UTF8'), 'retry', 'Accepted', true, 1, at,
-         at, at, clock_timestamp() + interval '1 hour', n::text
-    from place
-  returning id, submission_uid, created_at)
-insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
-       document_version, issued_at, document_hash, status, uuid, submitted_at, validated_at)
-select :company_id, id, submission_uid::bigint, 'INV-' || submission_uid, '01', '1.1', created_at,
-       md5(submission_uid), 'Valid', 'SEED' || submission_uid, created_at, created_at
-  from submission;
-
--- name: waiting_seed :exec
--- Insert :number submissions that were never sent, with a document each, and as many deliveries to
--- one webhook. It needs `session_replication_role = replica`.
-with submission as (
-  insert into submissions (company_id, attempt_key, tin, body, on_absence)
-  select :company_id, gen_random_uuid(), 'C20880050010',
-         convert_to(repeat(md5(n::text), 60), 'UTF8'), 'retry'
-    from generate_series(1, :number::bigint) n
-  returning id
-), document as (
-  insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
-         document_version, issued_at, document_hash)
-  select :company_id, id, 10000000 + id, 'INV-' || 10000000 + id, '01', '1.1', clock_timestamp(), ''
-    from submission
-), endpoint as (
-  insert into webhook_endpoints (company_id, url)
-  values (:company_id, 'https://example.com')
-  returning id
-)
-insert into webhook_deliveries (company_id, endpoint_id, event_id)
-select :company_id, endpoint.id, n from endpoint, generate_series(1, :number::bigint) n;
-
 -- name: sale_ids :value
 -- Return the ids of :most sales of sales_seed.
 select array_agg(id)

@@ -13,7 +13,7 @@ import time
 import aiohttp
 import asyncpg
 from batches import TIMEOUT_SECONDS, create_ready_invoices, wait_until_valid
-from benchmark import Service, print_table, run, sql, start_service, summary_of
+from benchmark import Service, parse_options, print_table, run, sql, start_service
 
 VARIABLES = {"SANDBOX_PROCESSING_SECONDS": "0.5"}
 #: Smaller shares of the total are summed.
@@ -59,6 +59,4 @@ def print_sizes(sizes: dict[str, tuple[int, int]], invoices: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=summary_of(__doc__))
-    parser.add_argument("--invoices", type=int, default=5_000)
-    run(main(parser.parse_args()))
+    run(main(parse_options(__doc__, invoices=5_000)))

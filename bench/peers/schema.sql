@@ -1,5 +1,5 @@
 -- Tables of the peers that compare.py measures: one plain schema without row-level security, audit
--- log, events and counters. compare.py fills it from the tables of the service.
+-- log, events and counters, with the data of the service. compare.py inserts the keys.
 
 create schema peers;
 
@@ -54,3 +54,20 @@ create table peers.invoices (
 create unique index invoices_reference_once on peers.invoices (company_id, reference);
 create index invoices_by_company on peers.invoices (company_id, id);
 comment on table peers.invoices is 'Invoices, with the columns of the service''s own table. The peers submit nothing.';
+
+insert into peers.companies (id, prefix, prefix_digits, party)
+select c.id, invoice_prefix('INVOICE', c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+       as_supplier(c)
+  from companies c;
+
+insert into peers.invoices
+select id, company_id, code, code_year, type, status, is_ready, issue_date, buyer, supplier,
+       line_items, invoice_level_allowance_charge, currency_code, exchange_rate, net_amount,
+       excluding_tax, including_tax, payable_amount, adjusted_by, created_at, updated_at,
+       consolidated_invoice_id, payment, delivery, billing_period, document_references,
+       prepayment, payable_rounding_amount, reference, metadata
+  from invoices
+ where deleted_at is null
+ order by id;
+
+select setval(pg_get_serial_sequence('peers.invoices', 'id'), max(id)) from peers.invoices;

@@ -1,5 +1,6 @@
 """The submission state machine in a simulated world: no document is sent twice or lost."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -40,7 +41,7 @@ from service.submission.types import (
 MOST_CLAIMS = state_machine.MOST_CLAIMS
 NOW = World(None).now
 DOCS = (SubmittedDocument(1, "INV-1", "01", NOW), SubmittedDocument(2, "INV-2", "01", NOW))
-SCHEDULES = 400
+SCHEDULES = int(os.environ.get("SCHEDULES", "400"))  # seeds of each kind
 
 
 class Submissions(RuleBasedStateMachine):

@@ -49,8 +49,6 @@ class Body(BaseModel):
 
 
 class Address(Body):
-    """An address."""
-
     line1: Annotated[str, _text(150)] | None = None
     line2: Annotated[str, _text(150)] | None = None
     line3: Annotated[str, _text(150)] | None = None
@@ -61,15 +59,11 @@ class Address(Body):
 
 
 class Registration(Body):
-    """The registration of a party."""
-
     type: str | None = None
     number: Annotated[str, _text(40)] | None = None
 
 
 class Party(Body):
-    """A buyer or supplier."""
-
     type: str | None = None
     name: Text | None = None
     tin: Annotated[str, _text(40)] | None = None
@@ -99,31 +93,23 @@ class LineAdjustment(Body):
 
 
 class TaxRate(Body):
-    """The rate of a tax."""
-
     percentage: Percentage | None = None
     per_unit_amount: Money | None = None
     unit_count: Money | None = None
 
 
 class TaxDetail(Body):
-    """A tax of a line."""
-
     tax_type: str
     tax_rate: TaxRate = TaxRate()
 
 
 class Unit(Body):
-    """The price and count of a line."""
-
     code: Annotated[str, Field(pattern=r"^[A-Z0-9]{1,3}$")] | None = None
     price: Money
     count: Money
 
 
 class LineItem(Body):
-    """A line."""
-
     id: Annotated[str, _text(50)] | None = None
     description: Text
     classifications: Annotated[list[str], Field(min_length=1, max_length=45)] | None = None
@@ -189,8 +175,6 @@ class InvoiceCreate(Body):
 
 
 class Totals(BaseModel):
-    """The totals of an invoice."""
-
     model_config = ConfigDict(alias_generator=to_camel)
 
     excluding_tax: Number
@@ -235,8 +219,6 @@ class InvoiceRecord(BaseModel):
 
 
 class PageMeta(BaseModel):
-    """The pagination of a list."""
-
     total: int
     per_page: int
     current_page: int
@@ -249,8 +231,6 @@ class PageMeta(BaseModel):
 
 
 class InvoiceList(BaseModel):
-    """A page of invoices."""
-
     meta: PageMeta
     data: list[InvoiceRecord]
 
@@ -274,8 +254,6 @@ class InvoiceExport(BaseModel):
 
 
 class CreatedData(BaseModel):
-    """The id of a created record."""
-
     id: int
 
 
