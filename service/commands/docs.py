@@ -28,6 +28,10 @@ arguments. Commands use the database of the service, including the embedded one 
 runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` \
 generates this page from `service/commands/`.
 
+The first process that uses the embedded PostgreSQL starts it, and the last one stops it. After a \
+`kill -9` of the last one it runs on; the next start replaces it, and nothing is lost. As root it \
+runs as another user, by `setpriv` of util-linux.
+
 | Name | Arguments | Description |
 |---|---|---|
 """
