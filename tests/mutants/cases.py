@@ -2498,6 +2498,20 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "password-easy-to-guess",
+        "service/dashboard/passwords.py",
+        ">= LEAST_SCORE",
+        ">= 0",
+        ("tests/dashboard/test_sessions.py::test_weak_passwords_are_refused",),
+    ),
+    Mutant(
+        "signs-of-a-password-unlimited",
+        "service/dashboard/passwords.py",
+        "signs[MOST_SIGNS:]",
+        "signs[99:]",
+        ("tests/dashboard/test_sessions.py::test_judging_a_password_takes_bounded_time",),
+    ),
+    Mutant(
         "long-password-normalised",
         "service/dashboard/passwords.py",
         "password[:MOST_CHARACTERS]",
