@@ -51,13 +51,12 @@ class Parser:
 class Setting:
     """The environment variable of a field of Config.
 
-    `needs` are fields that must be set if this one is. `description` is for the documentation.
+    `needs` are fields that must be set if this one is. docs/configuration.md describes it.
     """
 
     variable: str
     default: str
     parser: Parser
-    description: str
     needs: tuple[str, ...] = ()
 
     @property
@@ -66,11 +65,9 @@ class Setting:
         return f"{self.variable}_FILE"
 
 
-def _setting(
-    variable: str, default: str, parser: Parser, description: str, needs: tuple[str, ...] = ()
-) -> Any:
+def _setting(variable: str, default: str, parser: Parser, needs: tuple[str, ...] = ()) -> Any:
     """Return a dataclass field that is read from an environment variable."""
-    return field(metadata={"setting": Setting(variable, default, parser, description, needs)})
+    return field(metadata={"setting": Setting(variable, default, parser, needs)})
 
 
 def _flag(value: str) -> bool:
@@ -230,221 +227,54 @@ KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of the service, from which docs/configuration.md is generated.
+    """The settings of the service, which docs/configuration.md describes.
 
     Times are timedeltas, sizes bytes and counts integers. An empty path is None.
     """
 
-    database_url: str = _setting(
-        "DATABASE_URL",
-        "",
-        DATABASE,
-        "Login of the service. Empty: the embedded PostgreSQL under `DATA_DIR`.",
-    )
-    database_owner_url: str = _setting(
-        "DATABASE_OWNER_URL",
-        "",
-        DATABASE,
-        "Login that runs migrations. Empty: the same as `DATABASE_URL`. A login that does not own "
-        "the schema only checks that it is current.",
-    )
-    database_read_url: str = _setting(
-        "DATABASE_READ_URL",
-        "",
-        DATABASE,
-        "Streaming standby, or several behind one address, that gets, lists, searches, exports "
-        "and event pages are read from. A read shows all earlier writes, or runs on the primary "
-        "(docs/replicas.md). Empty: all reads run on the primary.",
-    )
+    database_url: str = _setting("DATABASE_URL", "", DATABASE)
+    database_owner_url: str = _setting("DATABASE_OWNER_URL", "", DATABASE)
+    database_read_url: str = _setting("DATABASE_READ_URL", "", DATABASE)
     database_silence: int = _setting(
-        "DATABASE_SILENCE_SECONDS",
-        str(SILENCE_SECONDS),
-        _integer(3, 300),
-        "Ends a connection whose other end acknowledges nothing for this long, on both ends. "
-        "PostgreSQL then releases the locks of a host that vanished.",
+        "DATABASE_SILENCE_SECONDS", str(SILENCE_SECONDS), _integer(3, 300)
     )
-    database_durability: str = _setting(
-        "DATABASE_DURABILITY",
-        "on",
-        _one_of("on", "off"),
-        "`off` allows a PostgreSQL that can lose what it has acknowledged (`fsync`, "
-        "`full_page_writes` or `synchronous_commit` off). For tests only: documents could be sent "
-        "twice after a crash. `/readyz` has the value.",
-    )
-    database_acquire: timedelta = _setting(
-        "DATABASE_ACQUIRE_SECONDS",
-        "2",
-        SECONDS,
-        "How long a request waits for a connection to PostgreSQL before it gets a 503.",
-    )
-    database_answer: timedelta = _setting(
-        "DATABASE_ANSWER_SECONDS",
-        "1",
-        SECONDS,
-        "Replaces a connection that does not answer a trivial statement within this time.",
-    )
-    cell: str = _setting(
-        "CELL",
-        "",
-        CELL,
-        "Name of this installation if it is one of several cells, such as `a`. New keys contain "
-        "it, and ids of companies differ between cells. It never changes. docs/scaling.md "
-        "describes cells.",
-    )
-    cell_registry: Path | None = _setting(
-        "CELL_REGISTRY",
-        "",
-        FILE,
-        "File with the cell of each TIN, the same for all cells. Needed by the commands that "
-        "create a company, verify a TIN or move a company.",
-        needs=("cell",),
-    )
-    database_failover: timedelta = _setting(
-        "DATABASE_FAILOVER_SECONDS",
-        "0",
-        _seconds_up_to(30),
-        "How long a request waits while no server accepts connections, before it gets a 503. Set "
-        "it to the duration of a switchover (docs/failover.md).",
-    )
-    data_dir: Path = _setting(
-        "DATA_DIR",
-        str(ROOT / ".data"),
-        PATH,
-        "Directory of the embedded PostgreSQL, the sandbox's state, the demo company's id and "
-        "the generated secret key.",
-    )
-    host: str = _setting("HOST", "127.0.0.1", HOST, "Address on which the API listens.")
-    port: int = _setting("PORT", "8080", _integer(0, 65535), "Port on which the API listens.")
-    worker_host: str = _setting(
-        "WORKER_HOST",
-        "",
-        HOST,
-        "Address on which the command `worker` answers `/healthz`, `/readyz` and `/metrics`. "
-        "Empty: `HOST`.",
-    )
-    worker_port: int = _setting(
-        "WORKER_PORT",
-        "0",
-        _integer(0, 65535),
-        "Port on which the command `worker` answers them. 0: none.",
-    )
-    public_url: str = _setting(
-        "PUBLIC_URL",
-        "",
-        BASE_URL,
-        "Address by which people reach the dashboard, such as `https://einvoice.example`. Links "
-        "start with it, and with `https:` the cookie is only sent over HTTPS. Empty: `HOST` and "
-        "`PORT`.",
-    )
-    workers: int = _setting("WORKERS", "1", _integer(1, 64), "Number of processes on one port.")
-    pool_size: int = _setting(
-        "POOL_SIZE",
-        "16",
-        _integer(2, 200),
-        "PostgreSQL connections of one process for requests. Each process has six more: four "
-        "for background work, one for locks and notifications, one for the watchdog. With "
-        "`DATABASE_READ_URL` it has one more, and `POOL_SIZE` + 1 to the standby.",
-    )
-    time_zone: ZoneInfo = _setting(
-        "TIME_ZONE",
-        "Asia/Kuala_Lumpur",
-        ZONE,
-        "Business time zone. It decides the year of a code and the month of a sale.",
-    )
-    consolidation_days: int = _setting(
-        "CONSOLIDATION_DAYS",
-        "7",
-        _integer(0, 366),
-        "Days after the end of a month in which its sales can be consolidated.",
-    )
+    database_durability: str = _setting("DATABASE_DURABILITY", "on", _one_of("on", "off"))
+    database_acquire: timedelta = _setting("DATABASE_ACQUIRE_SECONDS", "2", SECONDS)
+    database_answer: timedelta = _setting("DATABASE_ANSWER_SECONDS", "1", SECONDS)
+    cell: str = _setting("CELL", "", CELL)
+    cell_registry: Path | None = _setting("CELL_REGISTRY", "", FILE, needs=("cell",))
+    database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", "0", _seconds_up_to(30))
+    data_dir: Path = _setting("DATA_DIR", str(ROOT / ".data"), PATH)
+    host: str = _setting("HOST", "127.0.0.1", HOST)
+    port: int = _setting("PORT", "8080", _integer(0, 65535))
+    worker_host: str = _setting("WORKER_HOST", "", HOST)
+    worker_port: int = _setting("WORKER_PORT", "0", _integer(0, 65535))
+    public_url: str = _setting("PUBLIC_URL", "", BASE_URL)
+    workers: int = _setting("WORKERS", "1", _integer(1, 64))
+    pool_size: int = _setting("POOL_SIZE", "16", _integer(2, 200))
+    time_zone: ZoneInfo = _setting("TIME_ZONE", "Asia/Kuala_Lumpur", ZONE)
+    consolidation_days: int = _setting("CONSOLIDATION_DAYS", "7", _integer(0, 366))
     max_body_bytes: int = _setting(
-        "MAX_BODY_BYTES",
-        str(2 * 1024 * 1024),
-        _integer(1024, 64 * 1024 * 1024),
-        "Maximum size of a request body; a larger one is a 413.",
+        "MAX_BODY_BYTES", str(2 * 1024 * 1024), _integer(1024, 64 * 1024 * 1024)
     )
-    max_connections: int = _setting(
-        "MAX_CONNECTIONS",
-        "1000",
-        _integer(1, 100_000),
-        "Client connections of one process. At the limit, the connection that has been idle "
-        "longest is closed; if none is idle, the new one gets a 503.",
-    )
-    head_timeout: timedelta = _setting(
-        "REQUEST_HEAD_SECONDS",
-        "10",
-        SECONDS,
-        "Closes a connection whose request head takes longer.",
-    )
-    body_timeout: timedelta = _setting(
-        "REQUEST_BODY_SECONDS",
-        "20",
-        SECONDS,
-        "Rejects a request whose body takes longer with a 408.",
-    )
-    stall_timeout: timedelta = _setting(
-        "ANSWER_STALL_SECONDS",
-        "60",
-        SECONDS,
-        "Closes a connection whose client reads no response data for this long.",
-    )
-    requests_per_minute: int = _setting(
-        "REQUESTS_PER_MINUTE",
-        "6000",
-        _integer(0, 10**7),
-        "Requests of all API keys of a company per process. Pages that its people open have the "
-        "same limit apart. 0 disables the limit.",
-    )
-    tin_checks_per_minute: int = _setting(
-        "TIN_CHECKS_PER_MINUTE",
-        "20",
-        _integer(0, 10**7),
-        "TIN checks of one company that go to the portal, per process. Cached results do not "
-        "count. 0 disables the limit.",
-    )
+    max_connections: int = _setting("MAX_CONNECTIONS", "1000", _integer(1, 100_000))
+    head_timeout: timedelta = _setting("REQUEST_HEAD_SECONDS", "10", SECONDS)
+    body_timeout: timedelta = _setting("REQUEST_BODY_SECONDS", "20", SECONDS)
+    stall_timeout: timedelta = _setting("ANSWER_STALL_SECONDS", "60", SECONDS)
+    requests_per_minute: int = _setting("REQUESTS_PER_MINUTE", "6000", _integer(0, 10**7))
+    tin_checks_per_minute: int = _setting("TIN_CHECKS_PER_MINUTE", "20", _integer(0, 10**7))
     integration_requests_per_minute: int = _setting(
-        "INTEGRATION_REQUESTS_PER_MINUTE",
-        "120",
-        _integer(0, 10**7),
-        "Requests of one integration key over all processes. 0 disables the limit.",
+        "INTEGRATION_REQUESTS_PER_MINUTE", "120", _integer(0, 10**7)
     )
-    wrong_keys_per_minute: int = _setting(
-        "WRONG_KEYS_PER_MINUTE",
-        "300",
-        _integer(0, 10**7),
-        "Requests with an invalid key from one address (IPv6: one /64 network) per process, "
-        "before they get a 429. Behind a proxy it needs `TRUSTED_PROXIES`. Valid keys are not "
-        "affected. 0 disables the limit.",
-    )
-    trusted_proxies: tuple[Network, ...] = _setting(
-        "TRUSTED_PROXIES",
-        "",
-        NETWORKS,
-        "Reverse proxies, such as `10.0.0.0/24,::1`. For a request from one of them, the last "
-        "address in `X-Forwarded-For` that is not one of them is the client's. Empty: the header "
-        "is ignored.",
-    )
-    drain: timedelta = _setting(
-        "DRAIN_SECONDS",
-        "0",
-        _seconds_up_to(300),
-        "How long a process that was asked to stop still accepts requests, while `/readyz` is "
-        "503. For load balancers that check `/readyz`: longer than their interval.",
-    )
-    log_level: str = _setting(
-        "LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "Log level."
-    )
-    log_format: str = _setting(
-        "LOG_FORMAT",
-        "text",
-        _one_of("text", "json"),
-        "Form of log lines: `name=value` pairs, or one JSON object in each line.",
-    )
+    wrong_keys_per_minute: int = _setting("WRONG_KEYS_PER_MINUTE", "300", _integer(0, 10**7))
+    trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", "", NETWORKS)
+    drain: timedelta = _setting("DRAIN_SECONDS", "0", _seconds_up_to(300))
+    log_level: str = _setting("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"))
+    log_format: str = _setting("LOG_FORMAT", "text", _one_of("text", "json"))
     portal_api_base: str = _setting(
         "PORTAL_API_BASE",
         "",
         BASE_URL,
-        "Base address of the portal's API. Empty: the sandbox. If set, the next four are required.",
         needs=(
             "portal_identity_base",
             "portal_web_base",
@@ -452,198 +282,49 @@ class Config:
             "portal_client_secret",
         ),
     )
-    portal_identity_base: str = _setting(
-        "PORTAL_IDENTITY_BASE", "", BASE_URL, "Base address of the portal's login."
-    )
-    portal_web_base: str = _setting(
-        "PORTAL_WEB_BASE",
-        "",
-        BASE_URL,
-        "Base address of the portal's public pages; validation links start with it.",
-    )
-    portal_client_id: str = _setting("PORTAL_CLIENT_ID", "", TEXT, "Client id at the portal.")
-    portal_client_secret: str = _setting(
-        "PORTAL_CLIENT_SECRET", "", SECRET, "Client secret at the portal."
-    )
-    portal_intermediary: bool = _setting(
-        "PORTAL_INTERMEDIARY", "false", FLAG, "Log in on behalf of each company's TIN."
-    )
-    portal_document_version: str = _setting(
-        "PORTAL_DOCUMENT_VERSION",
-        "1.0",
-        _one_of("1.0", "1.1"),
-        "Version of documents. 1.1 is signed and needs a certificate.",
-    )
-    portal_connect_timeout: timedelta = _setting(
-        "PORTAL_CONNECT_TIMEOUT_SECONDS",
-        "5",
-        SECONDS,
-        "Time to get a free connection and connect. A request that fails here was not sent.",
-    )
-    portal_timeout: timedelta = _setting(
-        "PORTAL_TIMEOUT_SECONDS",
-        "25",
-        SECONDS,
-        "Time for a whole request to the portal. A request that takes longer has an unknown "
-        "outcome.",
-    )
-    portal_lease: timedelta = _setting(
-        "PORTAL_LEASE_SECONDS",
-        "60",
-        SECONDS,
-        "How long a claim on a submission holds without renewal.",
-    )
-    portal_settle: timedelta = _setting(
-        "PORTAL_SETTLE_SECONDS",
-        "360",
-        SECONDS,
-        "After a send, how long the absence of a document at the portal confirms nothing.",
-    )
-    portal_proof_gap: timedelta = _setting(
-        "PORTAL_PROOF_GAP_SECONDS", "30", SECONDS, "Time between the two absence confirmations."
-    )
-    portal_poll: timedelta = _setting(
-        "PORTAL_POLL_SECONDS",
-        "3",
-        SECONDS,
-        "First interval of polling for the result of validation. Each interval is half as long "
-        "again as the one before.",
-    )
-    portal_poll_max: timedelta = _setting(
-        "PORTAL_POLL_MAX_SECONDS", "60", SECONDS, "Longest interval of polling."
-    )
-    portal_recheck: timedelta = _setting(
-        "PORTAL_RECHECK_SECONDS",
-        "3600",
-        SECONDS,
-        "How often a Valid document is polled until a comparison with the portal has listed it.",
-    )
-    portal_unknown: timedelta = _setting(
-        "PORTAL_UNKNOWN_SECONDS",
-        "3600",
-        SECONDS,
-        "How long the portal may not know a submission that it accepted, before its documents "
-        "are searched by number. After 24 times as long the submission needs manual review.",
-    )
-    portal_retry: timedelta = _setting(
-        "PORTAL_RETRY_SECONDS", "5", SECONDS, "First pause after a transient error; it doubles."
-    )
-    portal_login_retry: timedelta = _setting(
-        "PORTAL_LOGIN_RETRY_SECONDS",
-        "60",
-        SECONDS,
-        "First pause after a rejected login of a taxpayer; it doubles up to an hour.",
-    )
-    portal_batch: timedelta = _setting(
-        "PORTAL_BATCH_SECONDS",
-        "1",
-        SECONDS,
-        "How long an automatic submission waits for others to be sent with it.",
-    )
-    portal_rate_scale: Decimal = _setting(
-        "PORTAL_RATE_SCALE",
-        "1",
-        RATE,
-        "Multiplies the portal's rate limits, and those of the sandbox that `serve` starts. 0 "
-        "disables both.",
-    )
-    portal_rate_share: Decimal = _setting(
-        "PORTAL_RATE_SHARE",
-        "1",
-        SCALE,
-        "Share of the rate limits of `PORTAL_CLIENT_ID` that this cell uses. The shares of all "
-        "cells with this client add up to 1 at most.",
-    )
-    watchdog: timedelta = _setting(
-        "WATCHDOG_SECONDS",
-        "30",
-        SECONDS,
-        "How often each process looks for overdue work, and connects to a portal that could not be "
-        "reached.",
-    )
-    overdue: timedelta = _setting(
-        "OVERDUE_SECONDS", "300", SECONDS, "How long past its due time work is reported as overdue."
-    )
-    sweep: timedelta = _setting(
-        "SWEEP_SECONDS",
-        "3600",
-        SECONDS,
-        "How often each company that sends is compared with the portal.",
-    )
-    submit_wait: timedelta = _setting(
-        "SUBMIT_WAIT_SECONDS",
-        "20",
-        SECONDS,
-        "How long a submit or cancel request waits for a running submission or cancellation.",
-    )
-    tin_verification: str = _setting(
-        "TIN_VERIFICATION",
-        "",
-        _one_of("", "operator", "automatic"),
-        "Who verifies a TIN that a company has changed: the operator with `verify-tin`, or the "
-        "service at once. Empty: `automatic` without `PORTAL_API_BASE`, else `operator`.",
-    )
-    tin_cache: timedelta = _setting(
-        "TIN_CACHE_SECONDS", "86400", SECONDS, "How long a TIN that the portal confirmed is cached."
-    )
-    webhook_timeout: timedelta = _setting(
-        "WEBHOOK_TIMEOUT_SECONDS", "15", SECONDS, "Time for one delivery attempt."
-    )
-    webhook_retry_scale: Decimal = _setting(
-        "WEBHOOK_RETRY_SCALE", "1", SCALE, "Multiplies the pauses between delivery attempts."
-    )
-    webhook_rotation: timedelta = _setting(
-        "WEBHOOK_ROTATION_SECONDS", "86400", SECONDS, "How long a replaced secret signs too."
-    )
-    webhook_allow_internal: bool = _setting(
-        "WEBHOOK_ALLOW_INTERNAL",
-        "false",
-        FLAG,
-        "Allow http, any port and internal addresses. For trials on one machine only.",
-    )
-    secret_key: bytes = _setting(
-        "SECRET_KEY",
-        "",
-        KEY,
-        "Encrypts signing keys, webhook secrets and portal credentials. Empty: none can be stored. "
-        "The embedded PostgreSQL uses the file `secret-key` under `DATA_DIR` instead.",
-    )
-    secret_key_previous: bytes = _setting(
-        "SECRET_KEY_PREVIOUS",
-        "",
-        KEY,
-        "Decrypts secrets that were encrypted before `SECRET_KEY` was replaced. Needs "
-        "`SECRET_KEY`.",
-        needs=("secret_key",),
-    )
+    portal_identity_base: str = _setting("PORTAL_IDENTITY_BASE", "", BASE_URL)
+    portal_web_base: str = _setting("PORTAL_WEB_BASE", "", BASE_URL)
+    portal_client_id: str = _setting("PORTAL_CLIENT_ID", "", TEXT)
+    portal_client_secret: str = _setting("PORTAL_CLIENT_SECRET", "", SECRET)
+    portal_intermediary: bool = _setting("PORTAL_INTERMEDIARY", "false", FLAG)
+    portal_document_version: str = _setting("PORTAL_DOCUMENT_VERSION", "1.0", _one_of("1.0", "1.1"))
+    portal_connect_timeout: timedelta = _setting("PORTAL_CONNECT_TIMEOUT_SECONDS", "5", SECONDS)
+    portal_timeout: timedelta = _setting("PORTAL_TIMEOUT_SECONDS", "25", SECONDS)
+    portal_lease: timedelta = _setting("PORTAL_LEASE_SECONDS", "60", SECONDS)
+    portal_settle: timedelta = _setting("PORTAL_SETTLE_SECONDS", "360", SECONDS)
+    portal_proof_gap: timedelta = _setting("PORTAL_PROOF_GAP_SECONDS", "30", SECONDS)
+    portal_poll: timedelta = _setting("PORTAL_POLL_SECONDS", "3", SECONDS)
+    portal_poll_max: timedelta = _setting("PORTAL_POLL_MAX_SECONDS", "60", SECONDS)
+    portal_recheck: timedelta = _setting("PORTAL_RECHECK_SECONDS", "3600", SECONDS)
+    portal_unknown: timedelta = _setting("PORTAL_UNKNOWN_SECONDS", "3600", SECONDS)
+    portal_retry: timedelta = _setting("PORTAL_RETRY_SECONDS", "5", SECONDS)
+    portal_login_retry: timedelta = _setting("PORTAL_LOGIN_RETRY_SECONDS", "60", SECONDS)
+    portal_batch: timedelta = _setting("PORTAL_BATCH_SECONDS", "1", SECONDS)
+    portal_rate_scale: Decimal = _setting("PORTAL_RATE_SCALE", "1", RATE)
+    portal_rate_share: Decimal = _setting("PORTAL_RATE_SHARE", "1", SCALE)
+    watchdog: timedelta = _setting("WATCHDOG_SECONDS", "30", SECONDS)
+    overdue: timedelta = _setting("OVERDUE_SECONDS", "300", SECONDS)
+    sweep: timedelta = _setting("SWEEP_SECONDS", "3600", SECONDS)
+    submit_wait: timedelta = _setting("SUBMIT_WAIT_SECONDS", "20", SECONDS)
+    tin_verification: str = _setting("TIN_VERIFICATION", "", _one_of("", "operator", "automatic"))
+    tin_cache: timedelta = _setting("TIN_CACHE_SECONDS", "86400", SECONDS)
+    webhook_timeout: timedelta = _setting("WEBHOOK_TIMEOUT_SECONDS", "15", SECONDS)
+    webhook_retry_scale: Decimal = _setting("WEBHOOK_RETRY_SCALE", "1", SCALE)
+    webhook_rotation: timedelta = _setting("WEBHOOK_ROTATION_SECONDS", "86400", SECONDS)
+    webhook_allow_internal: bool = _setting("WEBHOOK_ALLOW_INTERNAL", "false", FLAG)
+    secret_key: bytes = _setting("SECRET_KEY", "", KEY)
+    secret_key_previous: bytes = _setting("SECRET_KEY_PREVIOUS", "", KEY, needs=("secret_key",))
     signing_certificate_file: Path | None = _setting(
-        "SIGNING_CERTIFICATE_FILE",
-        "",
-        FILE,
-        "PEM certificate that signs for companies without one of their own, as an intermediary "
-        "does. Needs `SIGNING_KEY_FILE`.",
-        needs=("signing_key_file",),
+        "SIGNING_CERTIFICATE_FILE", "", FILE, needs=("signing_key_file",)
     )
     signing_key_file: Path | None = _setting(
-        "SIGNING_KEY_FILE",
-        "",
-        FILE,
-        "Its RSA private key in PEM. Needs `SIGNING_CERTIFICATE_FILE`.",
-        needs=("signing_certificate_file",),
+        "SIGNING_KEY_FILE", "", FILE, needs=("signing_certificate_file",)
     )
-    signing_key_password: str = _setting(
-        "SIGNING_KEY_PASSWORD", "", SECRET, "Password of an encrypted key."
-    )
+    signing_key_password: str = _setting("SIGNING_KEY_PASSWORD", "", SECRET)
     signing_issuer_form: str = _setting(
-        "SIGNING_ISSUER_FORM",
-        "rfc2253",
-        _one_of("rfc2253", "encoded", "rfc2253_blanks"),
-        "How signatures write the issuer's name: in RFC 2253 order, in the encoded order, or in "
-        "RFC 2253 order with blanks around `=`.",
+        "SIGNING_ISSUER_FORM", "rfc2253", _one_of("rfc2253", "encoded", "rfc2253_blanks")
     )
-    sandbox_port: int = _setting(
-        "SANDBOX_PORT", "8090", _integer(0, 65535), "Port of the sandbox that `serve` starts."
-    )
+    sandbox_port: int = _setting("SANDBOX_PORT", "8090", _integer(0, 65535))
 
     @property
     def portal_credentials_fingerprint(self) -> str:

@@ -62,6 +62,11 @@ BUYER = {
         "country": "MYS",
     },
 }
+RECORD = ("id", "invoice_code", "type", "status", "final_adjusted_amount")
+DOCUMENT = ("uuid", "validated_at", "cancellable_until", "validation_link", "errors")
+EXPORT = ("invoiceCodeWithPrefixAndDigits", "invoiceDateTime", "lineItems", "description")
+#: The members that are shown of responses that have any of them.
+SHOWN = {"data", *RECORD, *DOCUMENT, *EXPORT}
 
 
 def register(line: CommandLine) -> None:
@@ -78,29 +83,6 @@ def register(line: CommandLine) -> None:
 
 def _run_demo(options: argparse.Namespace) -> None:
     sys.exit(run(demo(read_running_config(), options.company)))
-
-
-def _members(*names: str) -> Callable[[Any], Any]:
-    """Return a function that picks members of a record, or of each record of a list."""
-
-    def pick(found: Any) -> Any:
-        if isinstance(found, list):
-            return [pick(one) for one in found]
-        return {name: found.get(name) for name in names}
-
-    return pick
-
-
-def _whole(answer: Any) -> Any:
-    return answer
-
-
-#: The members that are shown of long responses.
-RECORD = _members("id", "invoice_code", "type", "status", "final_adjusted_amount")
-DOCUMENT = _members(
-    "id", "status", "uuid", "validated_at", "cancellable_until", "validation_link", "errors"
-)
-EXPORT = _members("invoiceCodeWithPrefixAndDigits", "invoiceDateTime", "lineItems")
 
 
 async def demo(config: Config, company_id: int | None = None) -> int:
@@ -163,128 +145,94 @@ class Api:
         title: str,
         request: str,
         body: dict[str, Any] | None = None,
-        show: Callable[[Any], Any] = _whole,
+        holds: Callable[[Any], bool] = lambda _: True,
     ) -> Any:
-        """Send a request such as "GET /readyz", print what `show` picks, and return the JSON.
+        """Send a request such as "GET /readyz", print and return its response.
 
-        Raises CommandError for an error.
+        It is repeated until `holds` accepts the response. Raises CommandError for an error.
         """
         print(f"\n{title}\n  {request}")
         method, path = request.split(" ", 1)
-        status, answer = await self.ask(method, path, body)
-        print(f"  {status} {_short(show(answer) if status < 300 else answer)}")
+        end = time.monotonic() + VALID_SECONDS
+        while True:
+            status, answer = await self._ask(method, path, body)
+            is_over = status >= 300 or holds(answer) or _is_final(answer)
+            if is_over or time.monotonic() > end:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        print(f"  {status} {_short(_pick(answer))}")
         if status == 401:
             raise CommandError(OTHER_DATABASE.format(base=self._base))
-        _expect(status < 300, f"{request} failed with status {status}.")
+        if status >= 300:
+            raise CommandError(f"{request} failed with status {status}.")
+        if not holds(answer):
+            raise CommandError(f"{request} did not have the expected result.")
         return answer
 
-    async def ask(
-        self, method: str, path: str, body: dict[str, Any] | None = None
-    ) -> tuple[int, Any]:
-        """Return the status and the JSON of a response. Raises CommandError without one."""
-        url = f"{self._base}{path}"
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        """Return the status and the JSON of a response. Raises CommandError without one.
+
+        A page of the portal is a whole address. It gets no key, and has no JSON.
+        """
+        is_page = path.startswith("http")
+        url, headers = (path, {}) if is_page else (f"{self._base}{path}", self._headers)
         try:
-            async with self._session.request(
-                method, url, json=body, headers=self._headers
-            ) as response:
-                return response.status, json_codec.loads(await response.read())
+            async with self._session.request(method, url, json=body, headers=headers) as response:
+                text = await response.read()
+                return response.status, "" if is_page else json_codec.loads(text)
         except (aiohttp.ClientError, OSError, json_codec.NotJson) as error:
             raise CommandError(
                 f"{method} {path} got no response ({type(error).__name__})."
             ) from None
 
-    async def open(self, link: str) -> int | str:
-        """Return the status of a page of the portal, or the name of the error."""
-        try:
-            async with self._session.get(link) as response:
-                return response.status
-        except (aiohttp.ClientError, OSError) as error:
-            return type(error).__name__
-
 
 async def _walk(api: Api) -> None:
     code, now = _code(), datetime.now(UTC).isoformat(timespec="seconds")
-    body = {
-        "type": "INVOICE",
-        "code": code,
-        "issueDateTime": now,
-        "buyer": BUYER,
-        "lineItems": [LINE],
-    }
-    created = await api.step("Create an invoice", "POST /api/invoices", body)
-    path = f"/api/invoices/{created['data']['id']}"
-    await api.step("Submit it to the portal", f"POST {path}/submit-to-portal", {})
-    await _wait_until_valid(api, path)
-    await _show_listed(api, code)
-    await _show_export(api, path, code)
+    parts = {"code": code, "issueDateTime": now, "buyer": BUYER, "lineItems": [LINE]}
+    one = {**LINE, "unit": {**LINE["unit"], "count": 1}}
     note = {
         "targetInvoiceType": "INVOICE",
         "type": "CREDIT_NOTE",
         "adjustmentNoteCode": code,
         "adjustmentNoteIssueDate": now,
-        "lineItems": [{**LINE, "unit": {**LINE["unit"], "count": 1}}],
+        "lineItems": [one],
     }
-    await api.step("Create a credit note against it", f"POST {path}/adjustment-note", note)
-    await api.step(
+    step = api.step
+    created = await step("Create an invoice", "POST /api/invoices", {"type": "INVOICE", **parts})
+    path = f"/api/invoices/{created['data']['id']}"
+    await step("Submit it to the portal", f"POST {path}/submit-to-portal", {})
+    await step("Wait until the portal has validated it", f"GET {path}", holds=_has_status("Valid"))
+    documents = await step("Show the submitted document", f"GET {path}/submitted-documents")
+    await step("Open its page at the portal", f"GET {documents[0]['validation_link']}")
+    listed = f"GET /api/invoices?status=Valid&query={code}"
+    await step("Find it in the list", listed, holds=lambda page: page["meta"]["total"] == 1)
+    exported = f"GET {path}/export"
+    await step("Export it", exported, holds=lambda found: found["invoiceCode"] == str(code))
+    await step("Create a credit note against it", f"POST {path}/adjustment-note", note)
+    await step(
         "Cancel the invoice (a draft note does not prevent it)",
         f"POST {path}/cancel-latest-invoice-submitted",
         {"reason": "The demo is over"},
     )
-    record = await api.step("Show it again", f"GET {path}", show=RECORD)
-    _expect(
-        record["status"] == "Cancelled",
-        f"The invoice is {record['status']}; expected Cancelled.",
-    )
+    await step("Show it again", f"GET {path}", holds=_has_status("Cancelled"))
 
 
-async def _wait_until_valid(api: Api, path: str) -> None:
-    """Wait for the portal's validation, then open the validation link."""
-    end = time.monotonic() + VALID_SECONDS
-    print(f"\nWait until the portal has validated it\n  GET {path}")
-    status = None
-    while status not in ("Valid", "Invalid", "Draft", "Cancelled"):
-        _expect(
-            time.monotonic() < end, f"The invoice is still {status} after {VALID_SECONDS} seconds."
-        )
-        await asyncio.sleep(POLL_SECONDS if status else 0)
-        code, record = await api.ask("GET", path)
-        _expect(code == 200, f"GET {path} failed with status {code}.")
-        if record["status"] != status:
-            status = record["status"]
-            print(f"  {code} {status}")
-    rows = await api.step(
-        "Show the submitted document", f"GET {path}/submitted-documents", show=DOCUMENT
-    )
-    latest = rows[0]
-    _expect(
-        status == "Valid", f"The invoice is {status}; expected Valid: {_short(latest['errors'])}"
-    )
-    print(f"\nOpen its page at the portal\n  GET {latest['validation_link']}")
-    page = await api.open(latest["validation_link"])
-    print(f"  {page}")
-    _expect(page == 200, f"The validation link failed with {page}.")
+def _has_status(status: str) -> Callable[[Any], bool]:
+    return lambda record: record["status"] == status
 
 
-async def _show_listed(api: Api, code: int) -> None:
-    listed = await api.step(
-        "Find it in the list of valid invoices",
-        f"GET /api/invoices?status=Valid&query={code}",
-        show=lambda page: RECORD(page["data"]),
-    )
-    total = listed["meta"]["total"]
-    _expect(total == 1, f"The list has {total} invoices of code {code}; expected 1.")
+def _is_final(answer: Any) -> bool:
+    """Return whether a record does not change by itself."""
+    return isinstance(answer, dict) and answer.get("status") not in ("Submitting", "Submitted")
 
 
-async def _show_export(api: Api, path: str, code: int) -> None:
-    export = await api.step("Export it", f"GET {path}/export", show=EXPORT)
-    exported = export["invoiceCode"]
-    _expect(exported == str(code), f"The export has the code {exported}; expected {code}.")
-
-
-def _expect(condition: bool, message: str) -> None:
-    """Raise CommandError with the message unless the condition holds."""
-    if not condition:
-        raise CommandError(message)
+def _pick(found: Any) -> Any:
+    """Return the shown members of a response, or all if it has none."""
+    if isinstance(found, list):
+        return [_pick(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    return {name: _pick(value) for name, value in found.items() if name in SHOWN} or found
 
 
 def _code() -> int:

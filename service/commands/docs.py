@@ -15,7 +15,7 @@ Configuration is read from environment variables at startup. All invalid variabl
 together. Times are in seconds and may have decimals. A secret can be in a file, for which the \
 variable in brackets has the path. `SANDBOX_…` variables of a sandbox that runs \
 alone are in [Sandbox](sandbox.md#starting-it). `make docs` generates this page from \
-`service/config.py`.
+`service/config.py`, except for the descriptions, which are written here.
 
 | Name | Default | Allowed values | Description |
 |---|---|---|---|
@@ -27,6 +27,10 @@ Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help
 arguments. Commands use the database of the service, including the embedded one while the service \
 runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` \
 generates this page from `service/commands/`.
+
+The first process that uses the embedded PostgreSQL starts it, and the last one stops it. After a \
+`kill -9` of the last one it runs on; the next start replaces it, and nothing is lost. As root it \
+runs as another user, by `setpriv` of util-linux.
 
 | Name | Arguments | Description |
 |---|---|---|
@@ -61,19 +65,23 @@ def pages(line: CommandLine) -> dict[Path, str]:
     """Return the generated pages by their path."""
     folder = ROOT / "docs"
     return {
-        folder / "configuration.md": CONFIGURATION + _rows(_setting_cells()),
+        folder / "configuration.md": CONFIGURATION
+        + _rows(_setting_cells(folder / "configuration.md")),
         folder / "commands.md": COMMANDS + _rows(_command_cells(line)),
         folder / "errors.md": ERRORS + _rows(_error_cells()),
     }
 
 
-def _setting_cells() -> list[tuple[str, ...]]:
+def _setting_cells(page: Path) -> list[tuple[str, ...]]:
+    """Return the cells of settings, with the descriptions that the page has."""
+    written = re.findall(r"^\| `(\w+)`.* \| (.*) \|$", page.read_text("utf-8"), re.MULTILINE)
+    descriptions = {name: text.replace("\\|", "|") for name, text in written}
     rows = []
     for setting in SETTINGS.values():
         default = _code(setting.default.removeprefix(f"{ROOT}/"))
         name = _code(setting.variable)
         name += f" (`{setting.file_variable}`)" if setting.parser.is_secret else ""
-        rows.append((name, default, setting.parser.allowed, setting.description))
+        rows.append((name, default, setting.parser.allowed, descriptions.get(setting.variable, "")))
     return rows
 
 

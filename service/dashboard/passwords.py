@@ -1,16 +1,16 @@
 """Passwords: argon2id hashes, and the rules for new ones.
 
-The rules are those of NIST SP 800-63B: a least length and a list of common passwords, no rules
-about kinds of characters.
+The rules are those of NIST SP 800-63B: a least length and no passwords that are easy to guess, no
+rules about kinds of characters.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable
-from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from zxcvbn import zxcvbn
 
 from service.offload import run_in_thread
 
@@ -18,15 +18,13 @@ LEAST_CHARACTERS, MOST_CHARACTERS = 12, 128
 #: A name, or a word of one, that is at least this long must not be most of a password.
 WORD_CHARACTERS = 4
 
-COMMON = frozenset(Path(__file__).with_name("common_passwords.txt").read_text("utf-8").split())
-#: Rows of a keyboard and other sequences; a password must not be a part of one.
-SEQUENCES = (
-    "01234567890123456789",
-    "98765432109876543210",
-    "abcdefghijklmnopqrstuvwxyz",
-    "zyxwvutsrqponmlkjihgfedcba",
-    "qwertyuiopasdfghjklzxcvbnm",
-)
+#: zxcvbn's score from 0 to 4; with 3 a password withstands some hundred million guesses.
+LEAST_SCORE = 3
+JUDGED_CHARACTERS = 72
+#: Signs that zxcvbn also reads as letters, in all combinations: all of them take seconds, ten at
+#: most half of one. Ten are enough for numbers.
+LETTER_SIGNS = "4@8({[<3691!|70$5+%2"
+MOST_SIGNS = 10
 
 
 class Passwords:
@@ -61,22 +59,33 @@ def find_weakness(password: str, names: Iterable[str] = ()) -> str | None:
     """Return the key of the text that says why a new password is refused, or None.
 
     `names` are the person's name and email address and the names of the person's companies.
+    It can take half a second, so call it in the thread.
     """
     text = _normalise(password)
     if _is_long(password) or _is_long(text):
         return "too_long"
     if len(text) < LEAST_CHARACTERS:
         return "too_short"
-    folded = text.casefold()
-    if folded in COMMON or len(set(folded)) < 4 or any(folded in each for each in SEQUENCES):
-        return "common"
-    rest = folded
-    for word in sorted({word for name in names for word in _split_name(name)}, key=len)[::-1]:
-        # Spaces and punctuation in the word make no difference.
+    words = {word for name in names for word in _split_name(name)}
+    rest = text.casefold()
+    for word in sorted(words, key=len, reverse=True):
+        # What is left must be enough. Spaces and punctuation in the word make no difference.
         rest = re.sub(r"[\W_]*".join(word), "", rest)
-    if len(rest) < LEAST_CHARACTERS // 2:
-        return "about_you"
-    return None
+    if rest == text.casefold():
+        return None if _is_hard(rest, words) else "common"
+    return None if _is_hard(re.sub(r"[\W_]", "", rest), words) else "about_you"
+
+
+def _is_hard(text: str, words: Iterable[str]) -> bool:
+    """Return whether a text is hard to guess for someone who tries these words first."""
+    # zxcvbn cannot judge an empty text.
+    return bool(text) and zxcvbn(_limit(text), words)["score"] >= LEAST_SCORE
+
+
+def _limit(text: str) -> str:
+    """Return as much of a text as zxcvbn judges in bounded time."""
+    signs = [char for char in dict.fromkeys(text) if char in LETTER_SIGNS]
+    return text.translate({ord(sign): "" for sign in signs[MOST_SIGNS:]})[:JUDGED_CHARACTERS]
 
 
 def _split_name(name: str) -> Iterable[str]:

@@ -40,7 +40,7 @@ from service.http.client_address import SENDER
 from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
-from service.offload import offload
+from service.offload import offload, run_in_thread
 
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
@@ -275,7 +275,8 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
         return TEXTS["link_blocked"]
     if link.step == CHOOSE:
         companies = [role.company_name for role in link.roles]
-        weakness = find_weakness(password, (link.name, link.email, *companies))
+        names = (link.name, link.email, *companies)
+        weakness = await run_in_thread(find_weakness, password, names)
         return TEXTS["weak"][weakness] if weakness else None
     if link.step == CONFIRM:
         user = await _find_user(request, link.email, password)
@@ -304,7 +305,8 @@ async def change_password(request: web.Request) -> web.Response:
     if has_password and not await _find_user(request, session.email, form.get("current", "")):
         return _render_password(request, has_password, TEXTS["wrong_current"])
     password = form.get("password", "")
-    if weakness := find_weakness(password, await _read_names(request)):
+    names = await _read_names(request)
+    if weakness := await run_in_thread(find_weakness, password, names):
         return _render_password(request, has_password, TEXTS["weak"][weakness])
     digest = await request.app[SIGN_IN].passwords.hash(password)
     database = request.app[app_keys.DATABASE]

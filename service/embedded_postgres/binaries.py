@@ -1,18 +1,14 @@
-"""PostgreSQL programs: find them, choose the user that runs them, and start them."""
+"""PostgreSQL programs: find them, choose the user that runs them, and run them."""
 
-import ctypes
 import importlib.util
 import os
 import pwd
 import re
 import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 OLDEST = 15  # The oldest major version on which the statements run.
 INSTALLED = (
@@ -42,12 +38,48 @@ class Programs:
 class Account:
     """The user that PostgreSQL runs as if this process is root, because it refuses to run as root.
 
-    `reads_all` keeps root's right to enter directories that are closed to this user.
+    `capability` is the one of root that it keeps, to enter directories closed to this user.
     """
 
     uid: int
     gid: int
-    reads_all: bool = False
+    capability: str = ""
+
+
+def as_account(account: Account | None, command: Sequence[str | Path]) -> list[str | Path]:
+    """Return a command that runs `command` as an account, by setpriv of util-linux."""
+    if account is None:
+        return list(command)
+    options = [f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups"]
+    if account.capability:
+        kept = f"-all,+{account.capability}"
+        options += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
+        # Otherwise access(2), which postgres and initdb use on themselves, checks the user only.
+        options.append("--securebits=+no_setuid_fixup")
+    return ["setpriv", *options, *command]
+
+
+def run_program(
+    command: Sequence[str | Path], text: str = "", seconds: float = 10
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with an input, without PG* variables. Its errors are part of its output.
+
+    It has a session of its own: the Ctrl-C of a terminal must not end it with the service.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return subprocess.run(
+        command,
+        cwd="/",
+        env=env | {"LC_ALL": "C"},
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=seconds,
+        start_new_session=True,
+        check=False,
+    )
 
 
 def find_programs(major: int | None = None) -> Programs:
@@ -100,16 +132,10 @@ def _programs_in(path: Path) -> Programs | None:
     return Programs(path, int(number[1]), version) if number else None
 
 
-def _output(command: Sequence[str | Path], account: Account | None = None) -> str:
+def _output(command: Sequence[str | Path]) -> str:
     """Return the output of a command, including errors, or "" if it cannot run."""
     try:
-        with launch(
-            command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            try:
-                return process.communicate(timeout=10)[0]
-            finally:
-                process.kill()
+        return run_program(command).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -146,88 +172,15 @@ def restrict_account(
     """
     if account is None:
         return None
-    for candidate in (account, replace(account, reads_all=True)):
-        script = [
-            "/bin/sh",
-            "-c",
-            'cd "$0" && exec "$1" --version',
-            directory,
-            programs.bin / "postgres",
-        ]
+    script = ["/bin/sh", "-c", 'cd "$0" && exec "$1" --version']
+    command = [*script, directory, programs.bin / "postgres"]
+    for capability in ("", "dac_read_search", "dac_override"):
+        candidate = replace(account, capability=capability)
         # postgres warns if it cannot find itself, so the whole output must equal that for root.
-        if _output(script, candidate) == programs.version:
+        if _output(as_account(candidate, command)) == programs.version:
             return candidate
     raise EmbeddedError(
-        f"PostgreSQL does not run as root, and user {account.uid} may not enter {directory} or "
-        f"{programs.bin}: move the checkout, start as an ordinary user, {INSTEAD}."
-    )
-
-
-PR_SET_PDEATHSIG, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 28, 47, 2
-SECBIT_NO_SETUID_FIXUP = 4
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
-CAPABILITY_VERSION_3 = 0x20080522
-LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def launch(
-    command: Sequence[str | Path], account: Account | None = None, **options: Any
-) -> subprocess.Popen[Any]:
-    """Start a process as an account, in its own process group, without PG* variables.
-
-    A terminal's Ctrl-C goes to a whole process group, and the database must outlive the service's
-    last write. On Linux the kernel interrupts the process when the calling thread ends, even by
-    kill -9.
-    """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {
-        "LC_ALL": "C"
-    }
-    return subprocess.Popen(
-        command,
-        cwd="/",
-        env=env,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=_preparation(account, os.getpid()),
-        **options,
-    )
-
-
-def _preparation(account: Account | None, parent: int) -> Callable[[], None]:
-    """Return the function that the child calls between fork and exec: no imports, no locks."""
-
-    def prepare() -> None:
-        if account:
-            _become(account)
-        if LIBC:  # After the change of user, which clears the setting.
-            LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
-            if os.getppid() != parent:  # The parent ended before the setting was made.
-                os._exit(1)
-
-    return prepare
-
-
-def _become(account: Account) -> None:
-    if account.reads_all and LIBC:
-        # Otherwise access(2), which postgres and initdb use on themselves, checks the user only.
-        LIBC.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
-    os.setgroups([])
-    os.setgid(account.gid)
-    os.setuid(account.uid)
-    if account.reads_all and not any(map(_keep_only, (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE))):
-        os._exit(1)
-
-
-def _keep_only(capability: int) -> bool:
-    """Drop all other capabilities, also for executed programs, and return whether it worked."""
-    if not LIBC:
-        return False
-    bit = 1 << capability
-    header, sets = (
-        (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0),
-        (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0),
-    )
-    return (
-        LIBC.capset(header, sets) == 0
-        and LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) == 0
+        f"PostgreSQL does not run as root, and setpriv (util-linux) cannot run {programs.bin} in "
+        f"{directory} as user {account.uid}: start as an ordinary user, move the checkout, "
+        f"install util-linux, {INSTEAD}."
     )

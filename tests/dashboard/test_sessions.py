@@ -263,6 +263,9 @@ async def owner_conn(database: str) -> AsyncIterator[asyncpg.Connection]:
         ("password1234", "common"),
         ("123456789012", "common"),
         ("aaaaaaaaaaaaaa", "common"),
+        ("qwertyuiopasdf", "common"),
+        ("P@ssw0rd2026!", "common"),
+        ("correcthorsebatterystaple" * 4 + "x", None),
         ("AminahAminah1", "about_you"),
         ("x" * 100 + "\ufdfa" * 20, "too_long"),
         (PASSWORD, None),
@@ -285,6 +288,9 @@ def test_weak_passwords_are_refused(password: str, weakness: str | None) -> None
         ("siti_bt_ali_26", "Siti bt Ali"),
         ("siti.bt.ali@example.com", "siti.bt.ali@example.com"),
         ("Stra\u00dfe STRASSE", "STRASSE"),
+        ("MajuJaya2026", "Maju Jaya Sdn. Bhd."),
+        ("2025 maju-jaya 2026!", "Maju Jaya Sdn. Bhd."),
+        ("aminah Maju 12345", "Maju Jaya Sdn. Bhd."),
     ],
 )
 def test_a_name_in_other_case_and_punctuation_is_no_password(password: str, name: str) -> None:
@@ -313,6 +319,14 @@ async def test_passwords_of_any_length_take_little_processor_time(letters: str) 
     assert find_weakness(text, ("Aminah", EMAIL)) == "too_long"
     assert not await passwords.matches(text, digest)
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("signs", ["4@({[1!|7+", "4@8({[<3691!|70$5+%2eaost"])
+def test_judging_a_password_takes_bounded_time(signs: str) -> None:
+    """Signs that can be letters are read in all combinations."""
+    began = time.process_time()
+    find_weakness((signs * 13)[:128], ("Aminah", EMAIL))
+    assert time.process_time() - began < 1.5
 
 
 async def test_a_new_key_needs_a_recent_password(

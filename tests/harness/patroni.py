@@ -22,10 +22,11 @@ from typing import Any, Self
 import aiohttp
 
 from harness.paths import ROOT, find_program
+from harness.postgres_server import launch
 from harness.processes import GONE, free_port, read_status
 from harness.waiting import until
-from service.embedded_postgres.binaries import Account, choose_account, launch
-from service.embedded_postgres.server import change_owner
+from service.embedded_postgres.binaries import Account, choose_account
+from service.embedded_postgres.lifecycle import change_owner
 
 CONFIGURATION = ROOT / "deploy" / "patroni"
 #: Names of the machines, and the last part of their addresses in the configuration.

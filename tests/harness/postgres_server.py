@@ -1,8 +1,11 @@
 """A PostgreSQL on a fixed port that is stopped and started again, with fsync on."""
 
 import asyncio
+import os
+import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,23 +14,37 @@ import asyncpg
 from harness.processes import START_SECONDS, free_port
 from harness.waiting import POLL_SECONDS, patience, until, wait_until
 from service.embedded_postgres.binaries import (
+    Account,
+    as_account,
     choose_account,
     find_programs,
-    launch,
     restrict_account,
 )
-from service.embedded_postgres.server import (
-    NO_ANSWER,
-    SETTINGS,
-    Cluster,
-    change_owner,
-    make_cluster,
-)
+from service.embedded_postgres.lifecycle import SETTINGS, Cluster, change_owner, make_cluster
 
 #: A standby has no replication slot: a checkpoint must not remove the log that it has not received.
 KEPT = {"wal_keep_size": "1GB"}
 #: After an immediate shutdown the next start recovers.
 MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+#: Errors of a server that does not accept connections.
+NO_ANSWER = (OSError, asyncpg.PostgresError, asyncpg.InternalClientError)
+
+
+def launch(
+    command: Sequence[str | Path], account: Account | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a process as an account. On Linux it is interrupted when this process ends."""
+    if shutil.which("setpriv"):  # After the change of user, which clears the setting.
+        command = ["setpriv", "--pdeathsig", "INT", *command]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return subprocess.Popen(
+        as_account(account, command),
+        cwd="/",
+        env=env | {"LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        **options,
+    )
 
 
 class PostgresServer:
@@ -74,7 +91,7 @@ class PostgresServer:
 
     async def _create(self) -> None:
         """Create the data directory."""
-        await make_cluster(self._cluster)
+        make_cluster(self._cluster)
         self.password = (self._cluster.path / "superuser_password").read_text()
         self.url = (
             f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/postgres?sslmode=disable"

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.postgres_server import PostgresServer
+from harness.postgres_server import PostgresServer, launch
 from harness.processes import START_SECONDS, read_status
 from harness.waiting import until, wait_until
-from service.embedded_postgres.binaries import launch
 
 
 class StandbyServer(PostgresServer):

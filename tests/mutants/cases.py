@@ -2419,6 +2419,20 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "password-easy-to-guess",
+        "service/dashboard/passwords.py",
+        ">= LEAST_SCORE",
+        ">= 0",
+        ("tests/dashboard/test_sessions.py::test_weak_passwords_are_refused",),
+    ),
+    Mutant(
+        "signs-of-a-password-unlimited",
+        "service/dashboard/passwords.py",
+        "signs[MOST_SIGNS:]",
+        "signs[99:]",
+        ("tests/dashboard/test_sessions.py::test_judging_a_password_takes_bounded_time",),
+    ),
+    Mutant(
         "long-password-normalised",
         "service/dashboard/passwords.py",
         "password[:MOST_CHARACTERS]",
@@ -2782,6 +2796,47 @@ PROVEN_FAILOVERS = (
     ),
 )
 
+EMBEDDED_FILE = "service/embedded_postgres/lifecycle.py"
+EMBEDDED_TESTS = "tests/operations/test_embedded.py"
+#: Processes share one embedded server, until the last one stops it.
+EMBEDDED = (
+    Mutant(
+        "embedded-server-stopped-while-used",
+        EMBEDDED_FILE,
+        "                if _lock_alone(users):\n",
+        "                if True:\n",
+        (f"{EMBEDDED_TESTS}::test_server_outlives_the_process_that_started_it",),
+    ),
+    Mutant(
+        "embedded-server-not-stopped",
+        EMBEDDED_FILE,
+        "                if _lock_alone(users):\n",
+        "                if False:\n",
+        (f"{EMBEDDED_TESTS}::test_server_stops_after_the_last_use",),
+    ),
+    Mutant(
+        "embedded-server-replaced-while-used",
+        EMBEDDED_FILE,
+        "if _lock_alone(users) or not",
+        "if True or not",
+        (f"{EMBEDDED_TESTS}::test_second_process_shares_the_running_server",),
+    ),
+    Mutant(
+        "embedded-starts-not-serialized",
+        EMBEDDED_FILE,
+        "while not _lock_alone(lock):",
+        "while False:",
+        (f"{EMBEDDED_TESTS}::test_concurrent_starts_share_one_server[new]",),
+    ),
+    Mutant(
+        "embedded-pid-file-of-a-stranger-kept",
+        EMBEDDED_FILE,
+        'if Path(program).name != "postgres":',
+        "if False:",
+        (f"{EMBEDDED_TESTS}::test_stale_pid_file_does_not_prevent_a_start[of a stranger]",),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *EVIDENCE,
@@ -2802,4 +2857,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *ACCEPTED,
     *PEOPLE,
     *UNSENT,
+    *EMBEDDED,
 )

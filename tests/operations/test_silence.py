@@ -24,8 +24,8 @@ from service.config import SILENCE_SECONDS, read_config
 from service.db.connections import connect, get_socket, keepalive
 from service.db.migrations import migrate
 from service.db.transactions import Database, connected_pool
+from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
-from service.embedded_postgres.server import SETTINGS as SERVER_SETTINGS
 from service.http import app_keys
 
 SILENCE = 3  # seconds, the minimum that can be configured
@@ -207,14 +207,13 @@ async def test_the_session_of_a_migration_has_keepalive(
 
 
 def test_every_module_connects_through_the_shared_functions() -> None:
-    """Only the embedded server connects directly, to its own child on loopback."""
     direct = ("asyncpg.connect(", "asyncpg.create_pool(")
     found = {
         module
         for module, path in MODULES.items()
         if any(call in path.read_text() for call in direct)
     }
-    assert found == {"service.db.connections", "service.embedded_postgres.server"}
+    assert found == {"service.db.connections"}
 
 
 async def test_the_transport_of_a_connection_is_its_socket(database: str) -> None:

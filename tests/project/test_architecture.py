@@ -322,6 +322,7 @@ def test_schema_pattern_of_instants_equals_the_parser_pattern() -> None:
 def test_generated_pages_are_current() -> None:
     for path, text in docs.pages(create_command_line()).items():
         assert path.read_text() == text, f"{path.name} is out of date: run make docs."
+        assert "|  |\n" not in text, f"A row of {path.name} has no description: add it there."
 
 
 def test_all_invalid_and_missing_variables_are_reported_together() -> None:
