@@ -58,7 +58,7 @@ from service.version import VERSION
 #: Members of the description's `info` that linters require.
 INFORMATION: Json = {
     "contact": {"name": "The operator of this installation"},
-    "license": {"name": "All rights reserved", "identifier": "LicenseRef-All-Rights-Reserved"},
+    "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 }
 JSON = "application/json"
 
