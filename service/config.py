@@ -260,7 +260,6 @@ class Config:
     max_connections: int = _setting("MAX_CONNECTIONS", "1000", _integer(1, 100_000))
     head_timeout: timedelta = _setting("REQUEST_HEAD_SECONDS", "10", SECONDS)
     body_timeout: timedelta = _setting("REQUEST_BODY_SECONDS", "20", SECONDS)
-    stall_timeout: timedelta = _setting("ANSWER_STALL_SECONDS", "60", SECONDS)
     requests_per_minute: int = _setting("REQUESTS_PER_MINUTE", "6000", _integer(0, 10**7))
     tin_checks_per_minute: int = _setting("TIN_CHECKS_PER_MINUTE", "20", _integer(0, 10**7))
     integration_requests_per_minute: int = _setting(

@@ -1,13 +1,12 @@
 """HTTP hardening below aiohttp: limits of connections, and JSON errors for malformed requests.
 
 By itself aiohttp quotes a malformed line in its response and log, which may contain the key, and
-waits without limit for the head of a request and for a client to read its response.
+waits without limit for the head of a request. The proxy closes clients that read no response.
 """
 
 import asyncio
 import logging
 import secrets
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -35,8 +34,6 @@ NOT_HTTP = "The request is not valid HTTP, or its head is too large."
 FULL = "The service has reached its connection limit, please try again."
 KEEPALIVE_SECONDS = 75  # longer than proxies keep idle connections
 LINGERING_SECONDS = 5  # for reading the rest of a rejected request
-#: The system buffers this much of a response. A larger buffer would hide that a slow client reads.
-SEND_BUFFER = 256 * 1024
 
 
 class HardenedRunner(aiohttp_internals.Runner):
@@ -94,16 +91,14 @@ def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
 
 
 class _Connection(aiohttp_internals.Connection):
-    """A connection with a timeout for request heads and for clients that stop reading."""
+    """A connection with a timeout for request heads."""
 
-    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_transport", "waits_since")
+    __slots__ = ("_head_timer", "_limits", "waits_since")
 
     def __init__(self, manager: "_Server", **options: Any) -> None:
         super().__init__(manager, **options)
         self._limits = manager.limits
-        self._transport: asyncio.Transport | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
         #: When the connection was opened, or its latest request began.
         self.waits_since = self.now
 
@@ -118,10 +113,6 @@ class _Connection(aiohttp_internals.Connection):
         if not cast(_Server, self.server).make_room():
             self._reject(transport)
             return
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER
-        )
-        self._transport = transport
         super().connection_made(transport)
         self._start_head_timer()
 
@@ -141,24 +132,10 @@ class _Connection(aiohttp_internals.Connection):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def pause_writing(self) -> None:
-        """Limit the time for which the client may read nothing."""
-        super().pause_writing()
-        self._stall_timer = self.call_later(
-            self._limits.stall_timeout.total_seconds(), self._close_stalled
-        )
-
-    def resume_writing(self) -> None:
-        """Stop the timer, since the client has read."""
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-        super().resume_writing()
-
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timers."""
-        for timer in (self._head_timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
+        """Stop the timer."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
         super().connection_lost(exc)
 
     def handle_error(
@@ -194,11 +171,6 @@ class _Connection(aiohttp_internals.Connection):
         self._head_timer = None
         if self.is_idle:
             self.force_close()
-
-    def _close_stalled(self) -> None:
-        log.warning("connection closed: the client does not read the response")
-        if self._transport is not None:
-            self._transport.abort()
 
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
