@@ -40,47 +40,27 @@ async def get_description(request: web.Request) -> web.Response:
     return responses.compress_fixed(request, described)
 
 
-@operation(
-    "GET",
-    "/api/docs",
-    "Get a page that renders this description",
-    "text/html",
-    description="It loads nothing from other sites.",
-)
-async def get_docs_page(request: web.Request) -> web.Response:
-    """Return the page that renders the description."""
-    return _file(request, "docs.html", "text/html")
-
-
-@operation(
-    "GET",
-    "/api/docs/docs.js",
-    "Get the script of the page",
-    "text/javascript",
-    description="Part of `/api/docs`.",
-)
-async def get_docs_script(request: web.Request) -> web.Response:
-    """Return the script of the page."""
-    return _file(request, "docs.js", "text/javascript")
-
-
-@operation(
-    "GET",
-    "/api/docs/docs.css",
-    "Get the style sheet of the page",
-    "text/css",
-    description="Part of `/api/docs`.",
-)
-async def get_docs_style_sheet(request: web.Request) -> web.Response:
-    """Return the style sheet of the page."""
-    return _file(request, "docs.css", "text/css")
-
-
-def _file(request: web.Request, name: str, content_type: str) -> web.Response:
+async def _get_file(name: str, content_type: str, request: web.Request) -> web.Response:
+    """Return a file of the page."""
     response = web.Response(
         body=_read(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
     )
     return responses.compress_fixed(request, response)
+
+
+for place, file, content_type, noun in (
+    ("/api/docs", "docs.html", "text/html", "page"),
+    ("/api/docs/docs.js", "docs.js", "text/javascript", "script"),
+    ("/api/docs/docs.css", "docs.css", "text/css", "style_sheet"),
+):
+    operation(
+        "GET",
+        place,
+        f"Get the {noun.replace('_', ' ')} that renders this description",
+        content_type,
+        description="It loads nothing from other sites.",
+        name=f"get_docs_{noun}",
+    )(partial(_get_file, file, content_type))
 
 
 @cache
