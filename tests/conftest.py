@@ -28,6 +28,7 @@ import pytest
 import uvloop
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import BaseTestServer, TestClient
+from core import mark_core
 from harness.companies import Company, add_company, make_tin
 from harness.databases import create_database, name_of, provide_server
 from harness.environments import variables
@@ -317,6 +318,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests on the event loop that the service runs on."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` runs."""
+    mark_core(items)
 
 
 def pytest_collection_finish() -> None:

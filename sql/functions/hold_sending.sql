@@ -1,4 +1,5 @@
--- A hold that has not ended begins again, because the rows may have changed; it keeps the earlier `known_until`, or null if one is null.
+-- A hold that has not ended begins again, because the rows may have changed; it keeps the earlier
+-- `known_until`, or null if one is null.
 --
 -- An Uncertain submission counts as sent until now, because lost transactions may have sent it
 -- again: listings before the hold confirm no absence, and claims from before are void.

@@ -31,7 +31,8 @@ comment on column idempotency_keys.status is
   'HTTP status of the response. Null: a request to the portal is in progress.';
 comment on column idempotency_keys.answer is
   'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
-comment on column idempotency_keys.created_at is 'When the key, or the response of its request, was stored.';
+comment on column idempotency_keys.created_at is
+  'When the key, or the response of its request, was stored.';
 comment on column idempotency_keys.claim_token is
   'Token of the request that has stored the key, which may replace what it has stored.';
 
@@ -64,6 +65,7 @@ comment on column integration_idempotency_keys.status is
   'HTTP status of the response. Null: a request to the portal is in progress.';
 comment on column integration_idempotency_keys.answer is
   'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
-comment on column integration_idempotency_keys.created_at is 'When the key, or the response of its request, was stored.';
+comment on column integration_idempotency_keys.created_at is
+  'When the key, or the response of its request, was stored.';
 comment on column integration_idempotency_keys.claim_token is
   'Token of the request that has stored the key, which may replace what it has stored.';

@@ -3,8 +3,8 @@
 
 -- name: idempotency_get :one
 -- Return the request that has a key: the response, or no `status` while it is in progress. No row
--- for a key that is new, older than 72 hours, or of the same body without a response after its lease.
--- A time ahead of the clock was recorded before the clock was set back.
+-- for a key that is new, older than 72 hours, or of the same body without a response after its
+-- lease. A time ahead of the clock was recorded before the clock was set back.
 select body_sha256, status, answer
   from idempotency_keys
  where company_id = :company_id and route = :route and key = :key
@@ -75,7 +75,8 @@ select body_sha256, status, answer
 
 -- name: integration_idempotency_keep :value
 -- Same as idempotency_keep, for an account.
-insert into integration_idempotency_keys as k (account_id, route, key, body_sha256, status, answer, claim_token)
+insert into integration_idempotency_keys as k (account_id, route, key, body_sha256, status, answer,
+       claim_token)
 values (:account_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
     on conflict (account_id, route, key) do update
    set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,

@@ -297,7 +297,7 @@ async def test_concurrent_submits_with_one_key_send_once(
 ) -> None:
     """The second request takes the key over and waits for the submission of the first one."""
     invoice_id = await create_invoice(api)
-    await sandbox.fault("submit", "slow", seconds=1)
+    await sandbox.fault("submit", "slow", seconds=4)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     first = asyncio.create_task(post_with_key(api, path))
     await until(sandbox.ledger, len)

@@ -142,8 +142,8 @@ EXCLUSION = (
     Mutant(
         "documents-changed-by-a-lost-claim",
         "service/submission/store.py",
-        "    if done:\n        await apply_changes(",
-        "    if True:\n        await apply_changes(",
+        "[(claim, submission, command)]):\n        return False\n    await apply_changes(",
+        "[(claim, submission, command)]):\n        pass\n    await apply_changes(",
         ("tests/submission/test_claims.py::test_result_for_a_lost_claim_changes_no_document",),
     ),
     Mutant(
@@ -362,23 +362,23 @@ ONCE = (
     Mutant(
         "proofs-outlive-an-unclear-send",
         SUBMISSIONS,
-        "absence_confirmations = case when :still_sent::boolean then 0\n",
-        "absence_confirmations = case when :still_sent::boolean then absence_confirmations\n",
+        "absence_confirmations = case when m.still_sent then 0\n",
+        "absence_confirmations = case when m.still_sent then s.absence_confirmations\n",
         ("tests/submission/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "unclear-send-counted-from-its-start",
         SUBMISSIONS,
-        "last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,",
-        "last_sent_at = case when :still_sent then last_sent_at else last_sent_at end,",
+        "last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,",
+        "last_sent_at = s.last_sent_at,",
         ("tests/submission/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "evidence-only-with-a-claim",
         "service/submission/store.py",
-        "    numbers = {doc.id: doc.number for doc in submission.docs}\n    for via",
-        "    numbers = {doc.id: doc.number for doc in submission.docs}\n"
-        "    if await load(context, claim) is None:\n        return\n    for via",
+        "        for claim, submission, command in commands\n        for one",
+        "        for claim, submission, command in commands\n"
+        "        if await load(context, claim)\n        for one",
         ("tests/submission/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
     ),
     Mutant(
