@@ -26,8 +26,8 @@ run: $(RUN_STAMP) ## Start the service; without configuration, with its own Post
 demo: $(RUN_STAMP) ## Add a demo company with documents to a running service.
 	@exec $(RUNNING) run.py demo $(ARGS)
 
-test: $(DEV_STAMP) ## Run the tests, without the long ones.
-	@exec $(PYTEST) -m "not long" $(ARGS)
+test: $(DEV_STAMP) ## Run the core tests; with ARGS, those that they select, without the long ones.
+	@exec $(PYTEST) $(if $(ARGS),-m "not long" $(ARGS),-n auto -m core)
 
 test-all: $(DEV_STAMP) ## Run all tests, and a chaos run of one seed.
 	@$(PYTEST) $(ARGS)

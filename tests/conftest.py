@@ -311,7 +311,7 @@ async def own_api(start: StartService, own_company: Company) -> Client:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out a module whose tests are all long: its imports take a second in each worker."""
-    is_left_out = config.option.markexpr == "not long"
+    is_left_out = config.option.markexpr in ("core", "not long")
     return True if is_left_out and collection_path.name == "test_schemathesis.py" else None
 
 
