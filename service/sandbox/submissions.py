@@ -106,7 +106,8 @@ def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
             findings += check_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
-    warnings = totals.warnings(document) if document and not findings else []
+    wrong = totals.wrong_amounts(document.invoice) if document and not findings else []
+    warnings = [{"target": path, "message": message} for path, message in wrong]
     return Entry(code_number, raw, document, findings, warnings)
 
 

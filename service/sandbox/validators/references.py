@@ -7,7 +7,7 @@ from typing import Any
 from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import NOTES, SELF_BILLED, Document
-from . import Finding, wildcard
+from . import Finding, finding_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +82,5 @@ def check_reference(note: Row, original: Row | None, uuid: Any, number: Any) -> 
 
 def make_finding(code: str | None, message: str) -> Finding:
     """Return a finding at the reference."""
-    path = wildcard("BillingReference.InvoiceDocumentReference.UUID", "_")
-    return Finding(code, message, "UUID", path, "Rujukan dokumen tidak sah.")
+    path = "BillingReference.InvoiceDocumentReference.UUID"
+    return finding_at(path, code, message, "Rujukan dokumen tidak sah.", "_")

@@ -33,7 +33,7 @@ from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import TIN_ONLY, Document, entries, value, well_formed_tin
 from ..minified import minify, parts, without
-from . import Finding, wildcard
+from . import Finding, finding_at
 
 SIGNATURE = (
     "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures"
@@ -387,6 +387,4 @@ RULES: tuple[Callable[[Signature, Row, Sandbox], Iterator[Violation]], ...] = (
 def make_finding(code: str, path: str | None = None) -> Finding:
     """Return a finding at a path below the signature, or at the document's own `Signature`."""
     where = f"{SIGNATURE}.{path}" if path else "Signature"
-    return Finding(
-        code, MESSAGES[code], where.rpartition(".")[2], wildcard(where), "Tandatangan tidak sah."
-    )
+    return finding_at(where, code, MESSAGES[code], "Tandatangan tidak sah.")
