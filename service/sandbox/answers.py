@@ -137,6 +137,11 @@ class UnknownTaxpayer(Refusal):
         }
 
 
+def refusal_with_detail(status: int, code: str, message: str, target: str) -> Refusal:
+    """Return a refusal that has its code and message also in its only detail."""
+    return Refusal(status, code, message, target, [detail(code, message, target)])
+
+
 def bad_argument(target: str, message: str) -> Refusal:
     """Return the refusal of an invalid parameter. Portal: 8.1"""
     entry = detail("BadArgument", message, target)

@@ -14,12 +14,12 @@ from .database import Row, sql
 from .document import NOTES, Document
 from .identifiers import new_uuid
 
-#: Column of an amount -> (its name in a document, its name in a row of a list).
+#: Column of an amount -> (the total of the invoice, name in a document, name in a row of a list).
 TOTALS = {
-    "total_excluding_tax": ("totalExcludingTax", "totalSales"),
-    "total_discount": ("totalDiscount", "totalDiscount"),
-    "total_net": ("totalNetAmount", "netAmount"),
-    "total_payable": ("totalPayableAmount", "total"),
+    "total_excluding_tax": ("TaxExclusiveAmount", "totalExcludingTax", "totalSales"),
+    "total_discount": ("AllowanceTotalAmount", "totalDiscount", "totalDiscount"),
+    "total_net": ("TaxExclusiveAmount", "totalNetAmount", "netAmount"),
+    "total_payable": ("PayableAmount", "totalPayableAmount", "total"),
 }
 
 
@@ -97,13 +97,7 @@ def party_columns(document: Document) -> dict[str, str]:
 
 def total_columns(document: Document) -> dict[str, str]:
     """Return the amounts in MYR as decimal text."""
-    excluding_tax = document.amount("TaxExclusiveAmount")
-    return {
-        "total_excluding_tax": str(excluding_tax),
-        "total_discount": str(document.amount("AllowanceTotalAmount")),
-        "total_net": str(excluding_tax),
-        "total_payable": str(document.amount("PayableAmount")),
-    }
+    return {column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()}
 
 
 def submitted_by(row: Row, caller: Row) -> bool:
@@ -121,7 +115,7 @@ def head(row: Row) -> dict[str, Any]:
         "uuid": row["uuid"],
         "submissionUid": row["submission_uid"],
         **describe(row),
-        **{names[0]: Decimal(row[column]) for column, names in TOTALS.items()},
+        **{names[1]: Decimal(row[column]) for column, names in TOTALS.items()},
         **lifecycle(row),
     }
 
@@ -132,7 +126,7 @@ def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
         "uuid": row["uuid"],
         "submissionUID": row["submission_uid"],
         **describe(row),
-        **{names[1]: Decimal(row[column]) for column, names in TOTALS.items()},
+        **{names[2]: Decimal(row[column]) for column, names in TOTALS.items()},
         **lifecycle(row),
         f"supplier{tin_suffix}": row["supplier_tin"],
         "supplierName": row["supplier_name"],

@@ -7,7 +7,6 @@ reports the missing input.
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509 import Certificate, ObjectIdentifier
+from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
 
 from ..certificates import (
@@ -192,24 +191,15 @@ def check_time(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Vio
         yield "DS304", path
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectRule:
-    """A required part of the subject, with the codes for a missing and for an invalid one."""
-
-    oid: ObjectIdentifier
-    is_valid: Callable[[str], bool]
-    missing: str
-    invalid: str
-
-
 def is_registration(text: str) -> bool:
     """Return whether a text has the form of a registration number."""
     return re.fullmatch(REGISTRATION, text) is not None
 
 
+#: Required attribute of the subject, its form, codes if it is missing or has another form.
 SUBJECT = (
-    SubjectRule(NameOID.SERIAL_NUMBER, is_registration, "DS306", "DS337"),
-    SubjectRule(NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
+    (NameOID.SERIAL_NUMBER, is_registration, "DS306", "DS337"),
+    (NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
 )
 
 
@@ -221,12 +211,12 @@ def check_certificate(signature: Signature, row: Row, sandbox: Sandbox) -> Itera
         return
     if subject_value(certificate, NameOID.ORGANIZATION_NAME) is None:
         yield "DS309", CERTIFICATE
-    for rule in SUBJECT:
-        text = subject_value(certificate, rule.oid)
+    for oid, is_valid, missing, invalid in SUBJECT:
+        text = subject_value(certificate, oid)
         if text is None:
-            yield rule.missing, CERTIFICATE
-        elif not rule.is_valid(text):
-            yield rule.invalid, CERTIFICATE
+            yield missing, CERTIFICATE
+        elif not is_valid(text):
+            yield invalid, CERTIFICATE
 
 
 def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
