@@ -1,6 +1,7 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -60,7 +61,7 @@ def require_text(members: Members, name: str) -> str:
 @routes.get("/_sandbox/settings")
 async def show_settings(request: web.Request) -> web.Response:
     """Return all settings."""
-    return answer(request.app[SANDBOX].shown())
+    return answer(asdict(request.app[SANDBOX].controls))
 
 
 @routes.post("/_sandbox/settings")
@@ -71,7 +72,7 @@ async def change_settings(request: web.Request) -> web.Response:
         sandbox.change(await read_body(request))
     except ValueError as error:
         raise bad_request(str(error)) from None
-    return answer(sandbox.shown())
+    return answer(asdict(sandbox.controls))
 
 
 @routes.get("/_sandbox/clock")
@@ -111,14 +112,9 @@ async def list_faults(request: web.Request) -> web.Response:
 
 def show_fault(row: Row) -> Members:
     """Return the members of an ordered error."""
-    return {
-        "id": row["id"],
-        "operation": row["operation"],
-        "kind": row["kind"],
-        "times": row["remaining"],
-        "number": row["number"],
-        **json.loads(row["members"]),
-    }
+    shown = dict(row)
+    members = json.loads(shown.pop("members"))
+    return {**shown, **members}
 
 
 @routes.post("/_sandbox/faults")

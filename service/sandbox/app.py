@@ -99,28 +99,18 @@ def drop_connection(request: web.Request) -> web.Response:
     return web.Response()
 
 
-#: Exception -> the portal's refusal. Any part of a request may be invalid UTF-8.
-REFUSALS: tuple[tuple[type[Exception], Callable[[web.Request], Refusal]], ...] = (
-    (web.HTTPNotFound, lambda request: not_found("resource", request.path)),
-    (
-        web.HTTPMethodNotAllowed,
-        lambda request: Refusal(405, "BadRequest", "The method is not allowed."),
-    ),
-    (
-        web.HTTPRequestEntityTooLarge,
-        lambda request: submissions.too_large("The request is too large."),
-    ),
-    (UnicodeError, lambda request: bad_argument("request", "The request is not UTF-8.")),
-)
-
-
 def to_refusal(error: Exception, request: web.Request) -> Refusal:
     """Return the refusal for an exception. Unexpected exceptions are logged and become a 500."""
     if isinstance(error, Refusal):
         return error
-    for kind, refuse in REFUSALS:
-        if isinstance(error, kind):
-            return refuse(request)
+    if isinstance(error, web.HTTPNotFound):
+        return not_found("resource", request.path)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return Refusal(405, "BadRequest", "The method is not allowed.")
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return submissions.too_large("The request is too large.")
+    if isinstance(error, UnicodeError):  # in any part of the request
+        return bad_argument("request", "The request is not UTF-8.")
     log.error(
         "correlation=%s %s %s failed",
         request[CORRELATION],
@@ -147,7 +137,7 @@ def generate_correlations() -> Iterator[str]:
 
 async def close(app: web.Application) -> None:
     """Close the state file."""
-    app[SANDBOX].close()
+    app[SANDBOX].db.close()
 
 
 def create_sandbox(settings: Settings) -> web.Application:

@@ -233,15 +233,12 @@ async def claim(request: web.Request, operation: str) -> Row | None:
         if fault["number"] is None or fault["number"] in (numbers or ()):
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
-                sql.fault_count(db, label=label(fault))
+                # Counted under the label of its order, or its kind.
+                label = json.loads(fault["members"]).get("label", fault["kind"])
+                sql.fault_count(db, label=str(label))
                 sql.fault_forget_used(db)
             return fault
     return None
-
-
-def label(fault: Row) -> str:
-    """Return the name under which an error is counted: the label of its order, or its kind."""
-    return str(json.loads(fault["members"]).get("label", fault["kind"]))
 
 
 def code_numbers(operation: str, body: bytes) -> set[str]:

@@ -111,23 +111,16 @@ def submitted_by(row: Row, caller: Row) -> bool:
 
 def head(row: Row) -> dict[str, Any]:
     """Return the members with which every response about a document begins."""
-    return {
-        "uuid": row["uuid"],
-        "submissionUid": row["submission_uid"],
-        **describe(row),
-        **{names[1]: Decimal(row[column]) for column, names in TOTALS.items()},
-        **lifecycle(row),
-    }
+    totals = {names[1]: Decimal(row[column]) for column, names in TOTALS.items()}
+    return {**describe(row), "submissionUid": row["submission_uid"], **totals}
 
 
 def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
     """Return a row of a list. `tin_suffix` ends the names of the TINs: `TIN` or `Tin`."""
     return {
-        "uuid": row["uuid"],
-        "submissionUID": row["submission_uid"],
         **describe(row),
+        "submissionUID": row["submission_uid"],
         **{names[2]: Decimal(row[column]) for column, names in TOTALS.items()},
-        **lifecycle(row),
         f"supplier{tin_suffix}": row["supplier_tin"],
         "supplierName": row["supplier_name"],
         "submissionChannel": "ERP",
@@ -142,6 +135,7 @@ def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
 def describe(row: Row) -> dict[str, Any]:
     """Return the members that documents and rows of lists have in common."""
     return {
+        "uuid": row["uuid"],
         "longId": row["long_id"],
         "internalId": row["number"],
         "typeName": BUILT_IN["document_types"].codes[row["type"]],
@@ -153,12 +147,6 @@ def describe(row: Row) -> dict[str, Any]:
         "dateTimeIssued": instant(row["issued_at"]),
         "dateTimeReceived": instant(row["received_at"]),
         "dateTimeValidated": instant(row["validated_at"]),
-    }
-
-
-def lifecycle(row: Row) -> dict[str, Any]:
-    """Return the members about status, cancellation and rejection."""
-    return {
         "status": row["status"],
         "cancelDateTime": instant(row["cancelled_at"]),
         "rejectRequestDateTime": instant(row["reject_requested_at"]),

@@ -31,7 +31,7 @@ from ..certificates import (
 from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import TIN_ONLY, Document, entries, value, well_formed_tin
-from ..minified import minify, parts, without
+from ..minified import minify, places, without
 from . import Finding, finding_at
 
 SIGNATURE = (
@@ -155,7 +155,8 @@ class Signature:
     @property
     def properties(self) -> bytes:
         """Return the bytes of the object inside the qualifying properties. Portal: 11.3, step 8"""
-        return parts(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}")[0].encode()
+        start, end = next(places(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}"))
+        return self.minified[start:end].encode()
 
     def reference(self, to_properties: bool) -> dict[str, Any]:
         """Return the reference to the signed properties, or to the document. Portal: 11.5"""
@@ -327,10 +328,9 @@ def parse_serial(text: str) -> int | None:
 
 def check_trust(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
     """Check that a trusted authority issued the certificate, if any authority is configured."""
-    authorities, certificate = sandbox.settings.authorities, signature.certificate
-    if not (authorities and certificate):
-        return
-    if not any(is_issued_by(certificate, authority) for authority in authorities):
+    certificate, authorities = signature.certificate, sandbox.settings.authorities
+    issued = [is_issued_by(certificate, each) for each in authorities if certificate]
+    if issued and not any(issued):
         yield "DS329", CERTIFICATE
 
 
