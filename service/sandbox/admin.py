@@ -1,6 +1,7 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from .database import Row, sql, transaction
 from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS
+from .operations import OPERATIONS
 from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES
 
@@ -21,22 +23,7 @@ routes = web.RouteTableDef()
 FAULT_MEMBERS = ("operation", "kind", "times", "number")
 MOST_TIMES = 10**6
 #: Operations for which an error can be ordered.
-FAULT_OPERATIONS = {
-    "login",
-    "submit",
-    "submission",
-    "details",
-    "raw",
-    "search",
-    "recent",
-    "state",
-    "tin",
-    "tin_search",
-    "qr",
-    "notifications",
-    "types",
-    "*",
-}
+FAULT_OPERATIONS = {name for _, _, name, _ in OPERATIONS} | {"*"}
 
 Members = dict[str, Any]
 
@@ -74,7 +61,7 @@ def require_text(members: Members, name: str) -> str:
 @routes.get("/_sandbox/settings")
 async def show_settings(request: web.Request) -> web.Response:
     """Return all settings."""
-    return answer(request.app[SANDBOX].shown())
+    return answer(asdict(request.app[SANDBOX].controls))
 
 
 @routes.post("/_sandbox/settings")
@@ -85,17 +72,18 @@ async def change_settings(request: web.Request) -> web.Response:
         sandbox.change(await read_body(request))
     except ValueError as error:
         raise bad_request(str(error)) from None
-    return answer(sandbox.shown())
+    return answer(asdict(sandbox.controls))
 
 
 @routes.get("/_sandbox/clock")
 async def show_clock(request: web.Request) -> web.Response:
     """Return the time of the sandbox clock and its offset in seconds."""
-    return show_clock_of(request)
+    sandbox = request.app[SANDBOX]
+    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
 
 
 @routes.post("/_sandbox/clock")
-async def move_clock(request: web.Request) -> web.Response:
+async def move_clock(request: web.Request) -> web.StreamResponse:
     """Move the clock by {seconds}: forward, or back by at most its offset."""
     sandbox = request.app[SANDBOX]
     seconds = (await read_body(request)).get("seconds")
@@ -107,13 +95,7 @@ async def move_clock(request: web.Request) -> web.Response:
             f"and at least {-sandbox.clock_offset} (the clock was moved forward by that much)."
         )
     sandbox.move_clock(seconds)
-    return show_clock_of(request)
-
-
-def show_clock_of(request: web.Request) -> web.Response:
-    """Return the response with the time of the sandbox clock."""
-    sandbox = request.app[SANDBOX]
-    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
+    return await show_clock(request)
 
 
 @routes.post("/_sandbox/tokens/expire")
@@ -130,14 +112,9 @@ async def list_faults(request: web.Request) -> web.Response:
 
 def show_fault(row: Row) -> Members:
     """Return the members of an ordered error."""
-    return {
-        "id": row["id"],
-        "operation": row["operation"],
-        "kind": row["kind"],
-        "times": row["remaining"],
-        "number": row["number"],
-        **json.loads(row["members"]),
-    }
+    shown = dict(row)
+    members = json.loads(shown.pop("members"))
+    return {**shown, **members}
 
 
 @routes.post("/_sandbox/faults")
@@ -241,28 +218,29 @@ async def put_code(request: web.Request) -> web.Response:
     An absent limit is open.
     """
     members = await read_body(request)
-    if require_text(members, "list") not in LIST_NAMES:
-        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
+    name, code = read_list_name(members), require_text(members, "code")
     start, end = read_validity(members)
-    code = require_text(members, "code")
-    sql.code_put(
-        request.app[SANDBOX].db, list=members["list"], code=code, active_from=start, active_to=end
-    )
-    return answer({"list": members["list"], "code": code})
+    sql.code_put(request.app[SANDBOX].db, list=name, code=code, active_from=start, active_to=end)
+    return answer({"list": name, "code": code})
 
 
 @routes.put("/_sandbox/code-lists")
 async def put_code_list(request: web.Request) -> web.Response:
     """Replace a code list {list, codes: [{code, from, to}]} for documents validated from now on."""
     members = await read_body(request)
-    entries = members.get("codes")
-    if require_text(members, "list") not in LIST_NAMES:
-        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
+    name, entries = read_list_name(members), members.get("codes")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise bad_request("codes is required and must be an array of objects.")
     codes = {require_text(entry, "code"): read_validity(entry) for entry in entries}
-    request.app[SANDBOX].put_code_list(members["list"], codes)
-    return answer({"list": members["list"], "codes": len(codes)})
+    request.app[SANDBOX].put_code_list(name, codes)
+    return answer({"list": name, "codes": len(codes)})
+
+
+def read_list_name(members: Members) -> str:
+    """Return the name of a code list. Raises Refusal."""
+    if require_text(members, "list") not in LIST_NAMES:
+        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
+    return members["list"]
 
 
 def read_validity(members: Members) -> Validity:
@@ -290,17 +268,12 @@ async def show_ledger(request: web.Request) -> web.Response:
 
 def ledger_entry(row: Row) -> Members:
     """Return one document of the ledger."""
+    plain = ("sequence", "uuid", "number", "type", "taxpayer", "status", "sha256")
     return {
-        "sequence": row["sequence"],
-        "uuid": row["uuid"],
+        **{name: row[name] for name in plain},
         "submissionUid": row["submission_uid"],
-        "number": row["number"],
-        "type": row["type"],
         "issuedAt": instant(row["issued_at"]),
-        "taxpayer": row["taxpayer"],
         "clientId": row["client_id"],
-        "status": row["status"],
-        "sha256": row["sha256"],
         "receivedAt": instant(row["received_at"]),
         "validatedAt": instant(row["validated_at"]),
         "warnings": json.loads(row["warnings"] or "[]"),

@@ -63,15 +63,15 @@ class Refusal(Exception):
 
     def body(self, dialect: str) -> dict[str, Any]:
         """Return the response body."""
-        return {"error": self.in_standard() if dialect == "standard" else self.in_transport()}
-
-    def in_transport(self) -> dict[str, Any]:
-        """Return the error in the transport dialect."""
+        if dialect == "standard":
+            return {"error": self.in_standard()}
         return {
-            "code": self.code,
-            "message": self.message,
-            "target": self.target,
-            "details": self.details,
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "target": self.target,
+                "details": self.details,
+            }
         }
 
     def in_standard(self) -> dict[str, Any]:
@@ -107,9 +107,9 @@ class Mismatch(Refusal):
         code = "IncorrectSubmitter" if status == 403 else "ValidationError"
         super().__init__(status, code, self.MESSAGE, "submission")
 
-    def in_transport(self) -> dict[str, Any]:
-        shape = super().in_transport()
-        return shape if self.status == 403 else {**shape, "propertyPath": None}
+    def body(self, dialect: str) -> dict[str, Any]:
+        body = super().body(dialect)
+        return body if self.status == 403 else {"error": {**body["error"], "propertyPath": None}}
 
 
 class LoginRefusal(Refusal):
@@ -135,6 +135,11 @@ class UnknownTaxpayer(Refusal):
             "status": 404,
             "traceId": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00",
         }
+
+
+def refusal_with_detail(status: int, code: str, message: str, target: str) -> Refusal:
+    """Return a refusal that has its code and message also in its only detail."""
+    return Refusal(status, code, message, target, [detail(code, message, target)])
 
 
 def bad_argument(target: str, message: str) -> Refusal:

@@ -11,61 +11,18 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
-from . import (
-    admin,
-    document_types,
-    documents,
-    faults,
-    lists,
-    notifications,
-    page,
-    quotas,
-    submissions,
-    taxpayers,
-)
+from . import admin, faults, page, quotas, submissions
 from .answers import Refusal, answer, bad_argument, not_found
 from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
-from .login import authenticate, log_in, read_form
+from .login import authenticate, read_form
+from .operations import OPERATIONS, Handler
 from .settings import Settings
 from .validation import validate_due
 
-API = "/api/v1.0"
-
-#: Handlers of the portal's operations never stream, so that errors can change their responses.
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 AnyHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Method, path, name of the operation for errors and counts, handler.
-OPERATIONS: tuple[tuple[str, str, str, Handler], ...] = (
-    ("POST", "/connect/token", "login", log_in),
-    ("GET", f"{API}/taxpayer/validate/{{tin}}", "tin", taxpayers.validate_tin),
-    ("GET", f"{API}/taxpayer/search/tin", "tin_search", taxpayers.search_tin),
-    ("GET", f"{API}/taxpayers/qrcodeinfo/{{text}}", "qr", taxpayers.get_qr_information),
-    ("POST", f"{API}/documentsubmissions", "submit", submissions.submit),
-    ("POST", f"{API}/documentsubmissions/", "submit", submissions.submit),
-    ("GET", f"{API}/documentsubmissions/{{uid}}", "submission", submissions.get_submission),
-    ("GET", f"{API}/documents/recent", "recent", lists.recent),
-    ("GET", f"{API}/documents/search", "search", lists.search),
-    ("GET", f"{API}/documents/{{uuid}}/details", "details", documents.get_details),
-    ("GET", f"{API}/documents/{{uuid}}/raw", "raw", documents.get_raw),
-    ("PUT", f"{API}/documents/state/{{uuid}}/state", "state", documents.change_state),
-    (
-        "GET",
-        f"{API}/notifications/taxpayer",
-        "notifications",
-        notifications.list_notifications,
-    ),
-    ("GET", f"{API}/documenttypes", "types", document_types.list_types),
-    ("GET", f"{API}/documenttypes/{{id}}", "types", document_types.get_type),
-    (
-        "GET",
-        f"{API}/documenttypes/{{id}}/versions/{{version}}",
-        "types",
-        document_types.get_version,
-    ),
-)
 #: Largest request body that is read. The portal's smaller limit is checked by the submission.
 MAX_READ = 32 * 1024 * 1024
 CORRELATIONS = web.AppKey("correlations", Iterator[str])
@@ -142,28 +99,18 @@ def drop_connection(request: web.Request) -> web.Response:
     return web.Response()
 
 
-#: Exception -> the portal's refusal. Any part of a request may be invalid UTF-8.
-REFUSALS: tuple[tuple[type[Exception], Callable[[web.Request], Refusal]], ...] = (
-    (web.HTTPNotFound, lambda request: not_found("resource", request.path)),
-    (
-        web.HTTPMethodNotAllowed,
-        lambda request: Refusal(405, "BadRequest", "The method is not allowed."),
-    ),
-    (
-        web.HTTPRequestEntityTooLarge,
-        lambda request: submissions.too_large("The request is too large."),
-    ),
-    (UnicodeError, lambda request: bad_argument("request", "The request is not UTF-8.")),
-)
-
-
 def to_refusal(error: Exception, request: web.Request) -> Refusal:
     """Return the refusal for an exception. Unexpected exceptions are logged and become a 500."""
     if isinstance(error, Refusal):
         return error
-    for kind, refuse in REFUSALS:
-        if isinstance(error, kind):
-            return refuse(request)
+    if isinstance(error, web.HTTPNotFound):
+        return not_found("resource", request.path)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return Refusal(405, "BadRequest", "The method is not allowed.")
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return submissions.too_large("The request is too large.")
+    if isinstance(error, UnicodeError):  # in any part of the request
+        return bad_argument("request", "The request is not UTF-8.")
     log.error(
         "correlation=%s %s %s failed",
         request[CORRELATION],
@@ -190,7 +137,7 @@ def generate_correlations() -> Iterator[str]:
 
 async def close(app: web.Application) -> None:
     """Close the state file."""
-    app[SANDBOX].close()
+    app[SANDBOX].db.close()
 
 
 def create_sandbox(settings: Settings) -> web.Application:

@@ -3,7 +3,6 @@
 import re
 from base64 import b64decode
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -26,8 +25,6 @@ SHORT = {
     NameOID.ORGANIZATION_IDENTIFIER: "organizationIdentifier",
     NameOID.EMAIL_ADDRESS: "E|emailAddress",
 }
-
-ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 
 
 def decode_base64(text: str) -> bytes:
@@ -79,19 +76,13 @@ def verifying_key(certificate: x509.Certificate) -> RSAPublicKey | None:
 
 def allows_signing(certificate: x509.Certificate) -> bool:
     """Return whether the key usage allows document signing, or is absent. Portal: 11.1"""
-    usage = find_extension(certificate, x509.KeyUsage)
-    extended = find_extension(certificate, x509.ExtendedKeyUsage)
-    return (usage is None or usage.content_commitment) and (
-        extended is None or DOCUMENT_SIGNING in extended
-    )
-
-
-def find_extension(certificate: x509.Certificate, kind: type[ExtensionT]) -> ExtensionT | None:
-    """Return the extension of a class, or None."""
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
+    for extension in certificate.extensions:
+        usage = extension.value
+        if isinstance(usage, x509.KeyUsage) and not usage.content_commitment:
+            return False
+        if isinstance(usage, x509.ExtendedKeyUsage) and DOCUMENT_SIGNING not in usage:
+            return False
+    return True
 
 
 def read_authorities(path: str) -> tuple[x509.Certificate, ...]:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from aiohttp import web
@@ -58,16 +58,13 @@ def check_controls(values: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in values.items():
         if name not in types:
             raise ValueError(f"{name} is not a setting")
-        if not fits(value, types[name]) or value not in CHOICES.get(name, (value,)):
+        if types[name] is float:
+            fits = type(value) in (int, float) and 0 <= value <= MOST_SECONDS
+        else:
+            fits = type(value) is types[name] and value in CHOICES.get(name, (value,))
+        if not fits:
             raise ValueError(f"{name} cannot be {value!r}")
     return values
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type of a setting. A float is also in range."""
-    if kind is float:
-        return type(value) in (int, float) and 0 <= value <= MOST_SECONDS
-    return type(value) is kind
 
 
 class Sandbox:
@@ -87,7 +84,9 @@ class Sandbox:
         stored = {row["name"]: json.loads(row["value"]) for row in sql.setting_all(self.db)}
         with transaction(self.db):
             if "clock_offset" not in stored:
-                self.seed()
+                for tin, name, identities in SEEDED_TAXPAYERS:
+                    self.register(tin, name, identities)
+                self.store("clock_offset", 0)
             self.put_client()
         self.clock_offset = stored.pop("clock_offset", 0)
         self.odd_rows = stored.pop("odd_rows", {})
@@ -98,12 +97,6 @@ class Sandbox:
             for name in ("processing_seconds", "token_seconds", "rate_scale")
         }
         self.controls = replace(Controls(), **{**started, **stored})
-
-    def seed(self) -> None:
-        """Register the initial taxpayers."""
-        for tin, name, identities in SEEDED_TAXPAYERS:
-            self.register(tin, name, identities)
-        self.store("clock_offset", 0)
 
     def put_client(self) -> None:
         """Store the client of the start settings, at every start."""
@@ -150,10 +143,6 @@ class Sandbox:
                 seconds = self.controls.processing_seconds
                 sql.document_plan(self.db, now=self.now(), processing_seconds=seconds)
 
-    def shown(self) -> dict[str, Any]:
-        """Return all settings."""
-        return asdict(self.controls)
-
     def show_oddly(self, number: str, members: dict[str, Any] | None) -> None:
         """Replace members in all responses about the documents of a number. None ends it."""
         self.odd_rows = {**self.odd_rows, number: members or {}}
@@ -179,10 +168,6 @@ class Sandbox:
         """Return to the state of the first start."""
         empty(self.db)
         self.load()
-
-    def close(self) -> None:
-        """Close the file."""
-        self.db.close()
 
 
 SANDBOX = web.AppKey("sandbox", Sandbox)

@@ -1,14 +1,12 @@
 """Requests about one document: details, source, cancel, reject. Portal: 5.2, 5.3, 6"""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from aiohttp import web
 
-from .answers import Refusal, answer, bad_argument, detail, not_found
+from .answers import answer, bad_argument, not_found, refusal_with_detail
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
 from .document import read_json
@@ -75,9 +73,7 @@ async def change_state(request: web.Request) -> web.Response:
     )
     if not is_permitted:
         message = f"The caller may not set this document to {wanted}."
-        raise Refusal(
-            403, "Forbidden", message, row["uuid"], [detail("Forbidden", message, row["uuid"])]
-        )
+        raise refusal_with_detail(403, "Forbidden", message, row["uuid"])
     return answer(change_document_state(sandbox, row, wanted, reason))
 
 
@@ -99,54 +95,23 @@ def read_change(body: bytes) -> tuple[str, str]:
     return wanted, reason
 
 
-def is_wrong_state(sandbox: Sandbox, row: Row, wanted: str) -> bool:
-    """Return whether the document is not Valid, or its rejection was already requested."""
-    return row["status"] != "Valid" or (
-        wanted == "rejected" and row["reject_requested_at"] is not None
-    )
-
-
-def is_window_over(sandbox: Sandbox, row: Row, wanted: str) -> bool:
-    """Return whether the cancellation period is over."""
-    return sandbox.now() > row["validated_at"] + sandbox.controls.cancel_window_seconds
-
-
-def is_referenced(sandbox: Sandbox, row: Row, wanted: str) -> bool:
-    """Return whether a Valid note refers to the document."""
-    return sql.reference_active(sandbox.db, uuid=row["uuid"]) > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A reason to refuse a change of state, with its error."""
-
-    applies: Callable[[Sandbox, Row, str], bool]
-    code: str
-    message: str
-
-
-#: The first rule that applies refuses the change.
-REFUSALS = (
-    Rule(is_wrong_state, "IncorrectState", "The state of the document does not allow this."),
-    Rule(is_window_over, "OperationPeriodOver", "The cancellation period of the document is over."),
-    Rule(
-        is_referenced,
-        "ActiveReferencingDocuments",
-        "Valid notes refer to the document; cancel them first.",
-    ),
-)
+def find_obstacle(sandbox: Sandbox, row: Row, wanted: str) -> tuple[str, str] | None:
+    """Return (code, message) of the first reason to refuse a change of state. Portal: 6"""
+    if row["status"] != "Valid" or (wanted == "rejected" and row["reject_requested_at"]):
+        return "IncorrectState", "The state of the document does not allow this."
+    if sandbox.now() > row["validated_at"] + sandbox.controls.cancel_window_seconds:
+        return "OperationPeriodOver", "The cancellation period of the document is over."
+    if sql.reference_active(sandbox.db, uuid=row["uuid"]):
+        message = "Valid notes refer to the document; cancel them first."
+        return "ActiveReferencingDocuments", message
+    return None
 
 
 def change_document_state(sandbox: Sandbox, row: Row, wanted: str, reason: str) -> dict[str, Any]:
-    """Change the state and return the portal's response body.
-
-    Raises Refusal, which has its code both in the error and in its only detail.
-    """
+    """Change the state and return the portal's response body. Raises Refusal."""
     uuid = row["uuid"]
-    for rule in REFUSALS:
-        if rule.applies(sandbox, row, wanted):
-            entry = detail(rule.code, rule.message, uuid)
-            raise Refusal(400, rule.code, rule.message, uuid, [entry])
+    if obstacle := find_obstacle(sandbox, row, wanted):
+        raise refusal_with_detail(400, *obstacle, uuid)
     change, status = CHANGES[wanted]
     with transaction(sandbox.db):
         change(sandbox.db, uuid=uuid, now=sandbox.now(), reason=reason)

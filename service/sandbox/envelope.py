@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .answers import Refusal, detail
+from .answers import Refusal, detail, refusal_with_detail
 from .document import read_json
 
 MAX_DOCUMENTS = 100
@@ -61,7 +61,7 @@ def read_entry(entry: Any, target: str) -> Entry:
 
 def bad_structure(message: str, target: str) -> Refusal:
     """Return the refusal of a body with wrong members."""
-    return Refusal(400, "BadStructure", message, target, [detail("BadStructure", message, target)])
+    return refusal_with_detail(400, "BadStructure", message, target)
 
 
 def unreadable() -> Refusal:
@@ -72,5 +72,4 @@ def unreadable() -> Refusal:
 
 def not_implemented(message: str, target: str) -> Refusal:
     """Return the refusal of a request that the portal could process and the sandbox cannot."""
-    entry = detail("NotImplemented", message, target)
-    return Refusal(501, "NotImplemented", message, target, [entry])
+    return refusal_with_detail(501, "NotImplemented", message, target)

@@ -23,66 +23,17 @@ from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
 BROKEN = "A rule is broken."
+NO_DOCUMENTS = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}
 OVERSIZE = 1024 * 1024  # bytes
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
 
 Process = Callable[[], Awaitable[web.Response]]
 Order = Mapping[str, Any]
-Kind = Callable[[web.Request, Process, Order], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, Process, Order], Awaitable[web.StreamResponse]]
 
 
 class Dropped(Exception):
     """Closes the connection without a response."""
-
-
-async def pass_through(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Process the request without an error."""
-    return await process()
-
-
-async def drop(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Drop the connection before the request is processed."""
-    raise Dropped()
-
-
-async def accept_then_drop(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Process the request and drop the connection."""
-    await process()
-    raise Dropped()
-
-
-async def error_before(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Return an error without processing the request."""
-    raise failure(order)
-
-
-async def error_after(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Process the request and return an error."""
-    await process()
-    raise failure(order)
-
-
-def failure(order: Order) -> Refusal:
-    """Return the error with the ordered `status`, 503 by default."""
-    status = order.get("status", 503)
-    code = ERROR_CODES.get(status, "ServiceUnavailable")
-    return Refusal(status, code, "The service failed.", headers=retry_after(order))
-
-
-def retry_after(order: Order) -> dict[str, str] | None:
-    """Return the header Retry-After if the order has one."""
-    return {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
-
-
-async def duplicate(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Refuse the submission as a repetition of the same payload."""
-    await process_if_ordered(process, order, False)
-    raise duplicate_payload(order.get("retry_after", 600))
-
-
-async def throttle(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Refuse the request with 429."""
-    raise Refusal(429, "TooManyRequests", "Request limit exceeded.", headers=retry_after(order))
 
 
 async def slow(request: web.Request, process: Process, order: Order) -> web.Response:
@@ -138,37 +89,6 @@ def body_of(response: web.Response) -> bytes:
     return response.body
 
 
-async def html(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Return the HTML page of a gateway."""
-    await process_if_ordered(process, order, False)
-    status = order.get("status", 200)
-    return web.Response(text=GATEWAY_PAGE, status=status, content_type="text/html")
-
-
-async def redirect(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Redirect to a maintenance page."""
-    await process_if_ordered(process, order, False)
-    location = f"{request.app[SANDBOX].settings.public_base}/maintenance"
-    return web.Response(status=order.get("status", 302), headers={"Location": location})
-
-
-async def garbage(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Return a body that is not JSON."""
-    await process_if_ordered(process, order, True)
-    return web.Response(
-        body=b'{"submissionUid": "',
-        status=order.get("status", 202),
-        content_type="application/json",
-    )
-
-
-async def neither(request: web.Request, process: Process, order: Order) -> web.Response:
-    """Return a 202 response that names no document, neither as accepted nor as rejected."""
-    await process_if_ordered(process, order, True)
-    body = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}
-    return answer(body, status=202)
-
-
 async def other_uuid(request: web.Request, process: Process, order: Order) -> web.Response:
     """Process a submission, but return a different uuid for its first accepted document."""
     response = await process()
@@ -194,30 +114,13 @@ async def reject(request: web.Request, process: Process, order: Order) -> web.Re
     numbers = sorted(code_numbers("submit", await request.read()))
     finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
     rejected = [rejection(Entry(number, b"", None, [finding])) for number in numbers]
-    body = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
-    return answer(body, status=202)
+    return answer({**NO_DOCUMENTS, "rejectedDocuments": rejected}, status=202)
 
 
 async def wrong_date(request: web.Request, process: Process, order: Order) -> web.Response:
     """Shift the `Date` header of the response by the ordered number of seconds."""
     request[DATE_SHIFT] = order.get("seconds", 90)
     return await process()
-
-
-async def process_if_ordered(process: Process, order: Order, default: bool) -> None:
-    """Process the request if the order says `processed`."""
-    if order.get("processed", default):
-        await process()
-
-
-async def refuse_token(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Refuse the token with 401."""
-    raise unauthorized()
-
-
-async def forget(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Return 404 for an existing resource."""
-    raise not_found("resource", None)
 
 
 async def refuse(request: web.Request, process: Process, order: Order) -> NoReturn:
@@ -229,45 +132,95 @@ async def refuse(request: web.Request, process: Process, order: Order) -> NoRetu
     raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
 
 
-async def foreign(request: web.Request, process: Process, order: Order) -> NoReturn:
-    """Refuse the submission because the token belongs to another taxpayer."""
-    raise Mismatch(request.app[SANDBOX].controls.mismatch_status)
+def failure(order: Order) -> Refusal:
+    """Return the error with the ordered `status`, 503 by default."""
+    status = order.get("status", 503)
+    code = ERROR_CODES.get(status, "ServiceUnavailable")
+    return Refusal(status, code, "The service failed.", headers=retry_after(order))
 
 
-#: Kind of error -> handler.
-KINDS: dict[str, Kind] = {
-    "none": pass_through,
-    "drop": drop,
-    "accept_then_drop": accept_then_drop,
-    "error_before": error_before,
-    "error_after": error_after,
-    "duplicate": duplicate,
-    "throttle": throttle,
+def retry_after(order: Order) -> dict[str, str] | None:
+    """Return the header Retry-After if the order has one."""
+    return {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
+
+
+def show_gateway(request: web.Request, order: Order) -> web.Response:
+    """Return the HTML page of a gateway."""
+    status = order.get("status", 200)
+    return web.Response(text=GATEWAY_PAGE, status=status, content_type="text/html")
+
+
+def redirect(request: web.Request, order: Order) -> web.Response:
+    """Return a redirect to a maintenance page."""
+    location = f"{request.app[SANDBOX].settings.public_base}/maintenance"
+    return web.Response(status=order.get("status", 302), headers={"Location": location})
+
+
+def truncated_json(request: web.Request, order: Order) -> web.Response:
+    """Return a body that is not JSON."""
+    status, body = order.get("status", 202), b'{"submissionUid": "'
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+#: Kind of error -> (whether the request is processed unless the order says `processed`, what
+#: happens instead of the response).
+REPLACED: dict[str, tuple[bool, Callable[[web.Request, Order], web.Response | Exception]]] = {
+    "drop": (False, lambda request, order: Dropped()),
+    "accept_then_drop": (True, lambda request, order: Dropped()),
+    "error_before": (False, lambda request, order: failure(order)),
+    "error_after": (True, lambda request, order: failure(order)),
+    "duplicate": (
+        False,
+        lambda request, order: duplicate_payload(order.get("retry_after", 600)),
+    ),
+    "throttle": (
+        False,
+        lambda request, order: Refusal(
+            429, "TooManyRequests", "Request limit exceeded.", headers=retry_after(order)
+        ),
+    ),
+    "unauthorized": (False, lambda request, order: unauthorized()),
+    "forget": (False, lambda request, order: not_found("resource", None)),
+    "foreign": (
+        False,
+        lambda request, order: Mismatch(request.app[SANDBOX].controls.mismatch_status),
+    ),
+    "html": (False, show_gateway),
+    "redirect": (False, redirect),
+    "garbage": (True, truncated_json),
+    "neither": (True, lambda request, order: answer(NO_DOCUMENTS, 202)),
+}
+#: Kind of error -> handler that processes the request itself.
+HANDLERS: dict[str, Handler] = {
     "slow": slow,
     "slow_before": slow_before,
     "drip": drip,
     "truncate": truncate,
-    "html": html,
-    "redirect": redirect,
-    "garbage": garbage,
-    "neither": neither,
     "other_uuid": other_uuid,
     "oversized": oversized,
     "reject": reject,
-    "unauthorized": refuse_token,
-    "forget": forget,
     "refuse": refuse,
-    "foreign": foreign,
     "wrong_date": wrong_date,
 }
+#: The kind `none` uses up an order without an error.
+KINDS = {"none", *REPLACED, *HANDLERS}
 
 
 async def perform(request: web.Request, operation: str, process: Process) -> web.StreamResponse:
     """Process the request with the oldest error that is ordered for it, or without one."""
     fault = await claim(request, operation)
-    if fault is None:
+    if fault is None or fault["kind"] == "none":
         return await process()
-    return await KINDS[fault["kind"]](request, process, json.loads(fault["members"]))
+    order = json.loads(fault["members"])
+    if fault["kind"] in HANDLERS:
+        return await HANDLERS[fault["kind"]](request, process, order)
+    is_processed, replace = REPLACED[fault["kind"]]
+    if order.get("processed", is_processed):
+        await process()
+    replacement = replace(request, order)
+    if isinstance(replacement, Exception):
+        raise replacement
+    return replacement
 
 
 async def claim(request: web.Request, operation: str) -> Row | None:
@@ -280,15 +233,12 @@ async def claim(request: web.Request, operation: str) -> Row | None:
         if fault["number"] is None or fault["number"] in (numbers or ()):
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
-                sql.fault_count(db, label=label(fault))
+                # Counted under the label of its order, or its kind.
+                label = json.loads(fault["members"]).get("label", fault["kind"])
+                sql.fault_count(db, label=str(label))
                 sql.fault_forget_used(db)
             return fault
     return None
-
-
-def label(fault: Row) -> str:
-    """Return the name under which an error is counted: the label of its order, or its kind."""
-    return str(json.loads(fault["members"]).get("label", fault["kind"]))
 
 
 def code_numbers(operation: str, body: bytes) -> set[str]:

@@ -6,7 +6,7 @@ Portal: Appendix B
 from collections.abc import Iterable
 
 from .answers import Refusal
-from .validators import Finding, wildcard
+from .validators import Finding, finding_at
 
 SLOW_SECONDS = 60
 #: Prefix of a document number -> status, code, message and headers that refuse the submission.
@@ -32,15 +32,8 @@ def raise_forced_refusal(numbers: Iterable[str]) -> None:
 def forced_findings(outer: str, number: str) -> list[Finding]:
     """Return the findings that a number asks for in a validation step."""
     if outer == "Error04" and number.startswith("SIM-INVALID-"):
-        return [
-            Finding(
-                "CV302",
-                "The number asked for an invalid code.",
-                "ID",
-                wildcard("ID", "_"),
-                "Kod tidak sah.",
-            )
-        ]
+        message = "The number asked for an invalid code."
+        return [finding_at("ID", "CV302", message, "Kod tidak sah.", "_")]
     return []
 
 

@@ -32,11 +32,6 @@ def without(text: str, names: Container[str]) -> str:
     return f"{text[:start]}{{{','.join(kept)}}}{text[end:]}"
 
 
-def parts(text: str, path: str) -> list[str]:
-    """Return the text of every array entry at a path from the root of the minified document."""
-    return [text[start:end] for start, end in places(text, path)]
-
-
 def places(text: str, path: str, at: int = 0) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of every array entry at the path below the object that starts at `at`.
 

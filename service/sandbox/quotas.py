@@ -1,7 +1,6 @@
 """Rate limits of clients: fixed windows that open with their first request. Portal: 1.4, 1.6"""
 
 import math
-from dataclasses import dataclass
 
 from .answers import Refusal
 from .clock import precise_instant
@@ -28,15 +27,6 @@ PER_MINUTE = {
 PER_TAXPAYER = {"search": 5}
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """At most `requests` of one subject in a window of `seconds`."""
-
-    name: str
-    requests: int
-    seconds: float
-
-
 def take(
     sandbox: Sandbox, operation: str, client_id: str, taxpayer: str | None = None
 ) -> dict[str, str]:
@@ -45,25 +35,28 @@ def take(
     if not scale or operation not in PER_MINUTE:
         return {}
     requests = max(1, math.floor(PER_MINUTE[operation] * scale))
-    headers = count(sandbox, client_id, Limit(operation, requests, MINUTE))
+    headers = count(sandbox, (operation, client_id), requests, MINUTE)
     if operation in PER_TAXPAYER:
         seconds = PER_TAXPAYER[operation] / scale
-        count(sandbox, taxpayer, Limit(f"{operation} of taxpayer", 1, seconds))
+        count(sandbox, (f"{operation} of taxpayer", taxpayer), 1, seconds)
     return headers
 
 
-def count(sandbox: Sandbox, subject: str | None, limit: Limit) -> dict[str, str]:
-    """Count a request of a subject. Raises Refusal 429 above the limit."""
-    now = sandbox.now()
-    window = sql.quota_take(
-        sandbox.db, name=limit.name, subject=subject, now=now, span=limit.seconds
-    )
+def count(
+    sandbox: Sandbox, key: tuple[str, str | None], most: int, seconds: float
+) -> dict[str, str]:
+    """Count a request of a (limit, subject), at most `most` in a window of `seconds`.
+
+    Raises Refusal 429 above the limit.
+    """
+    (name, subject), now = key, sandbox.now()
+    window = sql.quota_take(sandbox.db, name=name, subject=subject, now=now, span=seconds)
     headers = {
-        "X-Rate-Limit-Limit": str(limit.requests),
-        "X-Rate-Limit-Remaining": str(max(0, limit.requests - window["used"])),
+        "X-Rate-Limit-Limit": str(most),
+        "X-Rate-Limit-Remaining": str(max(0, most - window["used"])),
     }
-    if window["used"] > limit.requests:
-        raise limit_exceeded(now, window["started_at"] + limit.seconds, headers)
+    if window["used"] > most:
+        raise limit_exceeded(now, window["started_at"] + seconds, headers)
     return headers
 
 

@@ -14,12 +14,12 @@ from .database import Row, sql
 from .document import NOTES, Document
 from .identifiers import new_uuid
 
-#: Column of an amount -> (its name in a document, its name in a row of a list).
+#: Column of an amount -> (the total of the invoice, name in a document, name in a row of a list).
 TOTALS = {
-    "total_excluding_tax": ("totalExcludingTax", "totalSales"),
-    "total_discount": ("totalDiscount", "totalDiscount"),
-    "total_net": ("totalNetAmount", "netAmount"),
-    "total_payable": ("totalPayableAmount", "total"),
+    "total_excluding_tax": ("TaxExclusiveAmount", "totalExcludingTax", "totalSales"),
+    "total_discount": ("AllowanceTotalAmount", "totalDiscount", "totalDiscount"),
+    "total_net": ("TaxExclusiveAmount", "totalNetAmount", "netAmount"),
+    "total_payable": ("PayableAmount", "totalPayableAmount", "total"),
 }
 
 
@@ -97,13 +97,7 @@ def party_columns(document: Document) -> dict[str, str]:
 
 def total_columns(document: Document) -> dict[str, str]:
     """Return the amounts in MYR as decimal text."""
-    excluding_tax = document.amount("TaxExclusiveAmount")
-    return {
-        "total_excluding_tax": str(excluding_tax),
-        "total_discount": str(document.amount("AllowanceTotalAmount")),
-        "total_net": str(excluding_tax),
-        "total_payable": str(document.amount("PayableAmount")),
-    }
+    return {column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()}
 
 
 def submitted_by(row: Row, caller: Row) -> bool:
@@ -117,23 +111,16 @@ def submitted_by(row: Row, caller: Row) -> bool:
 
 def head(row: Row) -> dict[str, Any]:
     """Return the members with which every response about a document begins."""
-    return {
-        "uuid": row["uuid"],
-        "submissionUid": row["submission_uid"],
-        **describe(row),
-        **{names[0]: Decimal(row[column]) for column, names in TOTALS.items()},
-        **lifecycle(row),
-    }
+    totals = {names[1]: Decimal(row[column]) for column, names in TOTALS.items()}
+    return {**describe(row), "submissionUid": row["submission_uid"], **totals}
 
 
 def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
     """Return a row of a list. `tin_suffix` ends the names of the TINs: `TIN` or `Tin`."""
     return {
-        "uuid": row["uuid"],
-        "submissionUID": row["submission_uid"],
         **describe(row),
-        **{names[1]: Decimal(row[column]) for column, names in TOTALS.items()},
-        **lifecycle(row),
+        "submissionUID": row["submission_uid"],
+        **{names[2]: Decimal(row[column]) for column, names in TOTALS.items()},
         f"supplier{tin_suffix}": row["supplier_tin"],
         "supplierName": row["supplier_name"],
         "submissionChannel": "ERP",
@@ -148,6 +135,7 @@ def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
 def describe(row: Row) -> dict[str, Any]:
     """Return the members that documents and rows of lists have in common."""
     return {
+        "uuid": row["uuid"],
         "longId": row["long_id"],
         "internalId": row["number"],
         "typeName": BUILT_IN["document_types"].codes[row["type"]],
@@ -159,12 +147,6 @@ def describe(row: Row) -> dict[str, Any]:
         "dateTimeIssued": instant(row["issued_at"]),
         "dateTimeReceived": instant(row["received_at"]),
         "dateTimeValidated": instant(row["validated_at"]),
-    }
-
-
-def lifecycle(row: Row) -> dict[str, Any]:
-    """Return the members about status, cancellation and rejection."""
-    return {
         "status": row["status"],
         "cancelDateTime": instant(row["cancelled_at"]),
         "rejectRequestDateTime": instant(row["reject_requested_at"]),

@@ -12,7 +12,7 @@ from aiohttp import web
 from service.documents.codes import BUILT_IN
 
 from . import envelope
-from .answers import Mismatch, Refusal, answer, detail, not_found
+from .answers import Mismatch, Refusal, answer, detail, not_found, refusal_with_detail
 from .clock import instant
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
@@ -63,8 +63,7 @@ def issuers(checked: list[Entry]) -> set[str]:
 
 def too_large(message: str) -> Refusal:
     """Return the refusal of a submission or document that exceeds a size limit."""
-    entry = detail("MaximumSizeExceeded", message, "documents")
-    return Refusal(400, "MaximumSizeExceeded", message, "documents", [entry])
+    return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
 
 
 async def refuse_same_payload(request: web.Request) -> str:
@@ -106,7 +105,8 @@ def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
             findings += check_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
-    warnings = totals.warnings(document) if document and not findings else []
+    wrong = totals.wrong_amounts(document.invoice) if document and not findings else []
+    warnings = [{"target": path, "message": message} for path, message in wrong]
     return Entry(code_number, raw, document, findings, warnings)
 
 

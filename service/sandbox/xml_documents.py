@@ -12,8 +12,7 @@ from typing import Any
 from xml.parsers import expat
 
 from .document import read_json
-from .validators.shapes import NAMESPACES
-from .validators.structure import SHAPE, Group
+from .validators.elements import ELEMENTS, NAMESPACES, Element, Group
 
 #: Levels of elements; a signed document has about 15.
 MOST_DEPTH = 32
@@ -21,6 +20,7 @@ MOST_DEPTH = 32
 SEPARATOR = " "
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 AGGREGATES, BASICS = NAMESPACES["_A"], NAMESPACES["_B"]
+UNKNOWN = Element("any")
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ def read_xml(raw: bytes) -> dict[str, Any]:
     root = parse(raw)
     if (root.namespace, root.name) != (NAMESPACES["_D"], "Invoice"):
         raise ValueError("The root is not the element Invoice of UBL 2.1.")
-    return {**NAMESPACES, "Invoice": [convert_group(root, SHAPE)]}
+    return {**NAMESPACES, "Invoice": [convert_group(root, ELEMENTS)]}
 
 
 def parse(raw: bytes) -> Node:
@@ -89,7 +89,7 @@ def parse(raw: bytes) -> Node:
     return top.children[0]
 
 
-def convert_group(node: Node, shape: Group) -> dict[str, Any]:
+def convert_group(node: Node, elements: Group) -> dict[str, Any]:
     """Return an element with children as an object of arrays.
 
     An attribute and text of the element itself, which a group cannot have, are members too, so
@@ -99,26 +99,24 @@ def convert_group(node: Node, shape: Group) -> dict[str, Any]:
     if node.text:
         members["_"] = node.text
     for child in node.children:
-        inner = shape[child.name][0] if child.name in shape else "any"
-        members.setdefault(qualify(child, inner), []).append(convert(child, inner))
+        element = elements.get(child.name, UNKNOWN)
+        members.setdefault(qualify(child, element), []).append(convert(child, element))
     return members
 
 
-def convert(node: Node, shape: Group | str) -> dict[str, Any]:
+def convert(node: Node, element: Element) -> dict[str, Any]:
     """Return an element as an entry of its array: a group, or a value with attributes."""
-    if not isinstance(shape, str):
-        return convert_group(node, shape)
-    if node.children:
-        return convert_group(node, {})
-    return {"_": CONVERSIONS.get(shape, str)(node.text), **node.attributes}
+    if element.kind == "group" or node.children:
+        return convert_group(node, element.members)
+    return {"_": CONVERSIONS.get(element.kind, str)(node.text), **node.attributes}
 
 
-def qualify(node: Node, shape: Group | str) -> str:
+def qualify(node: Node, element: Element) -> str:
     """Return the name of a member, with the namespace if that is not the one of UBL."""
-    if shape == "any":
+    expected = AGGREGATES if element.kind == "group" else BASICS
+    if element.kind == "any" or node.namespace == expected:
         return node.name
-    expected = BASICS if isinstance(shape, str) else AGGREGATES
-    return node.name if node.namespace == expected else f"{{{node.namespace}}}{node.name}"
+    return f"{{{node.namespace}}}{node.name}"
 
 
 def convert_number(text: str) -> Decimal | str:
@@ -135,7 +133,7 @@ def convert_boolean(text: str) -> bool | str:
     return {"true": True, "1": True, "false": False, "0": False}.get(text, text)
 
 
-#: Kind of a basic element in `shapes.py` -> conversion of its text. Others stay text.
+#: Kind of a basic element in `elements.py` -> conversion of its text. Others stay text.
 CONVERSIONS: dict[str, Callable[[str], Any]] = {
     "number": convert_number,
     "amount": convert_number,

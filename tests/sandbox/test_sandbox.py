@@ -170,13 +170,6 @@ async def test_a_fully_rejected_submission_is_a_202_without_uid(portal: Portal) 
     assert await portal.ledger() == []
 
 
-async def test_one_submission_accepts_valid_and_rejects_invalid_documents(portal: Portal) -> None:
-    good, bad = await portal.fresh("A"), document("B")
-    body = await (await portal.submit(good, bad)).json()
-    assert [each["invoiceCodeNumber"] for each in body["acceptedDocuments"]] == ["A"]
-    assert [each["invoiceCodeNumber"] for each in body["rejectedDocuments"]] == ["B"]
-
-
 @pytest.mark.parametrize("status, code", [(400, "ValidationError"), (403, "IncorrectSubmitter")])
 async def test_a_document_of_another_issuer_fails_the_submission(
     portal: Portal, status: int, code: str

@@ -125,12 +125,6 @@ async def test_an_invalid_code_list_is_refused(portal: Portal, body: dict[str, A
     assert await step_codes(portal, await portal.fresh()) == {}
 
 
-async def test_a_malaysian_state_belongs_to_malaysia(portal: Portal) -> None:
-    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{COUNTRY}", "SGP")) == {
-        "04": ["CV316"]
-    }
-
-
 @pytest.mark.parametrize("state", ["17", "Guangdong"])
 async def test_an_address_abroad_has_state_17_or_text(portal: Portal, state: str) -> None:
     root = put(await portal.fresh(), f"{CUSTOMER}.{COUNTRY}", "CHN")
@@ -146,10 +140,7 @@ async def consolidated_document(
     return put(root, CLASSIFICATION, "004")
 
 
-async def test_state_17_in_malaysia_is_for_consolidated_documents(portal: Portal) -> None:
-    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "17")) == {
-        "04": ["CV317"]
-    }
+async def test_a_consolidated_document_may_have_state_17_in_malaysia(portal: Portal) -> None:
     assert await step_codes(portal, await consolidated_document(portal)) == {}
 
 

@@ -127,12 +127,10 @@ async def test_amounts_that_do_not_add_up_are_a_warning(
     assert row["warnings"] == details["warnings"]
 
 
-@pytest.mark.parametrize("path, value, target", ODD)
-async def test_amounts_are_refused_on_request(
-    portal: Portal, path: str, value: Any, target: Any
-) -> None:
+async def test_amounts_are_refused_on_request(portal: Portal) -> None:
     await portal.admin("settings", strict_totals=True)
-    assert (None, target) in await findings(portal, put(await portal.fresh(), path, value))
+    path, value, target = ODD[0]
+    assert await findings(portal, put(await portal.fresh(), path, value)) == [(None, target)]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ values (:operation, :kind, :remaining, :number, :members)
 returning id;
 
 -- name: fault_list :many
-select id, operation, kind, remaining, number, members from faults order by id;
+select id, operation, kind, remaining as times, number, members from faults order by id;
 
 -- name: fault_waiting :many
 -- Return the errors that requests of the operation may meet, oldest first.

@@ -11,25 +11,10 @@ from service.documents.codes import BUILT_IN
 
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import Document, Party, entries, values
-from . import Finding, wildcard
+from ..document import Document, Party, entries
+from . import Finding, finding_at
+from .elements import with_rule
 
-TAX_TYPE = "TaxTotal.TaxSubtotal.TaxCategory.ID"
-#: (path, attribute, table).
-LISTED = (
-    ("DocumentCurrencyCode", "_", "currencies"),
-    ("TaxCurrencyCode", "_", "currencies"),
-    ("TaxExchangeRate.SourceCurrencyCode", "_", "currencies"),
-    ("TaxExchangeRate.TargetCurrencyCode", "_", "currencies"),
-    ("PaymentMeans.PaymentMeansCode", "_", "payment_modes"),
-    (TAX_TYPE, "_", "tax_types"),
-    (f"InvoiceLine.{TAX_TYPE}", "_", "tax_types"),
-    ("InvoiceLine.Item.OriginCountry.IdentificationCode", "_", "countries"),
-    ("InvoiceLine.InvoicedQuantity", "unitCode", "units"),
-    ("InvoiceLine.TaxTotal.TaxSubtotal.BaseUnitMeasure", "unitCode", "units"),
-    ("AccountingSupplierParty.Party.IndustryClassificationCode", "_", "msic"),
-)
-CLASSIFICATION = "InvoiceLine.Item.CommodityClassification.ItemClassificationCode"
 COUNTRY, STATE = "PostalAddress.Country.IdentificationCode", "PostalAddress.CountrySubentityCode"
 NOT_APPLICABLE = "17"
 
@@ -53,12 +38,12 @@ DATED: dict[tuple[str, str], tuple[float, float]] = {
 def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about codes and addresses."""
     checker = CodeChecker(document, sandbox)
-    for path, attribute, table in LISTED:
-        for text in values(document.invoice, path, attribute):
-            yield from checker.check_code(table, text, path, attribute)
-    for entry in entries(document.invoice, CLASSIFICATION):
-        if entry.get("listID", "CLASS") == "CLASS":
-            yield from checker.check_code("classifications", entry["_"], CLASSIFICATION)
+    for path, element in with_rule("list"):
+        table, attribute = element.rules["list"], "unitCode" if element.kind == "number" else "_"
+        for entry in entries(document.invoice, path):
+            is_tariff = table == "classifications" and entry.get("listID", "CLASS") != "CLASS"
+            if attribute in entry and not is_tariff:
+                yield from checker.check_code(table, entry[attribute], path, attribute)
     for party in (document.supplier, document.buyer, document.recipient):
         yield from checker.check_place(party)
 
@@ -67,7 +52,7 @@ class CodeChecker:
     """The code lists at the time when a document was issued."""
 
     def __init__(self, document: Document, sandbox: Sandbox) -> None:
-        self.document = document
+        self.issued_at = document.issued_at
         self.code_lists = sandbox.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
         self.dated = DATED | {
@@ -78,41 +63,33 @@ class CodeChecker:
         self, table: str, text: Any, path: str, attribute: str = "_"
     ) -> Iterator[Finding]:
         """Yield a finding if a code is not in its list, or not valid at the time of issue."""
-        span = self.dated.get((table, text))
-        name, where = LIST_NAMES[table], wildcard(path, attribute)
-        if span is None:
-            if not self.is_listed(table, text):
-                message = f"Value {text} is not in the list of {name} codes."
-                malay = f"Nilai {text} tiada dalam senarai kod."
-                yield Finding("CV302", message, last(path), where, malay)
-        elif not span[0] <= self.document.issued_at < span[1]:
+        name, span = LIST_NAMES[table], self.dated.get((table, text))
+        listed = self.code_lists.get(table) or BUILT_IN[table].codes
+        if span is None and text not in listed:
+            message = f"Value {text} is not in the list of {name} codes."
+            malay = f"Nilai {text} tiada dalam senarai kod."
+            yield finding_at(path, "CV302", message, malay, attribute)
+        elif span and not span[0] <= self.issued_at < span[1]:
             message = f"The {name} code {text} was not active when the document was issued."
             malay = f"Kod {text} tidak aktif semasa dokumen dikeluarkan."
-            yield Finding("CF320", message, last(path), where, malay)
-
-    def is_listed(self, table: str, text: str) -> bool:
-        """Return whether a list has the code: the one that was given, else the built-in one."""
-        return text in (self.code_lists.get(table) or BUILT_IN[table].codes)
+            yield finding_at(path, "CF320", message, malay, attribute)
 
     def check_place(self, party: Party) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
-        unknown = (
-            list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
-            if country
-            else []
-        )
-        if unknown:
-            yield from unknown
-        elif country and country != "MYS":
+        if country:
+            unknown = list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
+            if unknown:
+                yield from unknown
+                return
+        if country not in ("", "MYS"):
             if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
-                malay = f"Negeri {state} hanya untuk MYS."
-                yield Finding("CV316", message, last(path), wildcard(path, "_"), malay)
+                yield finding_at(path, "CV316", message, f"Negeri {state} hanya untuk MYS.", "_")
         elif state == NOT_APPLICABLE and not self.may_hide_state:
             message = "State 17 is only for consolidated documents and addresses outside Malaysia."
             malay = "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara."
-            yield Finding("CV317", message, last(path), wildcard(path, "_"), malay)
+            yield finding_at(path, "CV317", message, malay, "_")
         elif state:
             yield from self.check_code("states", state, path)
 
@@ -121,8 +98,3 @@ def validity(row: Row) -> tuple[float, float]:
     """Return the limits of the validity of a code; an absent limit is open."""
     start, end = row["active_from"], row["active_to"]
     return -inf if start is None else start, inf if end is None else end
-
-
-def last(path: str) -> str:
-    """Return the name of the last element of a path."""
-    return path.rpartition(".")[2]

@@ -1,9 +1,8 @@
 """Step 2: required fields, their lengths and characters. Portal: 10, 14.3"""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 from ..controls import Controls
 from ..document import (
@@ -15,78 +14,41 @@ from ..document import (
     value,
     values,
 )
-from . import Finding, totals
+from . import Finding, last, totals
+from .elements import FORMS, with_rule
 
-Rule = Callable[[Document, float, Controls], Iterable[Finding]]
-
-#: Required fields of a party: path, message, code for the supplier, code for the buyer.
+#: Path of a party -> its name in messages.
+ROLES = {
+    "AccountingSupplierParty.Party.": "SUPPLIER",
+    "AccountingCustomerParty.Party.": "BUYER",
+    "Delivery.DeliveryParty.": "RECIPIENT",
+}
+#: Required fields of a party: path, message, codes (supplier/buyer).
 PARTY_FIELDS = (
-    ("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334", "CF333"),
-    ("PostalAddress.Country.IdentificationCode", "Country is required", "CF336", "CF337"),
-    ("PostalAddress.CityName", "City is required", "CF339", "CF340"),
-    ("PostalAddress.CountrySubentityCode", "State is required", "CF342", "CF343"),
-    ("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345", "CF346"),
-    ("Contact.Telephone", "Contact number is required", "CF348", "CF349"),
+    ("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334/CF333"),
+    ("PostalAddress.Country.IdentificationCode", "Country is required", "CF336/CF337"),
+    ("PostalAddress.CityName", "City is required", "CF339/CF340"),
+    ("PostalAddress.CountrySubentityCode", "State is required", "CF342/CF343"),
+    ("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345/CF346"),
+    ("Contact.Telephone", "Contact number is required", "CF348/CF349"),
 )
 #: Fields that may be blank if the first address line is NA, and for the general public of a
 #: consolidated document.
 OPTIONAL_WITH_NA = {"PostalAddress.CityName", "PostalAddress.Country.IdentificationCode"}
 OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {"PostalAddress.CountrySubentityCode"}
 
-#: Path -> maximum length.
-LENGTHS = {
-    "ID": 50,
-    "InvoicePeriod.Description": 50,
-    "BillingReference.InvoiceDocumentReference.UUID": 26,
-    "BillingReference.InvoiceDocumentReference.ID": 50,
-    "BillingReference.AdditionalDocumentReference.ID": 150,
-    "AdditionalDocumentReference.ID": 1000,
-    "AdditionalDocumentReference.DocumentDescription": 300,
-    "AccountingSupplierParty.AdditionalAccountID": 300,
-    "Delivery.DeliveryParty.PartyLegalEntity.RegistrationName": 300,
-    "Delivery.Shipment.ID": 50,
-    "Delivery.Shipment.FreightAllowanceCharge.AllowanceChargeReason": 300,
-    "PaymentMeans.PayeeFinancialAccount.ID": 150,
-    "PaymentTerms.Note": 300,
-    "PrepaidPayment.ID": 150,
-    "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": 300,
-    "AllowanceCharge.AllowanceChargeReason": 300,
-    "InvoiceLine.ID": 50,
-    "InvoiceLine.Item.Description": 300,
-    "InvoiceLine.AllowanceCharge.AllowanceChargeReason": 300,
-    "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": 300,
-}
-#: Path below a party -> maximum length, code for the supplier, code for the buyer.
-PARTY_LENGTHS: dict[str, tuple[int, str | None, str | None]] = {
-    "PartyLegalEntity.RegistrationName": (300, "CF334", "CF333"),
-    "PostalAddress.AddressLine.Line": (150, "CF345", "CF346"),
-    "PostalAddress.CityName": (50, None, None),
-    "PostalAddress.CountrySubentityCode": (50, None, None),
-    "PostalAddress.PostalZone": (50, None, None),
-    "Contact.ElectronicMail": (320, "CF401", "CF401"),
-}
-#: Scheme of an identification -> form of its value, code of a violation.
-IDENTIFICATIONS: dict[str, tuple[str, str | None]] = {
-    "TIN": (r".{1,14}", "CF358"),
-    "BRN": (r".{1,20}", None),
-    "NRIC": (r"\d{12}|NA", "CF324"),
-    "PASSPORT": (r".{1,12}", None),
-    "ARMY": (r".{1,12}", None),
-    "SST": (r"[A-Za-z0-9;-]{1,35}", None),
+#: Scheme of an identification -> form of its value, codes of a violation.
+IDENTIFICATIONS = {
+    "TIN": (r".{1,14}", "/CF358"),
+    "BRN": (r".{1,20}", ""),
+    "NRIC": (r"[0-9]{12}|NA", "CF324"),
+    "PASSPORT": (r".{1,12}", ""),
+    "ARMY": (r".{1,12}", ""),
+    "SST": (r"[A-Za-z0-9;-]{1,35}", ""),
     "TTX": (r"[A-Za-z0-9-]{1,17}", "CF407"),
 }
-# `/` and `:` are not in the published list, but in the authority's own examples of a reason.
-REASON = r"[\w .,()/:-]*"
-INCOTERMS = r"[A-Za-z0-9]{0,3}"
-#: Path -> form of all its values.
-FORMS = {
-    "AccountingSupplierParty.AdditionalAccountID": r"[\w -]*",
-    "AdditionalDocumentReference.DocumentDescription": r"[\w ()-]*",
-    "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
-    "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
-}
-#: Path below a party -> (form, code, message). The first form that a text violates is the finding.
-#: The codes are published without their meaning; this is one interpretation.
+#: Path below a party -> (form, codes, message). The first form that a text violates is the
+#: finding. The codes are published without their meaning; this is one interpretation.
 CONTACT = {
     "Contact.Telephone": (
         (r"\+?[0-9]+", "CF410", "Contact number is not valid"),
@@ -97,90 +59,104 @@ CONTACT = {
         (r"[^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+", "CF404", "E-mail is not valid"),
     ),
 }
+INCOTERMS = r"[A-Za-z0-9]{0,3}"
 
 
 def check(document: Document, now: float, controls: Controls) -> list[Finding]:
-    """Return all findings, in the order of the rules. `now` is in Unix seconds."""
-    return [finding for rule in RULES for finding in rule(document, now, controls)]
+    """Return all findings. `now` is in Unix seconds."""
+    wrong = totals.wrong_amounts(document.invoice) if controls.strict_totals else ()
+    return [
+        *check_times(document, now, now - controls.age_window_seconds),
+        *check_required(document),
+        *check_texts(document),
+        *check_incoterms(document),
+        *check_party(document, document.supplier),
+        *check_party(document, document.buyer),
+        *check_address(document.recipient),
+        *check_activity(document.supplier),
+        *check_lines(document),
+        *check_exemptions(document),
+        *(Finding(None, text, path, f"Invoice.{path}") for path, text in wrong),
+    ]
 
 
-def check_times(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+def make_finding(path: str, message: str, codes: str = "") -> Finding:
+    """Return a finding at a path of the invoice.
+
+    `codes` are one for all, or `<of the supplier>/<of the buyer>`. A recipient has none.
+    """
+    role = next((role for root, role in ROLES.items() if path.startswith(root)), None)
+    supplier, buyer = (codes.split("/") * 2)[:2]
+    code = {"BUYER": buyer, "RECIPIENT": None}.get(role or "", supplier)
+    text = f"{message} - {role}" if role else f"{message}."
+    return Finding(code or None, text, last(path), f"Invoice.{path}")
+
+
+def check_times(document: Document, now: float, oldest: float) -> Iterator[Finding]:
     """Yield a finding if the time of issue is in the future or too old."""
     path = "Invoice.IssueDate AND Invoice.IssueTime"
     message = None
     if document.issued_at > now:
         message = "Issue date and time are in the future."
-    elif document.issued_at < now - controls.age_window_seconds:
+    elif document.issued_at < oldest:
         message = "Issue date and time are too far in the past."
     if message:
         yield Finding("CF321", message, "DatetimeIssued", path)
 
 
-def check_header(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
-    """Yield the findings about number, currency, lengths and characters."""
+def check_required(document: Document) -> Iterator[Finding]:
+    """Yield a finding if number or currency is missing."""
     if not document.number.strip():
-        yield Finding(None, "Invoice number is required.", "ID", "Invoice.ID")
+        yield make_finding("ID", "Invoice number is required")
     if not document.currency:
-        name = "DocumentCurrencyCode"
-        yield Finding("CF378", "Currency code is required.", name, f"Invoice.{name}")
-    for path, most in LENGTHS.items():
-        if any(len(text) > most for text in texts(document.invoice, path)):
-            message = f"{last(path)} is longer than {most} characters."
-            yield Finding(None, message, last(path), f"Invoice.{path}")
-    for path, form in FORMS.items():
-        if not all(re.fullmatch(form, text) for text in texts(document.invoice, path)):
-            message = f"{last(path)} has characters that are not allowed."
-            yield Finding(None, message, last(path), f"Invoice.{path}")
+        yield make_finding("DocumentCurrencyCode", "Currency code is required", "CF378")
 
 
-def check_parties(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
-    """Yield the findings about supplier and buyer, and about the address of the recipient."""
-    for party in (document.supplier, document.buyer):
-        yield from check_required_fields(document, party)
-        yield from check_party_lengths(party)
-        yield from check_identifications(party)
-        yield from check_contact(party)
-        yield from check_address(party)
-    yield from check_address(document.recipient)
+def check_texts(document: Document) -> Iterator[Finding]:
+    """Yield a finding for each element whose texts are too long, or have other characters."""
+    for path, element in with_rule("max"):
+        most, form = element.rules["max"], FORMS.get(element.rules.get("form", ""))
+        texts = [text for text in values(document.invoice, path) if isinstance(text, str)]
+        if any(len(text) > int(most) for text in texts):
+            message = f"{last(path)} is longer than {most} characters"
+            yield make_finding(path, message, element.rules.get("code", ""))
+        if form and not all(re.fullmatch(form, text) for text in texts):
+            yield make_finding(path, f"{last(path)} has characters that are not allowed")
+
+
+def check_party(document: Document, party: Party) -> Iterator[Finding]:
+    """Yield the findings about supplier or buyer."""
+    yield from check_required_fields(document, party)
+    yield from check_identifications(party)
+    yield from check_contact(party)
+    yield from check_address(party)
 
 
 def check_required_fields(document: Document, party: Party) -> Iterator[Finding]:
     """Yield a finding for each missing name, address or contact of a party."""
-    blank = set()
+    blank = set[str]()
     if party.text("PostalAddress.AddressLine.Line") == "NA":
         blank = OPTIONAL_WITH_NA
     if document.nameless(party):
         blank = OPTIONAL_FOR_PUBLIC
-    for path, message, *codes in PARTY_FIELDS:
+    for path, message, codes in PARTY_FIELDS:
         if path not in blank and not party.text(path):
-            yield party_finding(party, select_code(party, *codes), message, path)
-
-
-def check_party_lengths(party: Party) -> Iterator[Finding]:
-    """Yield a finding for each text of a party that is too long."""
-    for path, (most, *codes) in PARTY_LENGTHS.items():
-        if any(len(text) > most for text in texts(party.node, path)):
-            message = f"{last(path)} is longer than {most} characters"
-            yield party_finding(party, select_code(party, *codes), message, path)
+            yield make_finding(f"{party.root}.{path}", message, codes)
 
 
 def check_identifications(party: Party) -> Iterator[Finding]:
     """Yield the findings about TIN and identity numbers."""
-    path = "PartyIdentification.ID"
+    path = f"{party.root}.PartyIdentification.ID"
     if not party.tin:
-        code = select_code(party, None, "CF358")
-        yield party_finding(party, code, "TIN is required", path)
+        yield make_finding(path, "TIN is required", "/CF358")
     if sum(scheme in IDENTITY_SCHEMES for scheme, _ in party.identifications) != 1:
-        message = "Exactly one of BRN, NRIC, PASSPORT and ARMY is required"
-        yield party_finding(party, None, message, path)
+        yield make_finding(path, "Exactly one of BRN, NRIC, PASSPORT and ARMY is required")
     for scheme, text in party.identifications:
-        form, code = IDENTIFICATIONS.get(scheme, (None, None))
-        if scheme == "TIN" and party.role == "SUPPLIER":
-            code = None  # CF358 is a code for buyers
+        form, codes = IDENTIFICATIONS.get(scheme, (None, ""))
         if form is None:
-            yield party_finding(party, None, f"Scheme {scheme} is not known", path)
-        elif text and not re.fullmatch(form, text, re.ASCII if scheme == "NRIC" else 0):
-            yield party_finding(party, code, f"{scheme} is not valid", path)
+            yield make_finding(path, f"Scheme {scheme} is not known")
+        elif text and not re.fullmatch(form, text):
+            yield make_finding(path, f"{scheme} is not valid", codes)
 
 
 def check_contact(party: Party) -> Iterator[Finding]:
@@ -195,26 +171,22 @@ def check_contact(party: Party) -> Iterator[Finding]:
             party.role == "SUPPLIER" and path == "Contact.Telephone"
         )
         if text and not (text == "NA" and may_be_absent) and broken:
-            _, code, message = broken[0]
-            yield party_finding(party, code, message, path)
+            _, codes, message = broken[0]
+            yield make_finding(f"{party.root}.{path}", message, codes)
 
 
 def check_address(party: Party) -> Iterator[Finding]:
     """Yield the findings about address lines and postcode."""
-    path = "PostalAddress.AddressLine"
-    if len(list(entries(party.node, path))) > 3:
-        yield party_finding(party, None, "No more than three address lines are allowed", path)
-    path = "PostalAddress.PostalZone"
-    postcode = party.text(path)
-    if (
-        party.country == "MYS"
-        and postcode not in ("", "NA")
-        and not re.fullmatch("[0-9]{1,5}", postcode)
-    ):
-        yield party_finding(party, None, "Postcode is not valid", path)
+    path = f"{party.root}.PostalAddress"
+    if len(list(entries(party.node, "PostalAddress.AddressLine"))) > 3:
+        message = "No more than three address lines are allowed"
+        yield make_finding(f"{path}.AddressLine", message)
+    postcode = party.text("PostalAddress.PostalZone")
+    if party.country == "MYS" and not re.fullmatch("[0-9]{0,5}|NA", postcode):
+        yield make_finding(f"{path}.PostalZone", "Postcode is not valid")
 
 
-def check_incoterms(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+def check_incoterms(document: Document) -> Iterator[Finding]:
     """Yield a finding if a reference without a type, the incoterms, has another form.
 
     Portal: 10.2
@@ -223,20 +195,20 @@ def check_incoterms(document: Document, now: float, controls: Controls) -> Itera
     for reference in entries(document.invoice, path):
         found = value(reference, "ID") or ""
         if not value(reference, "DocumentType") and not re.fullmatch(INCOTERMS, found.strip()):
-            message = "Incoterms are not at most 3 letters and digits."
-            yield Finding(None, message, "ID", f"Invoice.{path}.ID")
+            yield make_finding(f"{path}.ID", "Incoterms are not at most 3 letters and digits")
 
 
-def check_activity(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+def check_activity(supplier: Party) -> Iterator[Finding]:
     """Yield a finding if the supplier's MSIC code or business activity is missing."""
-    path, supplier = "IndustryClassificationCode", document.supplier
-    if not supplier.text(path):
-        yield party_finding(supplier, None, "MSIC code is required", path)
-    elif not 0 < len(str(value(supplier.node, path, "name") or "").strip()) <= 300:
-        yield party_finding(supplier, None, "Business activity description is required", path)
+    name = "IndustryClassificationCode"
+    path = f"{supplier.root}.{name}"
+    if not supplier.text(name):
+        yield make_finding(path, "MSIC code is required")
+    elif not 0 < len(str(value(supplier.node, name, "name") or "").strip()) <= 300:
+        yield make_finding(path, "Business activity description is required")
 
 
-def check_lines(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+def check_lines(document: Document) -> Iterator[Finding]:
     """Yield the findings about the lines."""
     for index, line in enumerate(entries(document.invoice, "InvoiceLine")):
         path = f"Invoice.InvoiceLine[{index}].Item"
@@ -250,7 +222,7 @@ def check_lines(document: Document, now: float, controls: Controls) -> Iterator[
             yield Finding(None, "Tax rate cannot be negative.", "Percent", where)
 
 
-def check_exemptions(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+def check_exemptions(document: Document) -> Iterator[Finding]:
     """Yield a finding for each tax exemption without a reason."""
     name = "TaxExemptionReason"
     for prefix in ("", "InvoiceLine."):
@@ -258,35 +230,3 @@ def check_exemptions(document: Document, now: float, controls: Controls) -> Iter
         for category in entries(document.invoice, path):
             if value(category, "ID") == "E" and not value(category, name):
                 yield Finding(None, "Tax exemption reason is required.", name, f"Invoice.{path}")
-
-
-RULES: tuple[Rule, ...] = (
-    check_times,
-    check_header,
-    check_incoterms,
-    check_parties,
-    check_activity,
-    check_lines,
-    check_exemptions,
-    totals.check,
-)
-
-
-def texts(node: Any, path: str) -> list[str]:
-    """Return the values at a path that are text."""
-    return [text for text in values(node, path) if isinstance(text, str)]
-
-
-def last(path: str) -> str:
-    """Return the name of the last element of a path."""
-    return path.rpartition(".")[2]
-
-
-def select_code(party: Party, supplier: str | None, buyer: str | None) -> str | None:
-    """Return the code for the role of the party."""
-    return supplier if party.role == "SUPPLIER" else buyer
-
-
-def party_finding(party: Party, code: str | None, message: str, path: str) -> Finding:
-    """Return a finding at a path below a party."""
-    return Finding(code, f"{message} - {party.role}", last(path), f"Invoice.{party.root}.{path}")

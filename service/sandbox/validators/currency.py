@@ -6,8 +6,9 @@ from typing import Any
 from ..controls import Sandbox
 from ..database import Row
 from ..document import Document, entries, value
-from . import Finding, wildcard
+from . import Finding, finding_at
 
+MALAY = "Mata wang tidak sah."
 #: Amounts in the tax currency, if the document has one.
 TAX_AMOUNTS = ("TaxAmount", "TaxSubtotal.TaxAmount")
 
@@ -17,7 +18,7 @@ def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     yield from check_tax_amounts(document)
     for path in sorted(set(foreign_amounts(document))):
         message = f"{path} is not in the document currency {document.currency}."
-        yield make_finding("DC502", message, path)
+        yield finding_at(path, "DC502", message, MALAY)
     yield from check_exchange(document)
 
 
@@ -29,7 +30,7 @@ def check_tax_amounts(document: Document) -> Iterator[Finding]:
         found = [entry["currencyID"] for entry in entries(document.invoice, path)]
         if set(found) - {tax_currency}:
             message = f"{path} is not in the tax currency {tax_currency}."
-            yield make_finding("DC501", message, path)
+            yield finding_at(path, "DC501", message, MALAY)
 
 
 def foreign_amounts(document: Document) -> Iterator[str]:
@@ -66,18 +67,13 @@ def check_exchange(document: Document) -> Iterator[Finding]:
     target = document.text("TaxExchangeRate.TargetCurrencyCode")
     if document.currency != "MYR" and (not rate or rate < 0):
         message = f"An exchange rate is required for the currency {document.currency}."
-        yield make_finding(None, message, "TaxExchangeRate")
+        yield finding_at("TaxExchangeRate", None, message, MALAY)
         return
     if "TaxExchangeRate" not in document.invoice:
         return
     if target != "MYR":
         message = "The target currency of the exchange rate is not MYR."
-        yield make_finding("DC511", message, "TaxExchangeRate.TargetCurrencyCode")
+        yield finding_at("TaxExchangeRate.TargetCurrencyCode", "DC511", message, MALAY)
     if source != document.currency:
         message = f"The source currency of the exchange rate is not {document.currency}."
-        yield make_finding(None, message, "TaxExchangeRate.SourceCurrencyCode")
-
-
-def make_finding(code: str | None, message: str, path: str) -> Finding:
-    """Return a finding at a path of the invoice."""
-    return Finding(code, message, path.rpartition(".")[2], wildcard(path), "Mata wang tidak sah.")
+        yield finding_at("TaxExchangeRate.SourceCurrencyCode", None, message, MALAY)

@@ -7,7 +7,6 @@ reports the missing input.
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509 import Certificate, ObjectIdentifier
+from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
 
 from ..certificates import (
@@ -32,8 +31,8 @@ from ..certificates import (
 from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import TIN_ONLY, Document, entries, value, well_formed_tin
-from ..minified import minify, parts, without
-from . import Finding, wildcard
+from ..minified import minify, places, without
+from . import Finding, finding_at
 
 SIGNATURE = (
     "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures"
@@ -156,7 +155,8 @@ class Signature:
     @property
     def properties(self) -> bytes:
         """Return the bytes of the object inside the qualifying properties. Portal: 11.3, step 8"""
-        return parts(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}")[0].encode()
+        start, end = next(places(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}"))
+        return self.minified[start:end].encode()
 
     def reference(self, to_properties: bool) -> dict[str, Any]:
         """Return the reference to the signed properties, or to the document. Portal: 11.5"""
@@ -192,24 +192,15 @@ def check_time(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Vio
         yield "DS304", path
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectRule:
-    """A required part of the subject, with the codes for a missing and for an invalid one."""
-
-    oid: ObjectIdentifier
-    is_valid: Callable[[str], bool]
-    missing: str
-    invalid: str
-
-
 def is_registration(text: str) -> bool:
     """Return whether a text has the form of a registration number."""
     return re.fullmatch(REGISTRATION, text) is not None
 
 
+#: Required attribute of the subject, its form, codes if it is missing or has another form.
 SUBJECT = (
-    SubjectRule(NameOID.SERIAL_NUMBER, is_registration, "DS306", "DS337"),
-    SubjectRule(NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
+    (NameOID.SERIAL_NUMBER, is_registration, "DS306", "DS337"),
+    (NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
 )
 
 
@@ -221,12 +212,12 @@ def check_certificate(signature: Signature, row: Row, sandbox: Sandbox) -> Itera
         return
     if subject_value(certificate, NameOID.ORGANIZATION_NAME) is None:
         yield "DS309", CERTIFICATE
-    for rule in SUBJECT:
-        text = subject_value(certificate, rule.oid)
+    for oid, is_valid, missing, invalid in SUBJECT:
+        text = subject_value(certificate, oid)
         if text is None:
-            yield rule.missing, CERTIFICATE
-        elif not rule.is_valid(text):
-            yield rule.invalid, CERTIFICATE
+            yield missing, CERTIFICATE
+        elif not is_valid(text):
+            yield invalid, CERTIFICATE
 
 
 def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
@@ -337,10 +328,9 @@ def parse_serial(text: str) -> int | None:
 
 def check_trust(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
     """Check that a trusted authority issued the certificate, if any authority is configured."""
-    authorities, certificate = sandbox.settings.authorities, signature.certificate
-    if not (authorities and certificate):
-        return
-    if not any(is_issued_by(certificate, authority) for authority in authorities):
+    certificate, authorities = signature.certificate, sandbox.settings.authorities
+    issued = [is_issued_by(certificate, each) for each in authorities if certificate]
+    if issued and not any(issued):
         yield "DS329", CERTIFICATE
 
 
@@ -387,6 +377,4 @@ RULES: tuple[Callable[[Signature, Row, Sandbox], Iterator[Violation]], ...] = (
 def make_finding(code: str, path: str | None = None) -> Finding:
     """Return a finding at a path below the signature, or at the document's own `Signature`."""
     where = f"{SIGNATURE}.{path}" if path else "Signature"
-    return Finding(
-        code, MESSAGES[code], where.rpartition(".")[2], wildcard(where), "Tandatangan tidak sah."
-    )
+    return finding_at(where, code, MESSAGES[code], "Tandatangan tidak sah.")

@@ -5,7 +5,6 @@ Portal: 4.2, 14.2
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby, islice
@@ -13,7 +12,7 @@ from typing import Any
 
 from ..document import SIGNED_VERSIONS, Document
 from . import Finding
-from .shapes import EXTENSIONS, INVOICE, NAMESPACES, Shape
+from .elements import ELEMENTS, EXTENSIONS, NAMESPACES, Element, Group
 
 #: (name of the rule, path).
 Violation = tuple[str, str]
@@ -24,18 +23,13 @@ MOST_NAME = 50
 INDEX = re.compile(r"\[\d+\]")
 
 
-def parses(pattern: str, layout: str) -> Callable[[Any], bool]:
-    """Return a check for text that matches the pattern and that strptime can parse."""
-
-    def check(found: Any) -> bool:
-        try:
-            return bool(re.fullmatch(pattern, found, re.ASCII)) and bool(
-                datetime.strptime(found, layout)
-            )
-        except (ValueError, TypeError):
-            return False
-
-    return check
+def parses(found: Any, pattern: str, layout: str) -> bool:
+    """Return whether a value is text that matches the pattern and that strptime can parse."""
+    try:
+        datetime.strptime(found, layout)
+        return bool(re.fullmatch(pattern, found, re.ASCII))
+    except (ValueError, TypeError):
+        return False
 
 
 def is_number(found: Any) -> bool:
@@ -43,41 +37,16 @@ def is_number(found: Any) -> bool:
     return isinstance(found, (int, Decimal)) and not isinstance(found, bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of basic element: the rule for its value, and attributes that it must have."""
-
-    rule: str
-    accepts: Callable[[Any], bool]
-    required: tuple[str, ...] = ()
-
-
-KINDS = {
-    "text": Kind("StringExpected", lambda found: isinstance(found, str)),
-    "code": Kind("StringExpected", lambda found: isinstance(found, str) and found != ""),
-    "date": Kind("DateExpected", parses(r"\d{4}-\d\d-\d\d", "%Y-%m-%d")),
-    "time": Kind("TimeExpected", parses(r"\d\d:\d\d:\d\dZ", "%H:%M:%SZ")),
-    "number": Kind("NumberExpected", is_number),
-    "amount": Kind("NumberExpected", is_number, ("currencyID",)),
-    "boolean": Kind("BooleanExpected", lambda found: isinstance(found, bool)),
+#: Kind of a basic element -> (name of the rule for its value, whether a value fits).
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("StringExpected", lambda found: isinstance(found, str)),
+    "code": ("StringExpected", lambda found: isinstance(found, str) and found != ""),
+    "date": ("DateExpected", lambda found: parses(found, r"\d{4}-\d\d-\d\d", "%Y-%m-%d")),
+    "time": ("TimeExpected", lambda found: parses(found, r"\d\d:\d\d:\d\dZ", "%H:%M:%SZ")),
+    "number": ("NumberExpected", is_number),
+    "amount": ("NumberExpected", is_number),
+    "boolean": ("BooleanExpected", lambda found: isinstance(found, bool)),
 }
-
-#: Name -> (group or kind of the element, whether it is required).
-Group = dict[str, tuple[Any, bool]]
-
-
-def compile_group(shape: dict[str, Shape]) -> Group:
-    """Return a group whose names have no mark, at every depth."""
-    return {
-        name.rstrip("!"): (
-            inner if isinstance(inner, str) else compile_group(inner),
-            name.endswith("!"),
-        )
-        for name, inner in shape.items()
-    }
-
-
-SHAPE = compile_group(INVOICE)
 
 
 def check(root: Any) -> list[Finding]:
@@ -120,12 +89,8 @@ def check_root(root: dict[str, Any]) -> Iterator[Violation]:
     for name, text in NAMESPACES.items():
         if root.get(name) != text:
             yield ("StringExpected" if name in root else "PropertyRequired", f"#/{name}")
-    for name in root:
-        if (
-            name not in NAMESPACES
-            and name != "Invoice"
-            and (name, root[name]) != ("_E", EXTENSIONS)
-        ):
+    for name, found in root.items():
+        if name not in (*NAMESPACES, "Invoice") and (name, found) != ("_E", EXTENSIONS):
             yield ("NoAdditionalPropertiesAllowed", f"#/{name}")
     invoices = root.get("Invoice")
     if not isinstance(invoices, list):
@@ -136,55 +101,56 @@ def check_root(root: dict[str, Any]) -> Iterator[Violation]:
 
 def check_invoice(invoice: Any) -> Iterator[Violation]:
     """Yield the violations inside the invoice."""
-    yield from check_group(invoice, SHAPE, "#/Invoice[0]")
+    yield from check_group(invoice, ELEMENTS, "#/Invoice[0]")
     if Document({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
         for name in ("UBLExtensions", "Signature"):
             if name not in invoice:
                 yield ("TooFewItems", f"#/Invoice[0].{name}")
 
 
-def check_group(group: Any, shape: Group, path: str) -> Iterator[Violation]:
+def check_group(group: Any, elements: Group, path: str) -> Iterator[Violation]:
     """Yield the violations of an object with elements."""
     if not isinstance(group, dict):
         yield ("ObjectExpected", path)
         return
     if not group:
         yield ("TooFewProperties", path)
-    for name, (_, required) in shape.items():
-        if required and name not in group:
+    for name, element in elements.items():
+        if element.is_required and name not in group:
             yield ("PropertyRequired", f"{path}.{name}")
     for name, found in group.items():
-        if name in shape:
-            yield from check_array(found, shape[name][0], f"{path}.{name}")
+        if name in elements:
+            yield from check_array(found, elements[name], f"{path}.{name}")
         else:
             yield ("NoAdditionalPropertiesAllowed", f"{path}.{name[:MOST_NAME]}")
 
 
-def check_array(found: Any, shape: Group | str, path: str) -> Iterator[Violation]:
+def check_array(found: Any, element: Element, path: str) -> Iterator[Violation]:
     """Yield the violations of an element, which is an array."""
     if not isinstance(found, list):
         yield ("ArrayExpected", path)
     elif not found:
         yield ("TooFewItems", path)
-    elif shape != "any":
+    elif element.kind != "any":
         for index, entry in enumerate(found):
             where = f"{path}[{index}]"
-            if isinstance(shape, str):
-                yield from check_basic(entry, KINDS[shape], where)
+            if element.kind == "group":
+                yield from check_group(entry, element.members, where)
             else:
-                yield from check_group(entry, shape, where)
+                yield from check_basic(entry, element.kind, where)
 
 
-def check_basic(element: Any, kind: Kind, path: str) -> Iterator[Violation]:
+def check_basic(basic: Any, kind: str, path: str) -> Iterator[Violation]:
     """Yield the violations of a basic element: a value with attributes."""
-    if not isinstance(element, dict):
+    if not isinstance(basic, dict):
         yield ("ObjectExpected", path)
         return
-    for name in ("_", *kind.required):
-        if name not in element:
+    rule, fits = KINDS[kind]
+    for name in ("_", "currencyID") if kind == "amount" else ("_",):
+        if name not in basic:
             yield ("PropertyRequired", f"{path}.{name}")
-    for name, found in element.items():
-        if name == "_" and not kind.accepts(found):
-            yield (kind.rule, f"{path}._")
+    for name, found in basic.items():
+        if name == "_" and not fits(found):
+            yield (rule, f"{path}._")
         elif name != "_" and not isinstance(found, str):
             yield ("StringExpected", f"{path}.{name[:MOST_NAME]}")
