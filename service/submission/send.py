@@ -11,7 +11,7 @@ from service import failpoints
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.monitoring.metrics import SUBMISSION_MOVES
-from service.portal.client import OpenSubmission, Portal
+from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
     Duplicate,
@@ -23,6 +23,7 @@ from service.portal.errors import (
     Throttled,
     Unclear,
 )
+from service.portal.open_submission import OpenSubmission
 from service.submission import batch, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.runner import Handlers, hold_time, retry_delay, run
