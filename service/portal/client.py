@@ -7,15 +7,13 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterator,
-    Mapping,
 )
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -29,27 +27,11 @@ from service.portal.listings import Listing, Page, RetryPage
 from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens, choose_login
 from service.portal.open_submission import OpenSubmission, connect_submission
 from service.portal.responses import PortalResponse, Receipt
-from service.portal.transport import BeforeBytes, Transport, portal_session
+from service.portal.transport import BeforeBytes, Request, Transport, portal_session
 
 __all__ = ["Portal", "portal_session"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A request on behalf of a taxpayer, to be repeated after a 401."""
-
-    tin: str
-    operation: str
-    method: str
-    path: str  # below the base URL of the API
-    expected: int = 200  # status
-    params: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    before_bytes: BeforeBytes | None = None
-    admitted: bool = False  # the first request has passed the rate limiter
-    further: bool = False  # it continues a listing, which would be lost
 
 
 class Portal(Transport):
@@ -128,11 +110,7 @@ class Portal(Transport):
 
         Raises NotSent, or the error of a login, if there is no connection.
         """
-
-        def submit(before_bytes: BeforeBytes) -> Coroutine[Any, Any, Receipt]:
-            return self.submit(tin, body, before_bytes=before_bytes, admitted=True)
-
-        return connect_submission(submit)
+        return connect_submission(partial(self.submit, tin, body, admitted=True))
 
     async def submit(
         self,
@@ -149,7 +127,7 @@ class Portal(Transport):
         and the error propagates. With `admitted`, after `ready`, the first request does not pass
         the rate limiter.
         """
-        request = _Request(
+        request = Request(
             tin,
             "submit",
             "POST",
@@ -166,7 +144,7 @@ class Portal(Transport):
 
         Refused with status 404 can mean that the portal does not show it yet.
         """
-        request = _Request(tin, "submission", "GET", f"/documentsubmissions/{_part(uid)}")
+        request = Request(tin, "submission", "GET", f"/documentsubmissions/{_part(uid)}")
         read = partial(responses.submission_page, uid=uid)
         return await listings.merge(self._pages(request, read))
 
@@ -175,7 +153,7 @@ class Portal(Transport):
 
         Use it for the errors of an Invalid document, not for polling.
         """
-        request = _Request(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
+        request = Request(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
         return await self._call(request, partial(responses.details, uuid=uuid))
 
     async def raw(self, tin: str, uuid: str, *, further: bool = False) -> Document:
@@ -184,7 +162,7 @@ class Portal(Transport):
         `further`: the request is for a row of a listing, which would be lost. Raises Refused with
         status 404 for an Invalid document, because the portal does not return its text.
         """
-        request = _Request(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further)
+        request = Request(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further)
         return await self._call(request, partial(responses.raw, uuid=uuid))
 
     async def search(
@@ -232,7 +210,7 @@ class Portal(Transport):
                 "submissionDateTo": listings.format_second(span[1], up=True),
                 **({"searchQuery": text} if text else {}),
             }
-            request = _Request(
+            request = Request(
                 tin, "search", "GET", "/documents/search", params=params, further=further
             )
             try:
@@ -253,7 +231,7 @@ class Portal(Transport):
         After an exception the document may be cancelled nevertheless: read its state.
         `before_bytes` is used as in `submit`.
         """
-        request = _Request(
+        request = Request(
             tin,
             "cancel",
             "PUT",
@@ -271,13 +249,13 @@ class Portal(Transport):
         """
         path = f"/taxpayer/validate/{_part(tin)}"
         params = {"idType": id_type, "idValue": id_value}
-        request = _Request(taxpayer, "validate_tin", "GET", path, params=params)
+        request = Request(taxpayer, "validate_tin", "GET", path, params=params)
         await self._call(request, responses.known_tin)
 
     # Sending
 
     def _pages(
-        self, request: _Request, read: Callable[[PortalResponse], Page]
+        self, request: Request, read: Callable[[PortalResponse], Page]
     ) -> AsyncIterator[Page]:
         """Return the pages of a listing, each as `read` parses it."""
 
@@ -289,7 +267,7 @@ class Portal(Transport):
 
         return listings.read_pages(fetch, self._retry_page)
 
-    async def _call(self, request: _Request, read: Callable[[PortalResponse], T]) -> T:
+    async def _call(self, request: Request, read: Callable[[PortalResponse], T]) -> T:
         """Return what `read` makes of the response with the expected status. Portal: 8.4
 
         A 401 means that the request was not processed: it is repeated once with a new token. A 401
@@ -308,7 +286,7 @@ class Portal(Transport):
                 raise
 
     async def _send(
-        self, request: _Request, login: Login, is_repeated: bool = False
+        self, request: Request, login: Login, is_repeated: bool = False
     ) -> PortalResponse:
         """Return the response to a request with a token, which a 401 makes invalid."""
         token = await self._tokens.get(request.tin, login, is_repeated)
@@ -317,15 +295,10 @@ class Portal(Transport):
         headers = {"Authorization": f"Bearer {token.text}"}
         if request.body is not None:
             headers["Content-Type"] = "application/json"
+        body = request.body and io.BytesIO(request.body)
+        url = f"{self._config.portal_api_base}/api/v1.0{request.path}"
         response = await self._exchange(
-            request.tin,
-            request.operation,
-            request.method,
-            f"{self._config.portal_api_base}/api/v1.0{request.path}",
-            before_bytes=request.before_bytes,
-            params=request.params,
-            data=request.body and io.BytesIO(request.body),
-            headers=headers,
+            request, url, params=request.params, data=body, headers=headers
         )
         if response.status == 401:
             self._tokens.drop(login, token)
@@ -341,7 +314,8 @@ class Portal(Transport):
         }
         headers = {"onbehalfof": login.on_behalf_of} if login.on_behalf_of else {}
         url = f"{self._config.portal_identity_base}/connect/token"
-        return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
+        request = Request(tin, "login", "POST")
+        return await self._exchange(request, url, headers=headers, data=form)
 
     @contextmanager
     def _naming_client(self, tin: str) -> Iterator[Login]:

@@ -6,16 +6,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from service.portal.responses import Receipt
-from service.portal.transport import BeforeBytes
+
+#: Sends a submission and calls `before_bytes` when it is connected.
+Submit = Callable[..., Coroutine[Any, Any, Receipt]]
 
 
 class OpenSubmission:
     """A submission on an established connection, including TLS, with no byte written yet."""
 
-    def __init__(self, submit: Callable[[BeforeBytes], Coroutine[Any, Any, Receipt]]) -> None:
+    def __init__(self, submit: Submit) -> None:
         self.is_connected = asyncio.Event()
         self._go: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
-        self.request = asyncio.create_task(submit(self._before_bytes))
+        self.request = asyncio.create_task(submit(before_bytes=self._before_bytes))
 
     async def _before_bytes(self) -> None:
         """Hold the request until `send`, then run its check."""
@@ -37,10 +39,8 @@ class OpenSubmission:
 
 
 @asynccontextmanager
-async def connect_submission(
-    submit: Callable[[BeforeBytes], Coroutine[Any, Any, Receipt]],
-) -> AsyncIterator[OpenSubmission]:
-    """Start `submit(before_bytes)` and yield it when it is connected. Raises its error before that.
+async def connect_submission(submit: Submit) -> AsyncIterator[OpenSubmission]:
+    """Start a submission and yield it when it is connected. Raises its error before that.
 
     A request that was not sent when the block ends is abandoned and its connection closed.
     """

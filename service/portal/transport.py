@@ -11,9 +11,9 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +46,22 @@ FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
 BeforeBytes = Callable[[], Awaitable[None]]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request on behalf of a taxpayer."""
+
+    tin: str
+    operation: str
+    method: str
+    path: str = ""  # below the base URL of the API
+    expected: int = 200  # status
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    before_bytes: BeforeBytes | None = None
+    admitted: bool = False  # the first request has passed the rate limiter
+    further: bool = False  # it continues a listing, which would be lost
 
 
 @dataclass(slots=True)
@@ -168,33 +184,28 @@ class Transport:
         seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(tin, "clock", "GET", f"{base}/")
+                return await self._exchange(Request(tin, "clock", "GET"), f"{base}/")
         except (PortalError, TimeoutError):
             return None
 
-    async def _exchange(
-        self,
-        tin: str,
-        operation: str,
-        method: str,
-        url: str,
-        *,
-        before_bytes: BeforeBytes | None = None,
-        **options: Any,
-    ) -> PortalResponse:
-        """Return the response to one HTTP request on behalf of a taxpayer.
+    async def _exchange(self, request: Request, url: str, **options: Any) -> PortalResponse:
+        """Return the response to one HTTP request.
 
         Raises NotSent, or Unclear if no status line arrived. Also Unclear is a PUT that aiohttp has
         repeated and that failed the second time: the first may still be processed.
         """
-        start, began, target = _Start(before_bytes), time.monotonic(), URL(url, encoded=True)
+        start, began, target = (
+            _Start(request.before_bytes),
+            time.monotonic(),
+            URL(url, encoded=True),
+        )
         origin = f"{target.scheme}://{target.raw_authority}"
         result: PortalResponse | Exception
         try:
             async with (
-                self._connection(tin) as timeout,
+                self._connection(request.tin) as timeout,
                 self._session.request(
-                    method,
+                    request.method,
                     target,
                     allow_redirects=False,
                     trace_request_ctx=start,
@@ -202,12 +213,14 @@ class Transport:
                     **options,
                 ) as received,
             ):
-                result = await _read_response(operation, received)
+                raw, broken = await _read_body(received)
+                head = request.operation, received.status, received.headers
+                result = PortalResponse(*head, raw, datetime.now(UTC), broken)
         except (*FAULTS, NotSent) as error:  # before_bytes raises NotSent
             if isinstance(error, NotSent) and not start.begun:
                 raise
             result = error
-        _record(operation, start, result, time.monotonic() - began)
+        _record(request.operation, start, result, time.monotonic() - began)
         if isinstance(result, Exception):
             if not start.begun and not isinstance(result, NoConnectionFree):
                 self._unreachable.setdefault(origin, datetime.now(UTC))
@@ -215,7 +228,7 @@ class Transport:
         self._unreachable.pop(origin, None)
         if result.date:
             self._portal_clock.latest = ClockReading(result.date, time.monotonic())
-        if method == "PUT" and start.begun > 1 and result.status != 200:
+        if request.method == "PUT" and start.begun > 1 and result.status != 200:
             raise Unclear(
                 f"The first of two requests had no response, the second had status {result.status}."
             )
@@ -235,13 +248,6 @@ class Transport:
                 total=max(LEAST_TIMEOUT, total - waited),
                 connect=max(LEAST_TIMEOUT, connect - waited),
             )
-
-
-async def _read_response(operation: str, received: aiohttp.ClientResponse) -> PortalResponse:
-    raw, broken = await _read_body(received)
-    return PortalResponse(
-        operation, received.status, received.headers, raw, datetime.now(UTC), broken
-    )
 
 
 async def _read_body(received: aiohttp.ClientResponse) -> tuple[bytes, str]:
@@ -276,13 +282,13 @@ def _record(
     status, correlation_id, fault = "-", None, ""
     if isinstance(result, PortalResponse):
         status, correlation_id = str(result.status), result.correlation_id
-        outcome = STATUS_OUTCOMES.get(result.status) or CLASS_OUTCOMES.get(
-            result.status // 100, "error"
-        )
+        kind = CLASS_OUTCOMES.get(result.status // 100, "error")
+        outcome = STATUS_OUTCOMES.get(result.status, kind)
     else:
         fault = f" fault={type(result).__name__}"
         outcome = "no_response" if start.begun else "unreachable"
-        outcome = "no_connection" if isinstance(result, NoConnectionFree) else outcome
+        if isinstance(result, NoConnectionFree):
+            outcome = "no_connection"
     PORTAL_SECONDS.labels(operation, outcome).observe(seconds)
     log.info(
         "portal operation=%s status=%s ms=%d correlation_id=%s%s",

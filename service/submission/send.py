@@ -275,17 +275,6 @@ CLASSES: tuple[tuple[type[PortalError], Classification], ...] = (
     (Unclear, lambda why: OutcomeUnknown(_error(why), tuple(why.evidence))),
 )
 
-#: Error class -> the code that clients see. Refusals have the portal's own codes.
-_CODES: dict[type[PortalError], str] = {
-    NotSent: "PortalUnreachable",
-    Held: "TooManyRequests",
-    Throttled: "TooManyRequests",
-    LoginRefused: "PortalCredentials",
-    Duplicate: "DuplicateSubmission",
-    Unclear: "OutcomeUnknown",
-}
-
 
 def _error(why: PortalError) -> Error:
-    code = _CODES.get(type(why)) or getattr(why, "code", None) or "Refused"
-    return {"code": code, "path": "", "message": str(why)}
+    return {"code": why.code or "Refused", "path": "", "message": str(why)}

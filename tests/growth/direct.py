@@ -167,7 +167,7 @@ def _list_header_doors() -> Iterator[Door]:
         "Date": lambda response: response.date,
         "Retry_After": lambda response: responses.check(response, 200),
         "correlationId": lambda response: response.correlation_id,
-        "Content_Type": lambda response: (response.is_json, response.is_page),
+        "Content_Type": lambda response: (response.json, response.is_page),
     }
     for name, read in readers.items():
         for piece_name, piece in PIECES.items():
