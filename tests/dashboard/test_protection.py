@@ -24,7 +24,7 @@ from kit import (
 from markupsafe import escape
 
 from service.config import read_config
-from service.dashboard.sessions import ADMINISTER
+from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
 from service.dashboard.table import MODULES, make_page_routes
 
 UNKNOWN = 999_999_999
@@ -49,6 +49,17 @@ NO_PASSWORD = {
     "/settings/keys/{id}/revoke",
     "/settings/webhooks/{id}/deliveries/{delivery_id}/redeliver",
 }
+#: Start of the paths of pages of a person, and ends of those of pages with a form that writes.
+OF_PERSON = ("/sign-out", "/password", "/confirm", "/companies", "/account")
+WRITING = ("/new", "/edit", "/note", "/plan")
+#: Role -> the rights that it has.
+MAY = {
+    "reader": {PERSON, READ},
+    "member": {PERSON, READ, WRITE},
+    "admin": {PERSON, READ, WRITE, ADMINISTER},
+    "owner": {PERSON, READ, WRITE, ADMINISTER},
+}
+NO_RIGHT = "Your role does not allow this."
 #: A part of a path: its name, and what it may be.
 _PART = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 _CHOICES = re.compile(r"[a-z]+(\|[a-z]+)+")
@@ -84,6 +95,11 @@ async def test_every_page_needs_a_session(site: Client) -> None:
             for path in fill(route, {"id": 1}):
                 await visitor.get(path)
                 assert is_public(path) or (path, visitor.path) == (path, "/sign-in")
+        for route in list_paths("POST"):
+            for path in fill(route, {"id": 1, "link_id": 1, "delivery_id": 1}):
+                await visitor.post(path)
+                is_asked = visitor.status == 401 or visitor.path == "/sign-in"
+                assert is_public(path) or (path, is_asked) == (path, True)
 
 
 async def test_every_form_needs_its_token(admin: Visitor, site: Client) -> None:
@@ -108,6 +124,35 @@ def test_every_form_of_the_settings_needs_a_recent_password() -> None:
         if page.method == "POST" and page.right == ADMINISTER and page.return_to is None
     }
     assert without == NO_PASSWORD
+
+
+def find_right(method: str, path: str) -> str:
+    """Return the right that a page must need, by its path alone."""
+    if path.startswith(OF_PERSON):
+        return PERSON
+    if path.startswith("/settings"):
+        return ADMINISTER
+    return WRITE if method == "POST" or path.endswith(WRITING) else READ
+
+
+async def test_every_page_and_form_needs_the_right_of_its_path(
+    site: Client, sign_in: SignIn
+) -> None:
+    """The forms lack their token, so that none has an effect."""
+    tried = 0
+    for role, rights in MAY.items():
+        visitor = await sign_in(site, role)
+        for method in ("GET", "POST"):
+            for route in list_paths(method):
+                for path in fill(route, {"id": UNKNOWN, "link_id": 1, "delivery_id": 1}):
+                    if is_public(path):
+                        continue
+                    await (visitor.get(path) if method == "GET" else visitor.post(path, token=""))
+                    is_refused = visitor.status == 403 and NO_RIGHT in visitor.words
+                    may = find_right(method, path) in rights
+                    assert (role, method, path, is_refused) == (role, method, path, not may)
+                    tried += 1
+    assert tried > 300
 
 
 async def test_every_form_on_a_page_has_a_token(admin: Visitor, site: Client) -> None:

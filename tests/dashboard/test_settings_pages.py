@@ -509,4 +509,4 @@ async def test_a_key_over_the_limit_is_refused_with_the_reason(
         await add_key(read_config(environment), company.id)
     await admin.get("/settings/keys")
     await admin.post("/settings/keys", {"name": "till"})
-    assert admin.status == 422 and TOO_MANY_KEYS in admin.words
+    assert admin.status == 409 and TOO_MANY_KEYS in admin.words

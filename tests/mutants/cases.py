@@ -2065,6 +2065,9 @@ HELD = (
 )
 
 ROLES = "tests/dashboard/test_roles.py"
+RIGHT_OF_PATH = (
+    "tests/dashboard/test_protection.py::test_every_page_and_form_needs_the_right_of_its_path"
+)
 
 #: Every change has an entry with its actor.
 AUDITED = (
@@ -2260,19 +2263,33 @@ ACCEPTED = (
     ),
     Mutant(
         "link-made-without-a-recent-password",
-        "service/dashboard/settings_people.py",
-        '/link", return_to=PLACE)',
-        '/link")',
+        "service/dashboard/settings_access.py",
+        '/link", _renew_link)',
+        '/link", _renew_link, needs_password=False)',
         (f"{ROLES}::test_people_are_changed_only_after_the_password_was_entered",),
     ),
     Mutant(
         "webhook-changed-without-a-recent-password",
-        "service/dashboard/settings_webhooks.py",
-        '@page("POST", RECORD, return_to=RETURN_TO)',
-        '@page("POST", RECORD)',
+        "service/dashboard/settings_connections.py",
+        'operation("POST", ROTATE))',
+        'operation("POST", ROTATE), needs_password=False)',
         (
             "tests/dashboard/test_protection.py::test_every_form_of_the_settings_needs_a_recent_password",
         ),
+    ),
+    Mutant(
+        "settings-open-to-readers",
+        "service/dashboard/settings.py",
+        "right: str = ADMINISTER",
+        'right: str = "read"',
+        (RIGHT_OF_PATH,),
+    ),
+    Mutant(
+        "document-submitted-by-readers",
+        "service/dashboard/documents.py",
+        'page("POST", f"{record}/{action}", right=WRITE)',
+        'page("POST", f"{record}/{action}")',
+        (RIGHT_OF_PATH,),
     ),
     Mutant(
         "sign-in-link-counts-as-a-password",

@@ -1,0 +1,158 @@
+"""Settings of who has access to a company: its API keys, and its people with their roles."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from service.dashboard import pages, people
+from service.dashboard.links import NewLink, insert_link
+from service.dashboard.numbers import read_number
+from service.dashboard.operations import Answer
+from service.dashboard.repetition import run_once, take_secrets
+from service.dashboard.sessions import RIGHTS, SESSION
+from service.dashboard.settings import NO_FORM, Action, Refusal, Settings, make_pages
+from service.db.statements import sql
+from service.errors import NotFound
+from service.http import api_keys, app_keys
+from service.http.forms import FORM
+from service.http.idempotency import store_response_without
+from service.http.responses import success_response
+
+KEYS, PEOPLE = "/settings/keys", "/settings/people"
+KEY_TEXTS, PEOPLE_TEXTS = (pages.TEXTS["settings"][name] for name in ("api_keys", "people"))
+KEY_NAME_CHARACTERS, NAME_CHARACTERS = 100, 200
+
+
+async def _read_keys(request: web.Request) -> Mapping[str, Any]:
+    """Return the API keys, and once the text of a new key."""
+    company = request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        keys = await sql.api_key_list(conn, company_id=company)
+    return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
+
+
+async def _create_key(request: web.Request) -> Answer | Refusal:
+    form = request[FORM]
+    name = form.get("name", "").strip()[:KEY_NAME_CHARACTERS]
+    expires = form.get("expires", "").strip()
+    zone = request.app[app_keys.CONFIG].time_zone
+    expires_at = None
+    try:
+        if expires:
+            expires_at = datetime.fromisoformat(expires).replace(tzinfo=zone)
+    except ValueError:
+        return Refusal(422, {"name": KEY_TEXTS["no_day"]})
+    if not name:
+        return Refusal(422, {"name": KEY_TEXTS["no_name"]})
+    if expires_at and expires_at <= datetime.now(UTC):
+        return Refusal(422, {"name": KEY_TEXTS["past"]})
+    return await run_once(request, partial(_insert_key, name, expires_at))
+
+
+async def _insert_key(name: str, expires_at: datetime | None, request: web.Request) -> web.Response:
+    """Store a new key, and return its text. Raises Conflict if the company has too many."""
+    config, company = request.app[app_keys.CONFIG], request[app_keys.COMPANY]
+    key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        await api_keys.insert_key(conn, company, key, name, expires_at)
+        response = success_response("", 201, data={"key": key.text})
+        await store_response_without(request, conn, response, "key")
+    return response
+
+
+async def _revoke_key(request: web.Request) -> None:
+    """Revoke a key. It stops working in every process within a second."""
+    company = request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        known = await sql.api_key_revoke(conn, company_id=company, key_id=request.match_info["id"])
+    if known is None:
+        raise NotFound(KEY_TEXTS["no_such"])
+
+
+async def _read_people(request: web.Request) -> Mapping[str, Any]:
+    """Return the people of the company, and once a new one-time link."""
+    company, role = request[app_keys.COMPANY], request[SESSION].role
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        members = await sql.member_list(conn, company_id=company)
+    return {
+        "members": members,
+        "created": await take_secrets(request, _find_form(request)),
+        "sent": request.get(FORM, NO_FORM),
+        "choices": [each for each in RIGHTS if people.may_change(role, each)],
+        "may_change": partial(people.may_change, role),
+    }
+
+
+def _find_form(request: web.Request) -> str:
+    """Return the path of the form whose link is shown: of an invitation, or of a person."""
+    user_id = read_number(request.query.get("id", ""), 18)
+    return PEOPLE if user_id is None else f"{PEOPLE}/{user_id}/link"
+
+
+async def _invite(request: web.Request) -> Answer | Refusal:
+    """Invite a person, or change an accepted role."""
+    form = request[FORM]
+    email, name = (form.get(field, "").strip() for field in ("email", "name"))
+    role = form.get("role", "")
+    if not people.is_email(email) or not name or role not in RIGHTS:
+        return Refusal(422, message=PEOPLE_TEXTS["incomplete"])
+    person = people.Person(email, name[:NAME_CHARACTERS])
+    return await run_once(request, partial(_give_role, person, role))
+
+
+async def _give_role(person: people.Person, role: str, request: web.Request) -> web.Response:
+    """Give a person a role, and return a one-time link if the role is pending."""
+    company, by = request[app_keys.COMPANY], request[SESSION].user_id
+    invited = await people.invite(request.app[app_keys.DATABASE], company, person, role, by)
+    if invited.is_accepted:
+        return success_response("", data={})
+    return await _insert_link(invited.user_id, request)
+
+
+async def _renew_link(request: web.Request) -> Answer:
+    """Make a new one-time link for a person."""
+    return await run_once(request, partial(_insert_link, int(request.match_info["id"])))
+
+
+async def _insert_link(user_id: int, request: web.Request) -> web.Response:
+    """Store and return a one-time link for a person, which replaces the earlier ones."""
+    company, by = request[app_keys.COMPANY], request[SESSION].user_id
+    database, base = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG].public_url
+    async with database.company(company) as conn:
+        await people.check_link(conn, company, user_id, by)
+        link = await insert_link(conn, base, NewLink(user_id, company, by))
+        response = success_response("", 201, data={"link": link})
+        await store_response_without(request, conn, response, "link")
+    return response
+
+
+async def _remove_member(request: web.Request) -> None:
+    company, user_id = request[app_keys.COMPANY], int(request.match_info["id"])
+    database, by = request.app[app_keys.DATABASE], request[SESSION].user_id
+    await people.remove(database, company, user_id, by)
+
+
+PAGES = make_pages(
+    Settings(
+        KEYS,
+        "settings_keys.html",
+        _read_keys,
+        (
+            Action("", _create_key),
+            Action("/{id:[0-9A-Za-z]{12,15}}/revoke", _revoke_key, "revoked", needs_password=False),
+        ),
+    ),
+    Settings(
+        PEOPLE,
+        "settings_people.html",
+        _read_people,
+        (
+            Action("", _invite, "role_given"),
+            Action("/{id}/link", _renew_link),
+            Action("/{id}/remove", _remove_member, "removed"),
+        ),
+    ),
+)

@@ -1,0 +1,159 @@
+"""Settings of a company: profile, numbering, default tax, and who did what."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
+from service.dashboard.numbers import read_decimal, read_number
+from service.dashboard.operations import Answer, call, read
+from service.dashboard.pages import Page, redirect
+from service.dashboard.sessions import ADMINISTER
+from service.dashboard.settings import NO_REFUSAL, Action, Refusal, Settings, make_pages
+from service.db.statements import sql
+from service.documents import codes
+from service.http import app_keys
+from service.http.forms import FORM, FormFields
+
+COMPANY = "/api/companies"
+#: Members of the company that the profile shows, with their tables of codes.
+PROFILE = (
+    "name",
+    "tin_code",
+    "registration_type",
+    "registration_number",
+    "sst_registration_number",
+    "tourism_tax_registration_number",
+    "msic_code",
+    "business_activity_description",
+    "address",
+    "zip_code",
+    "city",
+    "state",
+    "country",
+    "phone",
+    "email",
+)
+#: Members that a document does not need.
+OPTIONAL = {"sst_registration_number", "tourism_tax_registration_number", "zip_code", "email"}
+#: Members that may be null.
+NULLABLE = {"sst_registration_number", "tourism_tax_registration_number"}
+#: Prefix -> the documents that share a sequence of codes: their kind, and their type if that
+#: matters.
+PREFIXES = {
+    "INVOICE_PREFIX": (INVOICES, ""),
+    "SELF_BILLED_INVOICE_PREFIX": (INVOICES, ""),
+    "CONSOLIDATE_INVOICE_PREFIX": (CONSOLIDATED, ""),
+    "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": (CONSOLIDATED, ""),
+    "CREDIT_NOTE_PREFIX": (NOTES, "CREDIT_NOTE"),
+    "DEBIT_NOTE_PREFIX": (NOTES, "DEBIT_NOTE"),
+    "REFUND_NOTE_PREFIX": (NOTES, "REFUND_NOTE"),
+}
+DIGITS, AUTO_SUBMIT = "PREFIX_DIGIT_COUNT", "AUTO_SUBMIT_INVOICE"
+TAXES, TAX = "default_tax_types_and_rates", ("tax_type", "tax_rate")
+MOST_ENTRIES = 100  # of the audit log on a page
+
+
+async def _go_to_profile(_: web.Request) -> web.Response:
+    return redirect("/settings/profile")
+
+
+async def _read_profile(request: web.Request) -> Mapping[str, Any]:
+    """Return the profile, or the entries of the form, and what is missing to be ready."""
+    sent = request.get(FORM)
+    company = (await read(request, COMPANY))["data"]
+    readiness = [] if sent else company["readiness"]
+    return {
+        "values": _read_entries(sent) if sent else company,
+        "readiness": readiness,
+        "missing": {each["path"].strip("/"): each["message"] for each in readiness},
+        "optional": OPTIONAL,
+        "tables": codes.get_all_names(),
+    }
+
+
+def _read_entries(form: FormFields) -> dict[str, str]:
+    return {name: form.get(name, "").strip() for name in PROFILE}
+
+
+async def _save_profile(request: web.Request) -> Answer:
+    stored = (await read(request, COMPANY))["data"]
+    body: dict[str, Any] = {
+        name: text or (None if name in NULLABLE else "")
+        for name, text in _read_entries(request[FORM]).items()
+        if (text or None) != (stored[name] or None)
+    }
+    return await call(request, "PUT", COMPANY, body)
+
+
+async def _read_numbers(request: web.Request) -> Mapping[str, Any]:
+    """Return prefixes, digits and the default tax, with a preview of the numbers."""
+    company = await _read_numbering(request)
+    setting, taxes = company["setting"], company[TAXES]
+    sequences = list(dict.fromkeys(PREFIXES.values()))
+    following = {each: await read_next_code(request, *each) for each in sequences}
+    digits = setting[DIGITS]
+    width = digits if isinstance(digits, int) and digits <= 12 else 0
+    return {
+        "setting": setting,
+        "prefixes": PREFIXES,
+        "previews": {
+            name: f"{setting[name]}{str(following[sequence]).zfill(width)}"
+            for name, sequence in PREFIXES.items()
+        },
+        "tax": taxes[0] if taxes else {},
+        "tax_types": codes.get_all_names()["tax_types"],
+    }
+
+
+async def _read_numbering(request: web.Request) -> Mapping[str, Any]:
+    """Return the members of the company that the page shows, or those of the form."""
+    company = (await read(request, COMPANY))["data"]
+    if (form := request.get(FORM)) is None:
+        return company
+    setting: dict[str, Any] = {name: form.get(name, "") for name in PREFIXES}
+    digits = form.get(DIGITS, "").strip()
+    number = read_number(digits, 3)
+    setting[DIGITS] = digits if number is None else number  # The API reports a text.
+    setting[AUTO_SUBMIT] = AUTO_SUBMIT in form
+    kind, rate = (form.get(name, "").strip() for name in TAX)
+    first = [{"tax_type": kind, "tax_rate": read_decimal(rate)}] if kind or rate else []
+    return {"setting": setting, TAXES: [*first, *company[TAXES][1:]]}  # It has only the first.
+
+
+async def _save_numbers(request: web.Request) -> Answer | Refusal:
+    if request[FORM].get("do") == "preview":
+        return NO_REFUSAL
+    return await call(request, "PUT", COMPANY, await _read_numbering(request))
+
+
+async def _read_activity(request: web.Request) -> Mapping[str, Any]:
+    """Return the audit log, the latest first."""
+    company, before = request[app_keys.COMPANY], read_number(request.query.get("before", ""), 17)
+    rows = await request.app[app_keys.READS].read(
+        sql.activity_page, company_id=company, before=before, most=MOST_ENTRIES
+    )
+    return {"rows": rows, "older": rows[-1]["id"] if len(rows) == MOST_ENTRIES else None}
+
+
+PAGES = [
+    Page("GET", "/settings", _go_to_profile, ADMINISTER),
+    *make_pages(
+        Settings(
+            "/settings/profile",
+            "settings_profile.html",
+            _read_profile,
+            (Action("", _save_profile, "saved", needs_password=False),),
+            PROFILE,
+        ),
+        Settings(
+            "/settings/numbers",
+            "settings_numbers.html",
+            _read_numbers,
+            (Action("", _save_numbers, "saved", needs_password=False),),
+            (*PREFIXES, DIGITS, *TAX),
+        ),
+        Settings("/settings/activity", "settings_activity.html", _read_activity),
+    ),
+]

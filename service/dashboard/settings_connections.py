@@ -1,0 +1,188 @@
+"""Settings of what a company is connected with: webhooks, its certificate, and the portal.
+
+The operator's credentials are on no page, and no page contains a secret that was entered.
+"""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from aiohttp import web
+
+from service.api.events import TYPES
+from service.api.portal_credentials import PATH as CREDENTIALS
+from service.dashboard import pages
+from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
+from service.dashboard.operations import read, read_if_any
+from service.dashboard.repetition import take_secrets
+from service.dashboard.settings import NO_FORM, Action, Refusal, Settings, make_pages, operation
+from service.errors import ApiError, UnknownTin
+from service.http import app_keys
+from service.http.forms import FORM, FormFields
+from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.tin_checks import TIN_CHECKS, make_own_question
+
+WEBHOOKS, WEBHOOK = "/settings/webhooks", "/settings/webhooks/{id}"
+WEBHOOKS_API, WEBHOOK_API = "/api/webhooks", "/api/webhooks/{id}"
+DELIVERIES = "/deliveries/{delivery_id}/redeliver"
+ROTATE = f"{WEBHOOK_API}/rotate-secret"
+CERTIFICATE = "/api/companies/signing-certificate"
+MOST = 100  # endpoints on the page; the API allows fewer
+#: (subject, its event types), such as ("invoice", ("invoice.created", ...)).
+GROUPS = tuple(
+    (subject, tuple(types))
+    for subject, types in groupby(TYPES, key=lambda event_type: event_type.partition(".")[0])
+)
+TEXTS = pages.TEXTS["settings"]["portal"]
+
+
+async def _read_webhooks(request: web.Request) -> Mapping[str, Any]:
+    """Return the endpoints, and once the secret of a new one."""
+    return {
+        "webhooks": (await read(request, WEBHOOKS_API, {"per_page": MOST}))["data"],
+        "created": await take_secrets(request, WEBHOOKS_API),
+        "entries": _read_entries(request.get(FORM, NO_FORM)),
+        "groups": GROUPS,
+    }
+
+
+async def _read_webhook(request: web.Request) -> Mapping[str, Any]:
+    """Return an endpoint with its log of deliveries, and once the new secret."""
+    ids, form = request.match_info, request.get(FORM, NO_FORM)
+    webhook = await read(request, WEBHOOK_API.format(**ids))
+    number = read_page_number(request)
+    window = {"page": number, "per_page": PER_PAGE}
+    log = await read(request, f"{WEBHOOK_API.format(**ids)}/deliveries", window)
+    place = WEBHOOK.format(**ids)
+    return {
+        "webhook": webhook,
+        "place": place,
+        "created": await take_secrets(request, ROTATE.format(**ids)),
+        "entries": _read_entries(form) if "url" in form else webhook,
+        "groups": GROUPS,
+        "deliveries": log["data"],
+        "number": number,
+        "meta": make_meta(place, {}, number, log["meta"]["total"]),
+    }
+
+
+def _read_entries(form: FormFields) -> dict[str, Any]:
+    """Return the body of an endpoint. No event types means all."""
+    return {
+        "url": form.get("url", "").strip(),
+        "types": form.getall("types", []),
+        "include_record": "include_record" in form,
+        "ordered": "ordered" in form,
+    }
+
+
+async def _read_certificate(request: web.Request) -> Mapping[str, Any]:
+    return {"certificate": await read_if_any(request, CERTIFICATE)}
+
+
+def _read_new_certificate(form: FormFields) -> dict[str, str]:
+    body = {name: form.get(name, "") for name in ("certificate", "key")}
+    password = form.get("password", "")
+    return {**body, "password": password} if password else body
+
+
+async def _read_portal(request: web.Request) -> Mapping[str, Any]:
+    """Return how the company is connected."""
+    config = request.app[app_keys.CONFIG]
+    return {
+        "company": await _read_company(request),
+        "credentials": await read_if_any(request, CREDENTIALS),
+        "address": config.portal_api_base,
+        "is_live": config.has_live_portal,
+        "is_intermediary": config.portal_intermediary,
+        "version": config.portal_document_version,
+        "unreachable_since": request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
+        "client_id": request.get(FORM, NO_FORM).get("client_id", "").strip(),
+    }
+
+
+async def _read_company(request: web.Request) -> Mapping[str, Any]:
+    return (await read(request, "/api/companies"))["data"]
+
+
+async def _test_portal(request: web.Request) -> Refusal | None:
+    """Ask the portal for the company's own TIN, signed in as for its documents."""
+    company = await _read_company(request)
+    question = make_own_question(request[app_keys.COMPANY], company)
+    try:
+        await request.app[TIN_CHECKS].confirm(question, fresh=True)
+    except UnknownTin:
+        reason = TEXTS["unknown_tin"].format(
+            tin=company["tin_code"],
+            kind=company["registration_type"],
+            number=company["registration_number"],
+        )
+        return Refusal(message=reason, title=TEXTS["fails"])
+    except ApiError as error:
+        return Refusal(message=str(error), title=TEXTS["fails"])
+    return None
+
+
+def _read_credentials(form: FormFields) -> dict[str, str]:
+    return {name: form.get(name, "").strip() for name in ("client_id", "client_secret")}
+
+
+PAGES = make_pages(
+    Settings(
+        WEBHOOKS,
+        "settings_webhooks.html",
+        _read_webhooks,
+        (Action("", operation("POST", WEBHOOKS_API, _read_entries)),),
+        ("url", "types"),
+    ),
+    Settings(
+        WEBHOOK,
+        "settings_webhook.html",
+        _read_webhook,
+        (
+            Action("", operation("PUT", WEBHOOK_API, _read_entries), "saved"),
+            Action("/enable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": True}), "saved"),
+            Action(
+                "/disable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": False}), "saved"
+            ),
+            Action("/rotate", operation("POST", ROTATE)),
+            Action("/delete", operation("DELETE", WEBHOOK_API), "webhook_deleted", WEBHOOKS),
+            Action(
+                DELIVERIES.replace("delivery_id", "delivery_id:[0-9]+"),
+                operation("POST", WEBHOOK_API + DELIVERIES),
+                "redelivered",
+                needs_password=False,
+            ),
+        ),
+        ("url", "types"),
+    ),
+    Settings(
+        "/settings/certificate",
+        "settings_certificate.html",
+        _read_certificate,
+        (
+            Action("", operation("PUT", CERTIFICATE, _read_new_certificate), "certificate_stored"),
+            Action("/remove", operation("DELETE", CERTIFICATE), "certificate_removed"),
+        ),
+        ("certificate", "key", "password"),
+    ),
+    Settings(
+        "/settings/portal",
+        "settings_portal.html",
+        _read_portal,
+        (
+            Action("", _test_portal, "portal_works", needs_password=False),
+            Action(
+                "/credentials",
+                operation("PUT", CREDENTIALS, _read_credentials),
+                "portal_credentials_stored",
+            ),
+            Action(
+                "/credentials/remove",
+                operation("DELETE", CREDENTIALS),
+                "portal_credentials_removed",
+            ),
+        ),
+        ("client_id", "client_secret"),
+    ),
+)
