@@ -52,6 +52,8 @@ FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "/consolidated/plan": ("month", "type", "code"),
     "/settings/certificate/remove": (),
     "/settings/portal/credentials/remove": (),
+    # A page shows it of a disabled webhook.
+    "/settings/webhooks/{id}/enable": (),
     # A page shows it once the webhook has a delivery, which is made in the background.
     "/settings/webhooks/{id}/deliveries/{delivery_id}/redeliver": (),
     **{f"/{kind}/{{id}}/links/{{link_id}}/revoke": () for kind in KINDS},
