@@ -16,6 +16,8 @@ MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
 LONGEST_STEP = 200  # characters of a name in a path
 MAX_DIGITS = 40  # characters of a number without exponent
+#: Values of a body, counted by commas and brackets before it is parsed. A stored document has less.
+MAX_VALUES = 100_000
 
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
@@ -24,6 +26,7 @@ _INSTANT = re.compile(
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 _EXPONENT = re.compile(rb"[0-9]E[-+]?[0-9]")
 INVALID_JSON = "The request body is not valid JSON: {}."
+_TOO_MANY = f"The request body has more than {MAX_VALUES:,} values."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
 
@@ -45,10 +48,12 @@ def loads(raw: bytes) -> Any:
 
 
 def parse_any_depth(raw: bytes) -> Any:
-    """Parse strict JSON: UTF-8, no duplicate members, no NaN.
+    """Parse strict JSON: UTF-8, no duplicate members, no NaN, at most MAX_VALUES values.
 
     Integers become int, all other numbers Decimal. Raises NotJson.
     """
+    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise NotJson(_TOO_MANY)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -510,9 +510,9 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_duplicate_member_is_found_among_many() -> None:
-    members = ",".join(f'"{number}":0' for number in range(150_000))
+    members = ",".join(f'"{number}":0' for number in range(50_000))
     with pytest.raises(json_codec.NotJson, match="twice"):
-        json_codec.loads(f'{{{members},"149999":0}}'.encode())
+        json_codec.loads(f'{{{members},"49999":0}}'.encode())
 
 
 def test_consolidated_invoice_of_more_than_10000_invoices_is_rejected() -> None:

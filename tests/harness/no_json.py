@@ -187,6 +187,7 @@ NOT_JSON = {
     "100,000 brackets": b"[" * DEEP + b"]" * DEEP,
     "100,000 open brackets": b"[" * DEEP,
     "100,000 open objects": b'{"a":' * DEEP,
+    "100,001 values": b'{"a":[' + b"0," * 99_999 + b"0]}",
     "100,000 of both": b'[{"a":' * DEEP,
 }
 
