@@ -36,11 +36,13 @@ test-all: $(DEV_STAMP) ## Run all tests, and a chaos run of one seed.
 lint: $(DEV_STAMP) ## Check the format, the style and the prose.
 	@$(BIN)/ruff format --check --quiet . || { echo "Run make format." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(RUNNING) .ci/format_sql.py --check
 	@$(RUNNING) .ci/check_prose.py
 
 format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 	@$(BIN)/ruff check --fix --quiet --exit-zero .
 	@$(BIN)/ruff format --quiet .
+	@$(RUNNING) .ci/format_sql.py
 
 types: $(DEV_STAMP) ## Check the types.
 	@$(BIN)/pyright

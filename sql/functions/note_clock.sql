@@ -14,8 +14,8 @@
 create or replace function note_clock() returns interval
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
-  seen   timestamptz;
-  shift  interval;
+  seen timestamptz;
+  shift interval;
   now_at timestamptz;
   writer xid8 := case when pg_snapshot_xmin(pg_current_snapshot())
                            < pg_snapshot_xmax(pg_current_snapshot())

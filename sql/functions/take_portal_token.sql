@@ -20,17 +20,17 @@ create or replace function take_portal_token(
   returns table (is_taken boolean, wait interval, is_share boolean)
   volatile set search_path = pg_catalog, public language plpgsql as $$
 declare
-  b         portal_buckets;
-  now_at    timestamptz;
-  paused    timestamptz;
+  b portal_buckets;
+  now_at timestamptz;
+  paused timestamptz;
   yields_to timestamptz;  -- until when a request of a higher priority is expected
-  others    bigint;  -- other taxpayers that wait
+  others bigint;  -- other taxpayers that wait
   others_at timestamptz;  -- when the last of them stops waiting
-  own       timestamptz[];  -- the caller's tokens
-  share_at  timestamptz;  -- when its share of a contended bucket allows another token
-  own_at    timestamptz;  -- when the caller's limit allows another token
+  own timestamptz[];  -- the caller's tokens
+  share_at timestamptz;  -- when its share of a contended bucket allows another token
+  own_at timestamptz;  -- when the caller's limit allows another token
   bucket_at timestamptz;  -- when the bucket allows another token
-  again_at  timestamptz;
+  again_at timestamptz;
 begin
   insert into portal_buckets (client_id, operation, taxpayer, taken)
   values (client, asked, bucket, '{}')

@@ -1,34 +1,34 @@
 -- Invoices, and the counts of the lists.
 
 create table invoices (
-  company_id                     bigint not null references companies,
-  id                             bigint generated always as identity,
-  code                           bigint not null,
-  code_year                      smallint not null,
-  type                           text not null,
-  status                         text not null default 'Draft',
-  is_ready                       boolean not null default false,
-  issue_date                     timestamptz not null,
-  buyer                          jsonb,
-  supplier                       jsonb,
-  line_items                     jsonb not null,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  code bigint not null,
+  code_year smallint not null,
+  type text not null,
+  status text not null default 'Draft',
+  is_ready boolean not null default false,
+  issue_date timestamptz not null,
+  buyer jsonb,
+  supplier jsonb,
+  line_items jsonb not null,
   invoice_level_allowance_charge jsonb,
-  currency_code                  text not null default 'MYR',
-  exchange_rate                  numeric,
-  net_amount                     numeric(20, 2) not null,
-  excluding_tax                  numeric(20, 2) not null,
-  including_tax                  numeric(20, 2) not null,
-  payable_amount                 numeric(20, 2) not null,
-  adjusted_by                    numeric(20, 2) not null default 0,
-  attempts                       int not null default 0,
-  created_at                     timestamptz not null default clock_timestamp(),
-  updated_at                     timestamptz not null default clock_timestamp(),
-  deleted_at                     timestamptz,
-  consolidated_invoice_id        bigint,
-  payment                        jsonb,
-  delivery                       jsonb,
-  billing_period                 jsonb,
-  document_references            jsonb,
+  currency_code text not null default 'MYR',
+  exchange_rate numeric,
+  net_amount numeric(20, 2) not null,
+  excluding_tax numeric(20, 2) not null,
+  including_tax numeric(20, 2) not null,
+  payable_amount numeric(20, 2) not null,
+  adjusted_by numeric(20, 2) not null default 0,
+  attempts int not null default 0,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  deleted_at timestamptz,
+  consolidated_invoice_id bigint,
+  payment jsonb,
+  delivery jsonb,
+  billing_period jsonb,
+  document_references jsonb,
   primary key (company_id, id),
   constraint invoices_consolidated_in foreign key (company_id, consolidated_invoice_id)
     references consolidated_invoices (company_id, id),
@@ -99,8 +99,8 @@ comment on column invoices.document_references is
 -- Several slots for each company, so that concurrent writers do not wait for one row.
 create table invoice_counts (
   company_id bigint not null references companies,
-  slot       smallint not null,
-  live       bigint not null,
+  slot smallint not null,
+  live bigint not null,
   primary key (company_id, slot)
 ) with (fillfactor = 50);
 call keep_companies_apart('invoice_counts');
@@ -116,9 +116,9 @@ comment on column invoice_counts.live is
 
 create table list_counts (
   company_id bigint not null references companies,
-  list       text not null,
-  slot       smallint not null,
-  live       bigint not null,
+  list text not null,
+  slot smallint not null,
+  live bigint not null,
   primary key (company_id, list, slot)
 ) with (fillfactor = 50);
 call keep_companies_apart('list_counts');

@@ -1,15 +1,15 @@
 -- Requests of buyers for an e-invoice of a sale.
 
 create table einvoice_requests (
-  company_id   bigint not null references companies,
-  id           bigint generated always as identity,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
   invoice_code text not null,
-  buyer        jsonb not null,
-  status       text not null default 'Pending',
-  invoice_id   bigint,
-  created_at   timestamptz not null default clock_timestamp(),
-  updated_at   timestamptz not null default clock_timestamp(),
-  deleted_at   timestamptz,
+  buyer jsonb not null,
+  status text not null default 'Pending',
+  invoice_id bigint,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  deleted_at timestamptz,
   primary key (company_id, id),
   foreign key (company_id, invoice_id) references invoices (company_id, id),
   constraint einvoice_requests_status check (status in ('Pending', 'Approve', 'Reject'))

@@ -2,31 +2,31 @@
 -- Rows of submissions, documents and sightings are never deleted.
 
 create table submissions (
-  company_id          bigint not null references companies,
-  id                  bigint generated always as identity,
-  attempt_key         uuid not null,
-  tin                 text not null,
-  body                bytea not null,
-  state               text not null default 'Queued',
-  on_absence             text not null,
-  fence               bigint not null default 0,
-  lease_until         timestamptz,
-  not_before          timestamptz not null default clock_timestamp(),
-  claims              int not null default 0,
-  sends               int not null default 0,
-  looks               int not null default 0,
-  absence_confirmations       int not null default 0,
-  absence_confirmed_at           timestamptz,
-  first_sent_at       timestamptz,
-  last_sent_at        timestamptz,
-  submission_uid      text,
-  last_error          jsonb,
-  created_at          timestamptz not null default clock_timestamp(),
-  updated_at          timestamptz not null default clock_timestamp(),
-  merged_into         bigint,
-  split_from          bigint,
-  possibly_received             boolean not null default false,
-  has_outcome         boolean not null default false,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  attempt_key uuid not null,
+  tin text not null,
+  body bytea not null,
+  state text not null default 'Queued',
+  on_absence text not null,
+  fence bigint not null default 0,
+  lease_until timestamptz,
+  not_before timestamptz not null default clock_timestamp(),
+  claims int not null default 0,
+  sends int not null default 0,
+  looks int not null default 0,
+  absence_confirmations int not null default 0,
+  absence_confirmed_at timestamptz,
+  first_sent_at timestamptz,
+  last_sent_at timestamptz,
+  submission_uid text,
+  last_error jsonb,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  merged_into bigint,
+  split_from bigint,
+  possibly_received boolean not null default false,
+  has_outcome boolean not null default false,
   has_repeated_claims boolean not null default false,
   primary key (company_id, id),
   unique (company_id, attempt_key),
@@ -152,37 +152,37 @@ comment on column submissions.has_repeated_claims is
   'Whether claims is greater than 1. Set by a trigger.';
 
 create table submitted_documents (
-  company_id                bigint not null references companies,
-  id                        bigint generated always as identity,
-  submission_id             bigint not null,
-  invoice_id                bigint,
-  adjustment_note_id        bigint,
-  consolidated_invoice_id   bigint,
-  number                    text not null,
-  document_type             text not null,
-  document_version          text not null,
-  issued_at                 timestamptz not null,
-  document_hash             text not null,
-  status                    text not null default 'Submitting',
-  uuid                      text,
-  long_id                   text,
-  validation_link           text,
-  errors                    jsonb not null default '[]',
-  submitted_at              timestamptz,
-  validated_at              timestamptz,
-  cancelled_at              timestamptz,
-  cancel_reason             text,
-  cancel_fence              bigint not null default 0,
-  cancelling_until          timestamptz,
-  rejection_requested_at    timestamptz,
-  rejection_reason          text,
-  created_at                timestamptz not null default clock_timestamp(),
-  updated_at                timestamptz not null default clock_timestamp(),
-  earlier_submissions       bigint[] not null default '{}',
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  submission_id bigint not null,
+  invoice_id bigint,
+  adjustment_note_id bigint,
+  consolidated_invoice_id bigint,
+  number text not null,
+  document_type text not null,
+  document_version text not null,
+  issued_at timestamptz not null,
+  document_hash text not null,
+  status text not null default 'Submitting',
+  uuid text,
+  long_id text,
+  validation_link text,
+  errors jsonb not null default '[]',
+  submitted_at timestamptz,
+  validated_at timestamptz,
+  cancelled_at timestamptz,
+  cancel_reason text,
+  cancel_fence bigint not null default 0,
+  cancelling_until timestamptz,
+  rejection_requested_at timestamptz,
+  rejection_reason text,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  earlier_submissions bigint[] not null default '{}',
   cancellation_requested_at timestamptz,
-  cancel_sent_by            timestamptz,
-  cancel_looks              int not null default 0,
-  cancel_unclear            boolean not null default false,
+  cancel_sent_by timestamptz,
+  cancel_looks int not null default 0,
+  cancel_unclear boolean not null default false,
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
   foreign key (company_id, invoice_id) references invoices (company_id, id),
@@ -291,13 +291,13 @@ comment on column submitted_documents.cancel_unclear is
 -- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for
 -- one document of a submission mean a duplicate legal document.
 create table portal_sightings (
-  company_id     bigint not null references companies,
-  submission_id  bigint not null,
-  uuid           text not null,
-  number         text not null,
+  company_id bigint not null references companies,
+  submission_id bigint not null,
+  uuid text not null,
+  number text not null,
   submission_uid text,
-  via            text not null,
-  seen_at        timestamptz not null default clock_timestamp(),
+  via text not null,
+  seen_at timestamptz not null default clock_timestamp(),
   primary key (company_id, submission_id, uuid, via),
   foreign key (company_id, submission_id) references submissions (company_id, id),
   constraint portal_sightings_via check
@@ -325,17 +325,17 @@ comment on column portal_sightings.via is
 comment on column portal_sightings.seen_at is 'When it was seen.';
 
 create table portal_odd_rows (
-  company_id    bigint not null references companies,
-  id            bigint generated always as identity,
-  row_key       text not null,
-  operation     text not null,
-  tin           text not null,
-  number        text,
-  problems      text not null,
-  shown         text not null,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  row_key text not null,
+  operation text not null,
+  tin text not null,
+  number text,
+  problems text not null,
+  shown text not null,
   first_seen_at timestamptz not null default clock_timestamp(),
-  last_seen_at  timestamptz not null default clock_timestamp(),
-  times         bigint not null default 1,
+  last_seen_at timestamptz not null default clock_timestamp(),
+  times bigint not null default 1,
   primary key (company_id, id),
   constraint portal_odd_rows_once unique (company_id, row_key),
   constraint portal_odd_rows_bounded check
@@ -371,7 +371,7 @@ comment on column portal_odd_rows.times is 'How often it was seen, counted at mo
 create table portal_pauses (
   client_id text not null,
   operation text not null,
-  until     timestamptz not null,
+  until timestamptz not null,
   primary key (client_id, operation)
 );
 grant select, insert, update on portal_pauses to einvoice_service;
@@ -384,12 +384,12 @@ comment on column portal_pauses.until is 'When the pause ends.';
 
 -- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
 create table portal_buckets (
-  client_id     text not null,
-  operation     text not null,
-  taxpayer      text not null,
-  taken         timestamptz[] not null,
-  takers        text[] not null default '{}',
-  waiting       text[] not null default '{}',
+  client_id text not null,
+  operation text not null,
+  taxpayer text not null,
+  taken timestamptz[] not null,
+  takers text[] not null default '{}',
+  waiting text[] not null default '{}',
   waiting_until timestamptz[] not null default '{}',
   primary key (client_id, operation, taxpayer),
   constraint portal_buckets_takers check (cardinality(takers) = cardinality(taken)),
@@ -412,15 +412,15 @@ comment on column portal_buckets.waiting_until is
   'Until when each taxpayer of waiting counts as waiting.';
 
 create table refused_logins (
-  client_id   text not null,
-  taxpayer    text not null,
+  client_id text not null,
+  taxpayer text not null,
   fingerprint text not null,
-  reason      text not null,
-  message     text not null,
-  refusals    int not null,
-  since       timestamptz not null,
-  retry_at    timestamptz not null,
-  is_trying   boolean not null default false,
+  reason text not null,
+  message text not null,
+  refusals int not null,
+  since timestamptz not null,
+  retry_at timestamptz not null,
+  is_trying boolean not null default false,
   primary key (client_id, taxpayer),
   constraint refused_logins_reason check (reason in ('login', 'token'))
 );
@@ -446,8 +446,8 @@ comment on column refused_logins.is_trying is
   'Whether a process makes the next try. It has until retry_at to record the result.';
 
 create table reconciliations (
-  company_id  bigint primary key references companies,
-  fence       bigint not null default 0,
+  company_id bigint primary key references companies,
+  fence bigint not null default 0,
   lease_until timestamptz
 );
 call keep_companies_apart('reconciliations');
@@ -465,12 +465,12 @@ comment on column reconciliations.lease_until is
   'When the claim ends, unless it is renewed. Null: not claimed.';
 
 create table sweeps (
-  company_id  bigint primary key references companies,
-  fence       bigint not null default 0,
+  company_id bigint primary key references companies,
+  fence bigint not null default 0,
   lease_until timestamptz,
-  swept_at    timestamptz,
-  listed      int not null default 0,
-  found       int not null default 0
+  swept_at timestamptz,
+  listed int not null default 0,
+  found int not null default 0
 );
 call keep_companies_apart('sweeps');
 grant select, insert, update on sweeps to einvoice_service;
@@ -491,22 +491,22 @@ comment on column sweeps.found is 'Findings of the latest comparison.';
 
 -- The facts of a finding never change; only its resolution is added.
 create table sweep_findings (
-  company_id            bigint not null references companies,
-  id                    bigint generated always as identity,
-  kind                  text not null,
-  tin                   text not null,
-  number                text not null,
-  document_type         text,
-  uuid                  text not null,
-  other_uuid            text,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  kind text not null,
+  tin text not null,
+  number text not null,
+  document_type text,
+  uuid text not null,
+  other_uuid text,
   submitted_document_id bigint,
-  received_at           timestamptz,
-  found_at              timestamptz not null default clock_timestamp(),
-  resolved_at           timestamptz,
-  resolved_by           text,
-  note                  text,
-  cancelled_at          timestamptz,
-  reason                text,
+  received_at timestamptz,
+  found_at timestamptz not null default clock_timestamp(),
+  resolved_at timestamptz,
+  resolved_by text,
+  note text,
+  cancelled_at timestamptz,
+  reason text,
   primary key (company_id, id),
   foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id),
   constraint sweep_findings_kind check
@@ -560,10 +560,10 @@ comment on column sweep_findings.reason is
   'Reason of the cancellation according to the portal. Null unless cancelled_elsewhere.';
 
 create table sending_holds (
-  company_id  bigint not null references companies,
-  id          bigint generated always as identity,
-  reason      text not null,
-  since       timestamptz not null default clock_timestamp(),
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  reason text not null,
+  since timestamptz not null default clock_timestamp(),
   released_at timestamptz,
   primary key (company_id, id)
 );
@@ -584,13 +584,13 @@ comment on column sending_holds.since is 'When the hold began.';
 comment on column sending_holds.released_at is 'When it was released. Null: it holds.';
 
 create table settlements (
-  company_id    bigint not null references companies,
-  id            bigint generated always as identity,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
   submission_id bigint not null,
-  outcome       text not null,
-  uuids         text[] not null,
-  note          text not null,
-  settled_at    timestamptz not null default clock_timestamp(),
+  outcome text not null,
+  uuids text[] not null,
+  note text not null,
+  settled_at timestamptz not null default clock_timestamp(),
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
   constraint settlements_outcome check (outcome in ('received', 'not_received'))

@@ -7,11 +7,11 @@
 -- events.transaction_id and webhook_endpoints.cursor_transaction to '0': the order is then that of
 -- the ids of the events.
 create table events (
-  company_id     bigint not null references companies,
-  id             bigint generated always as identity,
-  type           text not null,
-  data           jsonb not null,
-  created_at     timestamptz not null default clock_timestamp(),
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  type text not null,
+  data jsonb not null,
+  created_at timestamptz not null default clock_timestamp(),
   transaction_id xid8 not null default pg_current_xact_id(),
   primary key (company_id, id)
 );
@@ -34,20 +34,20 @@ comment on column events.transaction_id is
   'Transaction that wrote it, which decides the order of the feed.';
 
 create table webhook_endpoints (
-  company_id         bigint not null references companies,
-  id                 bigint generated always as identity,
-  url                text not null,
-  description        text not null default '',
-  types              text[] not null default '{}',
-  enabled            boolean not null default true,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  url text not null,
+  description text not null default '',
+  types text[] not null default '{}',
+  enabled boolean not null default true,
   cursor_transaction xid8 not null default pg_snapshot_xmin(pg_current_snapshot()),
-  cursor_event       bigint not null default 0,
-  fence              bigint not null default 0,
-  lease_until        timestamptz,
-  served_at          timestamptz not null default clock_timestamp(),
-  created_at         timestamptz not null default clock_timestamp(),
-  updated_at         timestamptz not null default clock_timestamp(),
-  slow               boolean not null default true,
+  cursor_event bigint not null default 0,
+  fence bigint not null default 0,
+  lease_until timestamptz,
+  served_at timestamptz not null default clock_timestamp(),
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  slow boolean not null default true,
   primary key (company_id, id)
 );
 call keep_companies_apart('webhook_endpoints');
@@ -77,11 +77,11 @@ comment on column webhook_endpoints.slow is
 
 -- The service adds secrets and retires them. Only a claim to deliver reads one.
 create table webhook_secrets (
-  company_id    bigint not null,
-  endpoint_id   bigint not null,
-  id            bigint generated always as identity,
-  secret        bytea,
-  valid_until   timestamptz,
+  company_id bigint not null,
+  endpoint_id bigint not null,
+  id bigint generated always as identity,
+  secret bytea,
+  valid_until timestamptz,
   sealed_secret bytea,
   primary key (company_id, endpoint_id, id),
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
@@ -109,19 +109,19 @@ comment on column webhook_secrets.sealed_secret is
   'The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM. Null: in clear.';
 
 create table webhook_deliveries (
-  company_id      bigint not null,
-  id              bigint generated always as identity,
-  endpoint_id     bigint not null,
-  event_id        bigint not null,
-  status          text not null default 'Pending',
-  attempts        int not null default 0,
-  step            int not null default 0,
+  company_id bigint not null,
+  id bigint generated always as identity,
+  endpoint_id bigint not null,
+  event_id bigint not null,
+  status text not null default 'Pending',
+  attempts int not null default 0,
+  step int not null default 0,
   next_attempt_at timestamptz default clock_timestamp(),
   last_attempt_at timestamptz,
-  delivered_at    timestamptz,
+  delivered_at timestamptz,
   response_status int,
-  error           text,
-  created_at      timestamptz not null default clock_timestamp(),
+  error text,
+  created_at timestamptz not null default clock_timestamp(),
   primary key (company_id, id),
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
     on delete cascade,

@@ -4,13 +4,13 @@
 -- one has an effect.
 
 create table idempotency_keys (
-  company_id  bigint not null references companies,
-  route       text not null,
-  key         text not null,
+  company_id bigint not null references companies,
+  route text not null,
+  key text not null,
   body_sha256 bytea not null,
-  status      smallint,
-  answer      text,
-  created_at  timestamptz not null default clock_timestamp(),
+  status smallint,
+  answer text,
+  created_at timestamptz not null default clock_timestamp(),
   claim_token uuid,
   primary key (company_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
@@ -37,13 +37,13 @@ comment on column idempotency_keys.claim_token is
   'Token of the request that has stored the key, which may replace what it has stored.';
 
 create table integration_idempotency_keys (
-  account_id  bigint not null references accounts,
-  route       text not null,
-  key         text not null,
+  account_id bigint not null references accounts,
+  route text not null,
+  key text not null,
   body_sha256 bytea not null,
-  status      smallint,
-  answer      text,
-  created_at  timestamptz not null default clock_timestamp(),
+  status smallint,
+  answer text,
+  created_at timestamptz not null default clock_timestamp(),
   claim_token uuid,
   primary key (account_id, route, key),
   constraint integration_idempotency_keys_answered_whole check

@@ -3,15 +3,15 @@
 -- The service can add rows and cannot change them. The statement that makes a change also writes
 -- the row, so that neither exists without the other.
 create table audit_log (
-  company_id    bigint not null references companies,
-  id            bigint generated always as identity,
-  at            timestamptz not null default clock_timestamp(),
-  actor         text not null default actor(),
-  action        text not null,
-  subject       text not null,
-  request_id    text default nullif(current_setting('app.request_id', true), ''),
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  at timestamptz not null default clock_timestamp(),
+  actor text not null default actor(),
+  action text not null,
+  subject text not null,
+  request_id text default nullif(current_setting('app.request_id', true), ''),
   before_sha256 bytea,
-  after_sha256  bytea,
+  after_sha256 bytea,
   primary key (company_id, id)
 );
 call keep_companies_apart('audit_log');
@@ -31,11 +31,11 @@ comment on column audit_log.after_sha256 is 'SHA-256 of the record after. Null: 
 
 create table integration_audit_log (
   account_id bigint not null references accounts,
-  id         bigint generated always as identity,
-  at         timestamptz not null default clock_timestamp(),
-  actor      text not null default actor(),
-  action     text not null,
-  subject    text not null,
+  id bigint generated always as identity,
+  at timestamptz not null default clock_timestamp(),
+  actor text not null default actor(),
+  action text not null,
+  subject text not null,
   request_id text default nullif(current_setting('app.request_id', true), ''),
   primary key (account_id, id)
 );

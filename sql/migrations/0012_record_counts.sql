@@ -3,11 +3,11 @@
 
 create table record_counts (
   company_id bigint not null,
-  list       text not null,
-  status     text not null,
-  type       text not null,
-  slot       smallint not null,
-  live       bigint not null,
+  list text not null,
+  status text not null,
+  type text not null,
+  slot smallint not null,
+  live bigint not null,
   primary key (company_id, list, status, type, slot)
 ) with (fillfactor = 50);
 call keep_companies_apart('record_counts');

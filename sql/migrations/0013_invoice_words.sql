@@ -9,7 +9,7 @@ comment on function search_text is
 
 create table invoice_words (
   company_id bigint not null,
-  word       text collate "C" not null,
+  word text collate "C" not null,
   invoice_id bigint not null,
   primary key (company_id, word, invoice_id)
 );

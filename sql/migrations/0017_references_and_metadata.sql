@@ -23,10 +23,10 @@ create index adjustment_notes_by_update on adjustment_notes (company_id, updated
 
 create table metadata_entries (
   company_id bigint not null,
-  list       text not null,
-  key        text collate "C" not null,
-  value      text collate "C" not null,
-  record_id  bigint not null,
+  list text not null,
+  key text collate "C" not null,
+  value text collate "C" not null,
+  record_id bigint not null,
   primary key (company_id, list, key, value, record_id)
 );
 call keep_companies_apart('metadata_entries');

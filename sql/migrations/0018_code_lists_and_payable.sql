@@ -15,8 +15,8 @@ update code_lists
  where code_lists.code_list = first.code_list and code_lists.valid_from = first.day;
 
 create table code_list_imports (
-  code_list   text primary key,
-  number      bigint not null,
+  code_list text primary key,
+  number bigint not null,
   imported_at timestamptz not null
 );
 grant select, insert, update, delete on code_list_imports to einvoice_service;

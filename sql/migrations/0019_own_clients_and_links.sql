@@ -2,14 +2,14 @@
 -- SECRET_KEY. Refused logins are kept apart by credentials, because anyone can enter any client id.
 
 create table portal_credentials (
-  company_id    bigint not null references companies,
-  id            bigint generated always as identity,
-  tin           text not null,
-  client_id     text not null,
-  fingerprint   text not null,
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  tin text not null,
+  client_id text not null,
+  fingerprint text not null,
   sealed_secret bytea,
-  created_at    timestamptz not null default clock_timestamp(),
-  removed_at    timestamptz,
+  created_at timestamptz not null default clock_timestamp(),
+  removed_at timestamptz,
   primary key (company_id, id),
   constraint portal_credentials_secret_until_removed check
     ((sealed_secret is null) = (removed_at is not null))

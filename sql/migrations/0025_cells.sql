@@ -3,8 +3,8 @@
 
 create table cells (
   only_one boolean primary key default true,
-  name     text not null,
-  id_base  bigint not null,
+  name text not null,
+  id_base bigint not null,
   constraint cells_only_one check (only_one),
   constraint cells_name check (name ~ '^[a-z][a-z0-9]{0,2}$')
 );

@@ -2,13 +2,13 @@
 -- A log of what happened to the access of each person, who may have no company or several.
 
 create table user_audit_log (
-  user_id        bigint not null references users,
-  id             bigint generated always as identity,
-  at             timestamptz not null default clock_timestamp(),
-  actor          text not null default actor(),
-  action         text not null,
-  company_name   text,
-  request_id     text default nullif(current_setting('app.request_id', true), ''),
+  user_id bigint not null references users,
+  id bigint generated always as identity,
+  at timestamptz not null default clock_timestamp(),
+  actor text not null default actor(),
+  action text not null,
+  company_name text,
+  request_id text default nullif(current_setting('app.request_id', true), ''),
   client_address inet default nullif(current_setting('app.client_address', true), '')::inet,
   primary key (user_id, id),
   constraint user_audit_log_action check

@@ -1,11 +1,11 @@
 -- Steps of the database's clock, and write transactions that stay open. See note_clock().
 
 create table database_clock (
-  only_one   boolean primary key default true,
-  seen_at    timestamptz not null default clock_timestamp(),
+  only_one boolean primary key default true,
+  seen_at timestamptz not null default clock_timestamp(),
   stepped_at timestamptz,
   stepped_by interval,
-  oldest     xid8,
+  oldest xid8,
   open_since timestamptz not null default clock_timestamp(),
   constraint database_clock_only_one check (only_one),
   constraint database_clock_stepped check ((stepped_at is null) = (stepped_by is null))

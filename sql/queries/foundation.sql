@@ -30,10 +30,10 @@ do $$
 begin
   if to_regclass('public.schema_migrations') is null then
     create table schema_migrations (
-      name            text primary key,
-      applied_at      timestamptz not null default clock_timestamp(),
+      name text primary key,
+      applied_at timestamptz not null default clock_timestamp(),
       compatible_with text,
-      sha256          bytea
+      sha256 bytea
     );
   elsif (select count(*)
            from pg_attribute

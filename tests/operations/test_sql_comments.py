@@ -1,17 +1,11 @@
-"""The comments that explain the schema in psql, and the layout of the SQL files."""
+"""The comments that explain the schema in psql."""
 
 import re
 import sqlite3
-from pathlib import Path
 
 import asyncpg
-import pytest
-from harness.paths import ROOT
 
 from service.sandbox.database import FOLDER as SANDBOX_SQL
-
-FILES = sorted([*(ROOT / "sql").rglob("*.sql"), *SANDBOX_SQL.glob("*.sql")])
-WIDTH = 100
 
 
 async def test_every_table_view_column_and_function_has_a_comment(
@@ -56,19 +50,3 @@ def test_every_table_and_column_of_the_sandbox_has_a_comment() -> None:
             if not re.search(rf"^  {column[0]} .*-- \S", text, re.MULTILINE):
                 missing.append(f"{name}.{column[0]}")
     assert tables and missing == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_of_sql_files_are_short(path: Path) -> None:
-    lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
-    assert [
-        number
-        for number, line in lines
-        if len(line) > WIDTH or line != line.rstrip() or "\t" in line
-    ] == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_sql_is_written_in_lower_case(path: Path) -> None:
-    code = re.sub(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"", " ", path.read_text("utf-8"))
-    assert re.findall(r"\w*[A-Z]\w*", code) == []

@@ -1,92 +1,92 @@
 -- State of the sandbox. Instants are Unix seconds of the sandbox clock; amounts are decimal text.
 
 create table if not exists settings (  -- Settings that were changed through the administration API.
-  name  text primary key,  -- Name of the setting.
-  value text not null      -- Value as JSON.
+  name text primary key,  -- Name of the setting.
+  value text not null  -- Value as JSON.
 );
 
 create table if not exists taxpayers (  -- Registered taxpayers. Unknown ones are added at login.
-  tin     text primary key,           -- TIN.
-  name    text not null,              -- Registered name.
+  tin text primary key,  -- TIN.
+  name text not null,  -- Registered name.
   blocked integer not null default 0  -- 1: requests for the taxpayer are rejected.
 );
 
 create table if not exists identities (  -- Identifiers that belong to a TIN, for TIN validation.
-  tin   text not null references taxpayers,  -- Taxpayer.
-  type  text not null,                       -- Type of the identifier, such as BRN.
-  value text not null,                       -- Value of the identifier.
+  tin text not null references taxpayers,  -- Taxpayer.
+  type text not null,  -- Type of the identifier, such as BRN.
+  value text not null,  -- Value of the identifier.
   primary key (tin, type, value)
 );
 
 create table if not exists profiles (  -- What the QR code of a taxpayer shows of it.
-  tin     text primary key references taxpayers,  -- Taxpayer.
-  members text not null                           -- Members that differ from the default, as JSON.
+  tin text primary key references taxpayers,  -- Taxpayer.
+  members text not null  -- Members that differ from the default, as JSON.
 );
 
 create table if not exists clients (  -- Client credentials that may log in.
-  client_id     text primary key,           -- Client id.
-  client_secret text not null,              -- Client secret, in clear.
-  tin           text not null,              -- Taxpayer that the client belongs to.
-  intermediary  integer not null,           -- 1: may name a taxpayer in onbehalfof.
-  represents    text,                       -- JSON list of TINs; null: any well-formed TIN.
-  blocked       integer not null default 0  -- 1: logins are rejected.
+  client_id text primary key,  -- Client id.
+  client_secret text not null,  -- Client secret, in clear.
+  tin text not null,  -- Taxpayer that the client belongs to.
+  intermediary integer not null,  -- 1: may name a taxpayer in onbehalfof.
+  represents text,  -- JSON list of TINs; null: any well-formed TIN.
+  blocked integer not null default 0  -- 1: logins are rejected.
 );
 
 create table if not exists tokens (  -- Issued access tokens.
-  token       text primary key,  -- Access token.
-  client_id   text not null,     -- Client that logged in.
-  taxpayer    text not null,     -- Taxpayer that requests with the token act for.
+  token text primary key,  -- Access token.
+  client_id text not null,  -- Client that logged in.
+  taxpayer text not null,  -- Taxpayer that requests with the token act for.
   represented integer not null,  -- 1: issued to an intermediary for this taxpayer.
-  expires_at  real not null      -- When the token expires; 0: it was revoked.
+  expires_at real not null  -- When the token expires; 0: it was revoked.
 );
 
 create table if not exists submissions (  -- Accepted submissions.
-  uid         text primary key,  -- Id of the submission.
-  taxpayer    text not null,     -- Taxpayer that submitted.
-  client_id   text not null,     -- Client that sent the request.
-  sha256      text not null,     -- SHA-256 of the request body, in hexadecimal.
-  received_at real not null      -- When the request was received.
+  uid text primary key,  -- Id of the submission.
+  taxpayer text not null,  -- Taxpayer that submitted.
+  client_id text not null,  -- Client that sent the request.
+  sha256 text not null,  -- SHA-256 of the request body, in hexadecimal.
+  received_at real not null  -- When the request was received.
 );
 create index if not exists submissions_payload on submissions (taxpayer, sha256, received_at);
 
 create table if not exists documents (  -- Every accepted document. None is deleted before a reset.
-  sequence            integer primary key autoincrement,  -- Order of acceptance.
-  uuid                text not null unique,     -- Id of the document.
-  submission_uid      text not null,            -- Submission that contained it.
-  taxpayer            text not null,            -- TIN of the issuer.
-  client_id           text not null,            -- Client that sent it.
-  created_by          text not null,            -- Submitter as the portal shows it.
-  intermediary_tin    text,                     -- TIN of the intermediary; null: none.
-  intermediary_name   text,                     -- Name of the intermediary; null: none.
-  number              text not null,            -- Number that the issuer gave it.
-  type                text not null,            -- Code of the document type.
-  version             text not null,            -- Version of the document type.
-  issued_at           real not null,            -- Time of issue in the document.
-  issuer_name         text not null,            -- Name of the issuer.
-  receiver_tin        text not null,            -- TIN of the receiver.
-  receiver_id         text not null,            -- Identifier of the receiver.
-  receiver_scheme     text not null,            -- Type of receiver_id.
-  receiver_name       text not null,            -- Name of the receiver.
-  issuer_id           text not null,            -- Identifier of the issuer.
-  issuer_scheme       text not null,            -- Type of issuer_id.
-  supplier_tin        text not null,            -- TIN of the supplier.
-  supplier_name       text not null,            -- Name of the supplier.
-  buyer_tin           text not null,            -- TIN of the buyer.
-  buyer_name          text not null,            -- Name of the buyer.
-  total_excluding_tax text not null,            -- Total without tax.
-  total_discount      text not null,            -- Sum of all discounts.
-  total_net           text not null,            -- Net amount.
-  total_payable       text not null,            -- Amount to pay.
-  sha256              text not null,            -- SHA-256 of the document, in hexadecimal.
-  received_at         real not null,            -- When it was received.
-  due_at              real not null,            -- When its validation ends.
-  status              text not null,            -- Submitted, Valid, Invalid or Cancelled.
-  validated_at        real,                     -- When it was validated; null: not yet.
-  long_id             text not null default '',  -- Long id; empty: not valid.
-  validation_results  text,                     -- Results as JSON; null: not validated yet.
-  cancelled_at        real,                     -- When it was cancelled; null: it was not.
-  reject_requested_at real,                     -- When the buyer requested rejection; null: never.
-  reason              text                      -- Of the cancellation or rejection; null: none.
+  sequence integer primary key autoincrement,  -- Order of acceptance.
+  uuid text not null unique,  -- Id of the document.
+  submission_uid text not null,  -- Submission that contained it.
+  taxpayer text not null,  -- TIN of the issuer.
+  client_id text not null,  -- Client that sent it.
+  created_by text not null,  -- Submitter as the portal shows it.
+  intermediary_tin text,  -- TIN of the intermediary; null: none.
+  intermediary_name text,  -- Name of the intermediary; null: none.
+  number text not null,  -- Number that the issuer gave it.
+  type text not null,  -- Code of the document type.
+  version text not null,  -- Version of the document type.
+  issued_at real not null,  -- Time of issue in the document.
+  issuer_name text not null,  -- Name of the issuer.
+  receiver_tin text not null,  -- TIN of the receiver.
+  receiver_id text not null,  -- Identifier of the receiver.
+  receiver_scheme text not null,  -- Type of receiver_id.
+  receiver_name text not null,  -- Name of the receiver.
+  issuer_id text not null,  -- Identifier of the issuer.
+  issuer_scheme text not null,  -- Type of issuer_id.
+  supplier_tin text not null,  -- TIN of the supplier.
+  supplier_name text not null,  -- Name of the supplier.
+  buyer_tin text not null,  -- TIN of the buyer.
+  buyer_name text not null,  -- Name of the buyer.
+  total_excluding_tax text not null,  -- Total without tax.
+  total_discount text not null,  -- Sum of all discounts.
+  total_net text not null,  -- Net amount.
+  total_payable text not null,  -- Amount to pay.
+  sha256 text not null,  -- SHA-256 of the document, in hexadecimal.
+  received_at real not null,  -- When it was received.
+  due_at real not null,  -- When its validation ends.
+  status text not null,  -- Submitted, Valid, Invalid or Cancelled.
+  validated_at real,  -- When it was validated; null: not yet.
+  long_id text not null default '',  -- Long id; empty: not valid.
+  validation_results text,  -- Results as JSON; null: not validated yet.
+  cancelled_at real,  -- When it was cancelled; null: it was not.
+  reject_requested_at real,  -- When the buyer requested rejection; null: never.
+  reason text  -- Of the cancellation or rejection; null: none.
 );
 create index if not exists documents_submission on documents (submission_uid, sequence);
 create index if not exists documents_due on documents (due_at, sequence)
@@ -95,60 +95,60 @@ create index if not exists documents_identity on documents (taxpayer, number, is
 create index if not exists documents_received on documents (received_at);
 
 create table if not exists bodies (  -- Bytes of the accepted documents.
-  uuid     text primary key,  -- Document.
-  document blob not null      -- Bytes as they were submitted.
+  uuid text primary key,  -- Document.
+  document blob not null  -- Bytes as they were submitted.
 );
 
 create table if not exists note_references (  -- References of notes to the documents they adjust.
   original_uuid text not null,  -- Document that is adjusted.
-  note_uuid     text not null,  -- Note.
+  note_uuid text not null,  -- Note.
   primary key (original_uuid, note_uuid)
 );
 
 create table if not exists codes (  -- Codes that are valid for a limited time.
-  list        text not null,  -- Name of the code list.
-  code        text not null,  -- Code.
-  active_from real,           -- Start of validity; null: no limit.
-  active_to   real,           -- End of validity; null: no limit.
+  list text not null,  -- Name of the code list.
+  code text not null,  -- Code.
+  active_from real,  -- Start of validity; null: no limit.
+  active_to real,  -- End of validity; null: no limit.
   primary key (list, code)
 );
 
 create table if not exists warnings (  -- Problems of documents that were accepted nevertheless.
-  uuid  text primary key,  -- Document.
-  found text not null      -- Problems as JSON.
+  uuid text primary key,  -- Document.
+  found text not null  -- Problems as JSON.
 );
 
 create table if not exists faults (  -- Ordered errors that the next requests meet.
-  id        integer primary key autoincrement,  -- Identifies the order.
-  operation text not null,     -- Operation that fails.
-  kind      text not null,     -- Kind of the error.
+  id integer primary key autoincrement,  -- Identifies the order.
+  operation text not null,  -- Operation that fails.
+  kind text not null,  -- Kind of the error.
   remaining integer not null,  -- Requests that still meet it.
-  number    text,              -- Only requests with this document number; null: any.
-  members   text not null      -- Parameters of the kind, as JSON.
+  number text,  -- Only requests with this document number; null: any.
+  members text not null  -- Parameters of the kind, as JSON.
 );
 
 create table if not exists served (  -- Count of errors that requests have met.
   label text primary key,  -- Label of the order, else its kind.
-  count integer not null   -- Number of requests.
+  count integer not null  -- Number of requests.
 );
 
 create table if not exists quotas (  -- Requests in the current period of each rate limit.
-  name       text not null,     -- Name of the rate limit.
-  subject    text not null,     -- Client or taxpayer that is limited.
-  started_at real not null,     -- When the period began.
-  used       integer not null,  -- Requests in the period.
+  name text not null,  -- Name of the rate limit.
+  subject text not null,  -- Client or taxpayer that is limited.
+  started_at real not null,  -- When the period began.
+  used integer not null,  -- Requests in the period.
   primary key (name, subject)
 );
 
 create table if not exists calls (  -- Count of requests by operation.
   operation text primary key,  -- Operation.
-  count     integer not null,  -- Number of requests.
-  last_at   real not null      -- When the latest request was received.
+  count integer not null,  -- Number of requests.
+  last_at real not null  -- When the latest request was received.
 );
 
 create table if not exists answers (  -- Count of responses by operation and status.
-  operation text not null,     -- Operation.
-  status    text not null,     -- HTTP status, or the way in which no response was sent.
-  count     integer not null,  -- Number of responses.
+  operation text not null,  -- Operation.
+  status text not null,  -- HTTP status, or the way in which no response was sent.
+  count integer not null,  -- Number of responses.
   primary key (operation, status)
 );
