@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare this service with two peers, with pgbench and with COPY on the same data.
+"""Compare this service with two peers and with COPY on the same data.
 
     .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--companies N]
                                       [--invoices N] [--exported N] [--only OPERATIONS]
@@ -21,7 +21,7 @@ import argparse
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +39,6 @@ from compare_targets import (
     FASTIFY,
     GET,
     LIST,
-    PGBENCH,
     SERVICE,
     SUBMIT,
     TARGETS,
@@ -61,7 +60,7 @@ GROWTH = "growth"
 PEERS = (FASTIFY, FASTAPI)
 EXTRACT_SECONDS = 60
 #: The programs that a target or an operation needs.
-PROGRAMS = {PGBENCH: ("pgbench",), FASTIFY: peer_programs.NODE_PROGRAMS, COPY: ("psql",)}
+PROGRAMS = {FASTIFY: peer_programs.NODE_PROGRAMS, COPY: ("psql",)}
 
 #: Operation -> target -> the figures of each round.
 Rounds = dict[str, dict[str, list[Figures]]]
@@ -162,14 +161,10 @@ async def _run_round(
         print(f"Round {number}: {target} …", flush=True)
         await setting.service.vacuum()
         chosen = [name for name in _select_operations(target) if name in operations]
-        if target in (PGBENCH, COPY):
+        running = nullcontext() if target == COPY else choose_process(setting, target)
+        async with running as process:
             for operation in chosen:
-                figures = await measure(setting, target, operation)
-                rounds.setdefault(operation, {}).setdefault(target, []).append(figures)
-            continue
-        async with choose_process(setting, target) as process:
-            for operation in chosen:
-                figures = await measure(setting, target, operation, process)
+                figures = await measure(setting, operation, process)
                 rounds.setdefault(operation, {}).setdefault(target, []).append(figures)
 
 
@@ -179,8 +174,6 @@ def _select_operations(target: str) -> Iterator[str]:
         is_own = operation != SUBMIT or target in (SERVICE, AGAINST)
         if target == COPY:
             is_own = operation == EXPORT
-        elif target == PGBENCH:
-            is_own = operation in (LIST, GET, CREATE)
         if is_own:
             yield operation
 

@@ -21,7 +21,6 @@ from compare_targets import (
     FASTIFY,
     GET,
     LIST,
-    PGBENCH,
     SERVICE,
     SERVICE_2,
     Figures,
@@ -34,7 +33,6 @@ TITLES = {
     SERVICE: "this service",
     SERVICE_2: "this service, two processes",
     AGAINST: "the other commit",
-    PGBENCH: "pgbench, the service's statements",
     FASTIFY: "Fastify, node-postgres",
     FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
     COPY: "psql, COPY",
@@ -80,15 +78,10 @@ RATES = (
     (CREATE, FASTAPI, 6),
     (LIST, FASTAPI, 10),
     (GET, FASTAPI, 10),
-    (CREATE, PGBENCH, 0.5),
-    (LIST, PGBENCH, 0.5),
-    (GET, PGBENCH, 0.5),
 )
 MAX_SPREAD = 3  # p99/p50
 MAX_EXPORT_TIME = 1.6  # for each second of COPY
 MAX_EXPORT_MB = 100
-#: Operation -> the most microseconds of CPU time per request of the service and of PostgreSQL.
-MAX_CPU = {GET: (120, 70), LIST: (190, 250), CREATE: (350, 280)}
 #: At the large size, for one at the small size: requests per second, and CPU time of the service
 #: and of PostgreSQL.
 LEAST_RATE, MOST_COST = 0.9, 1.1
@@ -143,12 +136,9 @@ def _find_goals(figures: AllFigures) -> Iterator[Goal]:
             ratio = own[EXPORT].p50 / figures[EXPORT][COPY].p50
             yield Goal("export, time against COPY", ratio, MAX_EXPORT_TIME, is_least=False)
         yield Goal("export, MB", own[EXPORT].memory or 0, MAX_EXPORT_MB, is_least=False)
-    for operation, (most, most_of_postgres) in MAX_CPU.items():
+    for operation in (GET, LIST, CREATE):
         if each := own.get(operation):
             yield Goal(f"{operation}, p99/p50", each.spread, MAX_SPREAD, is_least=False)
-            yield Goal(f"{operation}, CPU µs", each.cpu or 0, most, is_least=False)
-            title = f"{operation}, PostgreSQL CPU µs"
-            yield Goal(title, each.postgres_cpu, most_of_postgres, is_least=False)
 
 
 def _find_growth_goals(growth: Sequence[Growth]) -> Iterator[Goal]:

@@ -13,20 +13,19 @@ from typing import Any
 import asyncpg
 import cpu
 import peer_programs
-import pgbench
 from benchmark import Company, Service
 from export import TIMEOUT_SECONDS, read_export
 from harness.processes import ChildProcess
 from invoices import create_requests
-from programs import ProgramError, find_program, run_program
+from programs import ProgramError, run_program
 from wrk import Load, LoadResult, run_wrk
 
 PEERS = peer_programs.PEERS
 #: A process of the service, or of a peer.
 Process = ChildProcess | peer_programs.Peer
 SERVICE, SERVICE_2, AGAINST = "service", "service-2", "against"
-PGBENCH, FASTIFY, FASTAPI, COPY = "pgbench", "fastify", "fastapi", "copy"
-TARGETS = (SERVICE, SERVICE_2, PGBENCH, FASTIFY, FASTAPI)
+FASTIFY, FASTAPI, COPY = "fastify", "fastapi", "copy"
+TARGETS = (SERVICE, SERVICE_2, FASTIFY, FASTAPI)
 CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
 PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
@@ -185,14 +184,10 @@ def choose_process(setting: Setting, target: str) -> Process:
             return peer_programs.create_fastify(service.url, service.home)
 
 
-async def measure(
-    setting: Setting, target: str, operation: str, process: Process | None = None
-) -> Figures:
-    """Measure one operation of a target that runs. pgbench and COPY have no process."""
-    if target == COPY:
-        return await _measure_copy(setting)
+async def measure(setting: Setting, operation: str, process: Process | None) -> Figures:
+    """Measure one operation of a target that runs, or without one COPY of the same export."""
     if process is None:
-        return await _measure_pgbench(setting, _choose_script(setting, operation))
+        return await _measure_copy(setting)
     if operation == EXPORT:
         return await _observe(setting, process, lambda: _export(process, setting.data))
     load = await _choose_load(setting, process, operation)
@@ -204,22 +199,6 @@ async def measure_load(setting: Setting, process: Process, load: Load) -> Figure
     if load.request[0] in (LIST, GET):
         await run_wrk(load, WARM_UP_SECONDS)
     return await _observe(setting, process, lambda: run_wrk(load, setting.seconds))
-
-
-async def _measure_pgbench(setting: Setting, script: pgbench.Script) -> Figures:
-    """Measure a script after a warm-up, in which each connection prepares its statements."""
-    seconds = WARM_UP_SECONDS + setting.seconds
-    async with asyncio.TaskGroup() as tasks:
-        run = tasks.create_task(
-            pgbench.run_pgbench(setting.service.url, script, seconds, setting.connections)
-        )
-        await asyncio.wait([run], timeout=WARM_UP_SECONDS)
-        began = time.time()
-
-        async def finish() -> LoadResult:
-            return pgbench.summarise(await run, began)
-
-        return await _observe(setting, None, finish)
 
 
 async def _observe(
@@ -290,20 +269,6 @@ async def _create_drafts(setting: Setting, load: Load) -> Path:
     return path
 
 
-def _choose_script(setting: Setting, operation: str) -> pgbench.Script:
-    """Return the script of pgbench for an operation."""
-    data = setting.data
-    turn = pgbench.Turn(data.companies[0].company.id, len(data.companies))
-    match operation:
-        case "list":
-            return pgbench.list_script(turn)
-        case "get":
-            first = data.companies[0].ids
-            return pgbench.get_script(turn, first[0], len(first))
-        case _:
-            return pgbench.create_script(turn, data.body.read_text(), next_codes())
-
-
 async def _export(process: Process, data: Data) -> LoadResult:
     """Export all invoices once. A request of the result is one invoice."""
     export = await asyncio.to_thread(read_export, process.port, data.large.company.key)
@@ -320,7 +285,7 @@ async def _measure_copy(setting: Setting) -> Figures:
         f"copy (select export::text from invoice_exports where company_id = {large.company.id} "
         "order by id desc) to stdout"
     )
-    command = [find_program("psql"), setting.service.url, "-X", "-c", query]
+    command = ["psql", setting.service.url, "-X", "-c", query]
 
     async def copy() -> LoadResult:
         began = time.perf_counter()

@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,12 +40,11 @@ LARGE, LINES = 16, 1_000  # invoices of the flooding company, and their lines
 SETTLE_SECONDS = 2.0  # for which a flood runs before it is measured
 IDLE_MS = 6.0  # p90 of the victim without a flood is about 4 ms
 REFERENCE = "gets"
+JSON = {"Content-Type": "application/json"}
 FLOOD = Path(__file__).with_name("flood.py")
 VARIABLES = {"TRUSTED_PROXIES": "127.0.0.1", "WRONG_KEYS_PER_MINUTE": "300"}
 COLUMNS = ("flood", "p50 ms", "p99 ms", "ratio", "goal", "gets", "creates", "refused")
 FLOOD_COLUMNS = ("its requests/s", "its 429", "its 503", "its others")
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(slots=True)
@@ -80,11 +79,9 @@ class Result:
 class Victim:
     """A company that sends requests at fixed times, over as many connections as it needs."""
 
-    port: int
-    company: Company
+    http: aiohttp.ClientSession
     first_id: int
     creates: Iterator[int] = field(default_factory=lambda: itertools.count(INVOICES + 1))
-    idle: list[Streams] = field(default_factory=list)
 
     async def measure(self, seconds: float) -> Times:
         """Send requests for some seconds, and return their times."""
@@ -99,39 +96,21 @@ class Victim:
     async def _send_one(self, at: float, place: int, times: Times) -> None:
         """Send the request that is due at `at`, and add its time."""
         is_create = place % (GETS // CREATES + 1) == 0
-        text, expected = (self._create(), 201) if is_create else (self._get(), 200)
-        status = await self._send(text)
+        status, expected = (await self._create(), 201) if is_create else (await self._get(), 200)
         (times.creates if is_create else times.gets).append((time.perf_counter() - at) * 1000)
         times.refused += status != expected
 
-    def _get(self) -> bytes:
+    async def _get(self) -> int:
         path = f"/api/invoices/{self.first_id + random.randrange(INVOICES)}"
-        return make_request("GET", path, self.company.key).encode()
+        async with self.http.get(path) as response:
+            await response.read()
+        return response.status
 
-    def _create(self) -> bytes:
+    async def _create(self) -> int:
         _, path, text = next(create_requests(next(self.creates)))
-        return make_request("POST", path, self.company.key, text or "").encode()
-
-    async def _send(self, text: bytes) -> int:
-        streams = self._take_idle() or await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = streams
-        writer.write(text)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
-        if b"connection: close" in head:
-            writer.close()
-        else:
-            self.idle.append(streams)
-        return int(head[9:12])
-
-    def _take_idle(self) -> Streams | None:
-        """Return a connection that the service has not closed meanwhile."""
-        while self.idle:
-            reader, writer = self.idle.pop()
-            if not reader.at_eof():
-                return reader, writer
-            writer.close()
-        return None
+        async with self.http.post(path, data=text, headers=JSON) as response:
+            await response.read()
+        return response.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +121,7 @@ class Flooder:
     headers: of sessions in both companies, and of a visitor, with its form token.
     """
 
+    port: int
     small: Company
     first_id: int
     large_company: Company
@@ -226,9 +206,15 @@ GETS_OF_ONE = Flood("GET /api/invoices/{small}", "small company")
 
 async def main(options: argparse.Namespace) -> None:
     """Measure the victim under each flood, and print the table."""
-    async with start_service(variables=VARIABLES) as service:
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(start_service(variables=VARIABLES))
         company, first_id = await _add_company(service)
-        victim = Victim(service.port, company, first_id)
+        http = aiohttp.ClientSession(
+            service.base,
+            headers={"X-API-Key": company.key},
+            connector=aiohttp.TCPConnector(limit=0),
+        )
+        victim = Victim(await stack.enter_async_context(http), first_id)
         print("Creating companies, invoices and sessions …", flush=True)
         flooder = await _make_flooder(service)
         await service.vacuum()
@@ -250,7 +236,9 @@ async def _make_flooder(service: Service) -> Flooder:
         token = visitor.text.partition('name="form_token" value="')[2].partition('"')[0]
         cookie = _make_cookie(visitor)
     sessions = [await _sign_in_owner(service, each) for each in (small, large)]
-    return Flooder(small, first_id, large, ids, sessions[0], sessions[1], cookie, token)
+    return Flooder(
+        service.port, small, first_id, large, ids, sessions[0], sessions[1], cookie, token
+    )
 
 
 async def _add_company(service: Service) -> tuple[Company, int]:
@@ -297,7 +285,7 @@ async def _measure(
         _add_address(flood.make(flooder, number), f"10.{place}.{number}.1")
         for number in range(options.connections)
     ]
-    async with _flooding(victim.port, requests) as read_counts:
+    async with _flooding(flooder.port, requests) as read_counts:
         await asyncio.sleep(SETTLE_SECONDS)
         before, began = await read_counts(), time.perf_counter()
         times = await victim.measure(options.seconds)

@@ -16,7 +16,6 @@ import asyncio
 import json
 import statistics
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -47,29 +46,17 @@ CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """Prepared statements of idle connections, and the requests that wait for one."""
+#: The prepared statements of each connection that is idle.
+Connections = asyncio.Queue[dict[str, PreparedStatement]]
 
-    idle: list[dict[str, PreparedStatement]]
-    waiting: deque[asyncio.Future[dict[str, PreparedStatement]]]
 
-    async def fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run a statement on an idle connection."""
-        if self.idle:
-            statements = self.idle.pop()
-        else:
-            self.waiting.append(future := asyncio.get_running_loop().create_future())
-            statements = await future
-        try:
-            return await statements[name].fetch(*arguments)
-        finally:
-            while self.waiting and self.waiting[0].done():
-                self.waiting.popleft()
-            if self.waiting:
-                self.waiting.popleft().set_result(statements)
-            else:
-                self.idle.append(statements)
+async def fetch(connections: Connections, name: str, *arguments: object) -> list[asyncpg.Record]:
+    """Run a statement on an idle connection."""
+    statements = await connections.get()
+    try:
+        return await statements[name].fetch(*arguments)
+    finally:
+        connections.put_nowait(statements)
 
 
 @asynccontextmanager
@@ -77,16 +64,13 @@ async def open_connections(url: str) -> AsyncIterator[Connections]:
     """Open the connections, and prepare the statements of get and list."""
     opened = [await asyncpg.connect(url, server_settings=SESSION) for _ in range(CONNECTIONS)]
     try:
-        prepared = [
-            {
-                "get": await conn.prepare(sql.invoice_get.isolated),
-                "list": await conn.prepare(sql.invoice_page.isolated),
-            }
-            for conn in opened
-        ]
+        idle = Connections()
         for conn in opened:
+            get = await conn.prepare(sql.invoice_get.isolated)
+            page = await conn.prepare(sql.invoice_page.isolated)
             await conn.execute("select 1")  # Ends the time limit of the preparation.
-        yield Connections(prepared, deque())
+            idle.put_nowait({"get": get, "list": page})
+        yield idle
     finally:
         for conn in opened:
             conn.terminate()
@@ -113,14 +97,13 @@ def make_handlers(connections: Connections, companies: Sequence[Invoices]) -> di
     ids = {each.company.key: each.company.id for each in companies}
 
     async def get(request: web.Request) -> web.Response:
-        rows = await connections.fetch(
-            "get", ids[request.headers["X-API-Key"]], int(request.match_info["id"])
-        )
+        company_id = ids[request.headers["X-API-Key"]]
+        rows = await fetch(connections, "get", company_id, int(request.match_info["id"]))
         return _respond(rows[0][0])
 
     async def list_page(request: web.Request) -> web.Response:
         company_id = ids[request.headers["X-API-Key"]]
-        rows = await connections.fetch("list", company_id, 10, 0, 1_000_000)
+        rows = await fetch(connections, "list", company_id, 10, 0, 1_000_000)
         return _respond(f'{{"data":[{",".join(row["record"] for row in rows)}]}}')
 
     async def create(request: web.Request) -> web.Response:
@@ -199,7 +182,7 @@ async def main(options: argparse.Namespace) -> None:
 
 async def _read_texts(connections: Connections, company: Company) -> tuple[str, str]:
     """Return the text of a record and of a page."""
-    rows = await connections.fetch("list", company.id, 10, 0, 1_000_000)
+    rows = await fetch(connections, "list", company.id, 10, 0, 1_000_000)
     return rows[0]["record"], f'{{"data":[{",".join(row["record"] for row in rows)}]}}'
 
 

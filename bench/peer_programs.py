@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from benchmark import processes
-from programs import find_program, run_program
+from programs import run_program
 
 PEERS = Path(__file__).resolve().parent / "peers"
 FASTAPI, FASTIFY = PEERS / "fastapi", PEERS / "fastify"
@@ -48,7 +48,7 @@ def create_fastapi(url: str, home: Path) -> Peer:
 
 def create_fastify(url: str, home: Path) -> Peer:
     """Return the Fastify peer."""
-    command = [find_program("node"), str(FASTIFY / "app.js")]
+    command = ["node", str(FASTIFY / "app.js")]
     environment = {"DATABASE_URL": url, "NODE_ENV": "production"}
     return Peer(command, environment, home / "fastify.log")
 
@@ -73,7 +73,7 @@ async def install_fastify() -> None:
         return
     print(f"Installing the Fastify peer into {folder} …", flush=True)
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    npm = [find_program("npm"), "install", "--prefix", str(FASTIFY)]
+    npm = ["npm", "install", "--prefix", str(FASTIFY)]
     await run_program([*npm, "--no-package-lock", "--no-audit", "--no-fund"], INSTALL_SECONDS)
     _mark_installed(folder, package)
 

@@ -5,14 +5,12 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 #: The Debian packages of programs that are not part of the project.
 PACKAGES = {
     "wrk": "wrk",
     "node": "nodejs",
     "npm": "npm",
-    "pgbench": "postgresql-15, or another version",
     "psql": "postgresql-client",
 }
 
@@ -21,28 +19,13 @@ class ProgramError(Exception):
     """A program is missing or failed; the message is for the user."""
 
 
-def find_program(name: str) -> str:
-    """Return the path of a program in PATH or in an installation of PostgreSQL on Debian.
-
-    Raises ProgramError.
-    """
-    if path := shutil.which(name):
-        return path
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
-    if places:
-        return str(places[0])
-    raise ProgramError(f"{name} was not found. Debian package: {PACKAGES[name]}.")
-
-
 def find_missing(names: Iterable[str]) -> list[str]:
-    """Return a message for each program that is missing."""
-    messages: list[str] = []
-    for name in names:
-        try:
-            find_program(name)
-        except ProgramError as error:
-            messages.append(str(error))
-    return messages
+    """Return a message for each program that is not in PATH."""
+    return [
+        f"{name} was not found. Debian package: {PACKAGES.get(name, name)}."
+        for name in names
+        if shutil.which(name) is None
+    ]
 
 
 async def run_program(
@@ -51,10 +34,14 @@ async def run_program(
     variables: Mapping[str, str] | None = None,
     output: int = asyncio.subprocess.PIPE,
 ) -> str:
-    """Run a program and return its output. Raises ProgramError if it fails or takes too long.
+    """Run a program and return its output.
+
+    Raises ProgramError if it is missing, fails or takes too long.
 
     It is killed if this task is cancelled.
     """
+    if messages := find_missing(command[:1]):
+        raise ProgramError(messages[0])
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from programs import ProgramError, find_program, run_program
+from programs import ProgramError, run_program
 
 SCRIPT = Path(__file__).resolve().parent / "peers" / "wrk" / "load.lua"
 TIMEOUT_SECONDS = 10  # of one request
@@ -38,7 +38,7 @@ class LoadResult:
 async def run_wrk(load: Load, seconds: float) -> LoadResult:
     """Send requests for some seconds. Raises ProgramError if a response was not a success."""
     command = [
-        find_program("wrk"),
+        "wrk",
         "--threads=1",
         f"--connections={load.connections}",
         f"--duration={max(1, round(seconds))}s",
