@@ -1,8 +1,9 @@
 """Check the prose of the project against a list of words and forms that it does not use.
 
 Prose is: docstrings, comments and messages of Python files, names of tests, comments of SQL files,
-descriptions of JSON schemas, and Markdown. Prints each finding as path:line, and the number of
-findings per 1,000 words. Exits with 1 if there is a finding.
+descriptions of JSON schemas, and Markdown. Lines of Markdown outside of tables and code are short
+enough to read and to compare. Prints each finding as path:line, and the number of findings per
+1,000 words. Exits with 1 if there is a finding.
 
     python .ci/check_prose.py [FILE OR FOLDER ...]
 """
@@ -64,6 +65,7 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 #: First words that make a docstring a clause instead of a summary.
 OPENINGS = re.compile(r"(?:What|Whether|As|Of|For)\b")
 LONGEST_TEST_NAME = 80
+LONGEST_LINE = 200  # of Markdown
 
 #: Permitted uses of the words: names, and data of tests.
 ALLOWED = re.compile(r"in-house|house number|House, |MAKEFILE_LIST")
@@ -71,12 +73,16 @@ ALLOWED = re.compile(r"in-house|house number|House, |MAKEFILE_LIST")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of prose at a line of a file. `is_docstring`: it documents a definition."""
+    """A piece of prose at a line of a file. `is_docstring`: it documents a definition.
+
+    `length` is that of the line with its code, for lines of Markdown outside of tables.
+    """
 
     path: Path
     line: int
     text: str
     is_docstring: bool = False
+    length: int = 0
 
 
 def python_texts(path: Path) -> Iterator[Text]:
@@ -118,7 +124,8 @@ def markdown_texts(path: Path) -> Iterator[Text]:
         if line.lstrip().startswith("```"):
             is_code = not is_code
         elif not is_code:
-            yield Text(path, number, re.sub(r"`[^`]*`", "", line))
+            length = 0 if line.lstrip().startswith("|") else len(line)
+            yield Text(path, number, re.sub(r"`[^`]*`", "", line), length=length)
 
 
 def plain_texts(path: Path) -> Iterator[Text]:
@@ -155,11 +162,11 @@ def find_violations(text: Text) -> Iterator[str]:
         yield f"the word {found[0]!r}"
     if text.is_docstring and OPENINGS.match(text.text.strip()):
         yield f"a docstring that begins with {text.text.split()[0]!r}"
-
-
-def is_long_test_name(text: Text) -> bool:
-    """Return whether a text is the name of a test that is too long."""
-    return text.text.startswith("test ") and len(text.text) > LONGEST_TEST_NAME
+    is_python = text.path.suffix == ".py"
+    if is_python and text.text.startswith("test ") and len(text.text) > LONGEST_TEST_NAME:
+        yield f"a test name of {len(text.text)}"
+    if text.length > LONGEST_LINE:
+        yield f"a line of {text.length} characters"
 
 
 def main() -> int:
@@ -173,9 +180,6 @@ def main() -> int:
         for violation in find_violations(text):
             count += 1
             print(f"{text.path.relative_to(ROOT)}:{text.line}: {violation}")
-        if is_long_test_name(text):
-            count += 1
-            print(f"{text.path.relative_to(ROOT)}:{text.line}: a test name of {len(text.text)}")
     rate = 1000 * count / max(words, 1)
     print(f"{count} findings in {words} words: {rate:.2f} per 1,000", file=sys.stderr)
     return 1 if count else 0

@@ -11,11 +11,11 @@ from service.error_codes import CODES
 CONFIGURATION = """\
 # Configuration
 
-Configuration is read from environment variables at startup. All invalid variables are reported \
-together. Times are in seconds and may have decimals. A secret can be in a file, for which the \
-variable in brackets has the path. `SANDBOX_…` variables of a sandbox that runs \
-alone are in [Sandbox](sandbox.md#starting-it). `make docs` generates this page from \
-`service/config.py`, except for the descriptions, which are written here.
+Configuration is read from environment variables at startup. All invalid variables are reported
+together. Times are in seconds and may have decimals. A secret can be in a file, for which the
+variable in brackets has the path. `SANDBOX_…` variables of a sandbox that runs alone are in
+[Sandbox](sandbox.md#starting-it). `make docs` generates this page from `service/config.py`, except
+for the descriptions, which are written here.
 
 | Name | Default | Allowed values | Description |
 |---|---|---|---|
@@ -23,13 +23,13 @@ alone are in [Sandbox](sandbox.md#starting-it). `make docs` generates this page 
 COMMANDS = """\
 # Commands
 
-Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the \
-arguments. Commands use the database of the service, including the embedded one while the service \
-runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs` \
+Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the
+arguments. Commands use the database of the service, including the embedded one while the service
+runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs`
 generates this page from `service/commands/`.
 
-The first process that uses the embedded PostgreSQL starts it, and the last one stops it. After a \
-`kill -9` of the last one it runs on; the next start replaces it, and nothing is lost. As root it \
+The first process that uses the embedded PostgreSQL starts it, and the last one stops it. After a
+`kill -9` of the last one it runs on; the next start replaces it, and nothing is lost. As root it
 runs as another user, by `setpriv` of util-linux.
 
 | Name | Arguments | Description |
@@ -38,11 +38,11 @@ runs as another user, by `setpriv` of util-linux.
 ERRORS = """\
 # Error codes
 
-An error body has a `code`, which does not change, and a `message` for people. A 401 has only the \
-message. A cancellation that the tax authority refuses has the authority's own code, such as \
-`OperationPeriodOver`. A create or update that also submits succeeds in any case: there, \
-`data.code` says why the submission failed, or what it waits for. [API](api.md#errors) describes \
-the bodies. `make docs` generates this page from `service/error_codes.py`.
+An error body has a `code`, which does not change, and a `message` for people. A 401 has only the
+message. A cancellation that the tax authority refuses has the authority's own code, such as
+`OperationPeriodOver`. A create or update that also submits succeeds in any case: there, `data.code`
+says why the submission failed, or what it waits for. [API](api.md#errors) describes the bodies.
+`make docs` generates this page from `service/error_codes.py`.
 
 | Code | Status | Meaning | What to do |
 |---|---|---|---|
