@@ -13,6 +13,7 @@ class NoConnectionFree(TimeoutError):
 class FairConnections:
     """Limits a process to `size` connections, granted to taxpayers in turn and FIFO within each.
 
+    Requests for no taxpayer, whose name is empty, have a turn like a taxpayer.
     While another taxpayer waits, each has at most a third of the connections. Otherwise one has at
     most two thirds, so that another one gets a connection at once.
     """
@@ -26,47 +27,34 @@ class FairConnections:
     @asynccontextmanager
     async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
         """Hold a connection during the block. Raises NoConnectionFree after `seconds`."""
-        await self._acquire(taxpayer, seconds)
-        try:
-            yield
-        finally:
-            self._release(taxpayer)
-
-    async def _acquire(self, taxpayer: str, seconds: float) -> None:
-        if taxpayer not in self._waiting and self._is_free(taxpayer):
-            self._grant(taxpayer)
-            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(taxpayer, deque()).append(turn)
         try:
+            self._serve()
+            await self._wait(turn, seconds)
+            yield
+        finally:
+            self._end(taxpayer, turn)
+
+    async def _wait(self, turn: asyncio.Future[None], seconds: float) -> None:
+        try:
             async with asyncio.timeout(seconds):
                 await turn
-        except BaseException as error:
-            self._give_up(taxpayer, turn)
-            if isinstance(error, TimeoutError):
-                raise NoConnectionFree from None
-            raise
+        except TimeoutError:
+            raise NoConnectionFree from None
 
-    def _give_up(self, taxpayer: str, turn: asyncio.Future[None]) -> None:
-        """End a wait. A connection that was granted at the same moment is passed on."""
-        if turn.done() and not turn.cancelled():
-            self._release(taxpayer)
-            return
+    def _end(self, taxpayer: str, turn: asyncio.Future[None]) -> None:
+        """End a wait or a use. A connection that was granted at the same moment is passed on."""
         turns = self._waiting.get(taxpayer, deque())
-        if turn in turns:  # else `_serve` has skipped it because it was cancelled
+        if turn.done() and not turn.cancelled():
+            self._used[taxpayer] -= 1
+            if not self._used[taxpayer]:
+                del self._used[taxpayer]
+        elif turn in turns:  # else `_serve` has skipped it because it was cancelled
             turns.remove(turn)
             if not turns:
                 del self._waiting[taxpayer]
         self._serve()
-
-    def _release(self, taxpayer: str) -> None:
-        self._used[taxpayer] -= 1
-        if not self._used[taxpayer]:
-            del self._used[taxpayer]
-        self._serve()
-
-    def _grant(self, taxpayer: str) -> None:
-        self._used[taxpayer] = self._used.get(taxpayer, 0) + 1
 
     def _is_free(self, taxpayer: str) -> bool:
         """Return whether the taxpayer may have one more connection."""
@@ -76,11 +64,12 @@ class FairConnections:
 
     def _serve(self) -> None:
         """Grant the free connections to the waiting taxpayers in turn."""
-        while taxpayer := next((one for one in self._waiting if self._is_free(one)), None):
+        while free := [taxpayer for taxpayer in self._waiting if self._is_free(taxpayer)]:
+            taxpayer = free[0]
             turns = self._waiting.pop(taxpayer)
             turn = turns.popleft()
             if turns:
                 self._waiting[taxpayer] = turns  # behind the others
             if not turn.done():
-                self._grant(taxpayer)
+                self._used[taxpayer] = self._used.get(taxpayer, 0) + 1
                 turn.set_result(None)

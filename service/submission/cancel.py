@@ -26,6 +26,7 @@ from service.errors import (
 )
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
+from service.portal.documents import UNKNOWN
 from service.portal.errors import (
     LoginRefused,
     NotSent,
@@ -34,7 +35,6 @@ from service.portal.errors import (
     Throttled,
     Unclear,
 )
-from service.portal.responses import UNKNOWN
 from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable
 
 from service.documents import states
+from service.portal.documents import Document
 from service.portal.errors import Held, PortalError, Refused, Throttled
-from service.portal.responses import Document, Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
@@ -51,14 +51,13 @@ async def _read_states(
     if submission.submission_uid is None:  # it was found in a listing that does not show it
         return StatesUnavailable(NO_UID, unknown=True)
     try:
-        state = await context.portal.submission(submission.tin, submission.submission_uid)
+        listing = await context.portal.submission(submission.tin, submission.submission_uid)
     except PortalError as why:
         return await _describe_failure(context, why, "submission")
-    listing = Listing(state.documents, state.odd)
     await record_odd_rows(context, claim.company_id, submission.tin, "submission", listing)
-    event = await _collect_changes(context, claim, submission, state.documents)
+    event = await _collect_changes(context, claim, submission, listing)
     ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
-    shown = [(ids[there.uuid], there) for there in state.documents if there.uuid in ids]
+    shown = [(ids[there.uuid], there) for there in listing if there.uuid in ids]
     await record_rejection_requests(context, claim.company_id, shown)
     return event
 

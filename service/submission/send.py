@@ -11,7 +11,7 @@ from service import failpoints
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.monitoring.metrics import SUBMISSION_MOVES
-from service.portal.client import OpenSubmission, Portal
+from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
     Duplicate,
@@ -23,6 +23,7 @@ from service.portal.errors import (
     Throttled,
     Unclear,
 )
+from service.portal.open_submission import OpenSubmission
 from service.submission import batch, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.runner import Handlers, hold_time, retry_delay, run
@@ -274,17 +275,6 @@ CLASSES: tuple[tuple[type[PortalError], Classification], ...] = (
     (Unclear, lambda why: OutcomeUnknown(_error(why), tuple(why.evidence))),
 )
 
-#: Error class -> the code that clients see. Refusals have the portal's own codes.
-_CODES: dict[type[PortalError], str] = {
-    NotSent: "PortalUnreachable",
-    Held: "TooManyRequests",
-    Throttled: "TooManyRequests",
-    LoginRefused: "PortalCredentials",
-    Duplicate: "DuplicateSubmission",
-    Unclear: "OutcomeUnknown",
-}
-
 
 def _error(why: PortalError) -> Error:
-    code = _CODES.get(type(why)) or getattr(why, "code", None) or "Refused"
-    return {"code": code, "path": "", "message": str(why)}
+    return {"code": why.code or "Refused", "path": "", "message": str(why)}

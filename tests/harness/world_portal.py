@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.world_tables import BEGIN, TIN
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.responses import Document
+from service.portal.documents import Document
 from service.submission.sweep_rules import LIVE
 from service.submission.types import (
     NO_DELAY,

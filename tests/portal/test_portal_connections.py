@@ -84,6 +84,15 @@ async def test_connections_are_granted_in_turn_and_in_order() -> None:
     assert granted[:3] == ["A1", "B1", "C1"]
 
 
+async def test_a_request_for_no_taxpayer_waits_for_its_turn() -> None:
+    connections = FairConnections(1)
+    (held,), _ = await hold(connections, "A", 1)
+    _, (waiting,) = await hold(connections, "", 1)
+    await held.aclose()
+    await (await waiting).aclose()
+    assert connections._used == {}
+
+
 async def test_a_wait_for_a_connection_times_out_and_leaves_nothing() -> None:
     connections = FairConnections(3)
     held, (waiting,) = await hold(connections, "A", 3, seconds=0.05)
