@@ -2557,6 +2557,15 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "all-connections-to-the-portal-for-one-taxpayer",
+        "service/portal/connections.py",
+        "max(1, size // 3)",
+        "size",
+        (
+            "tests/portal/test_portal_connections.py::test_a_taxpayer_gets_at_most_a_third_of_the_connections",
+        ),
+    ),
+    Mutant(
         "page-of-the-portal-with-any-number-of-rows",
         "service/portal/documents.py",
         "if len(values) > MOST_PAGE_ROWS:",
