@@ -26,7 +26,7 @@ from service.portal.errors import LoginRefused, PortalError, TruncatedListing
 from service.portal.listings import Listing, Page, RetryPage
 from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens, choose_login
 from service.portal.open_submission import OpenSubmission, connect_submission
-from service.portal.responses import PortalResponse, Receipt
+from service.portal.responses import PortalResponse, SubmissionReceipt
 from service.portal.transport import BeforeBytes, Request, Transport, portal_session
 
 __all__ = ["Portal", "portal_session"]
@@ -119,7 +119,7 @@ class Portal(Transport):
         *,
         before_bytes: BeforeBytes | None = None,
         admitted: bool = False,
-    ) -> Receipt:
+    ) -> SubmissionReceipt:
         """Send the bytes of a submission unchanged. Portal: 4
 
         `before_bytes()` is awaited when the connection is established and no byte is written, and

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from service.portal.responses import Receipt
+from service.portal.responses import SubmissionReceipt
 
 #: Sends a submission and calls `before_bytes` when it is connected.
-Submit = Callable[..., Coroutine[Any, Any, Receipt]]
+Submit = Callable[..., Coroutine[Any, Any, SubmissionReceipt]]
 
 
 class OpenSubmission:
@@ -25,8 +25,8 @@ class OpenSubmission:
         check = await self._go
         check()
 
-    async def send(self, check: Callable[[], None]) -> Receipt:
-        """Write the request and return its Receipt.
+    async def send(self, check: Callable[[], None]) -> SubmissionReceipt:
+        """Write the request and return its SubmissionReceipt.
 
         `check()` runs immediately before the first byte, and again before a second request that a
         401 causes, which is connected before its check too. If it raises NotSent, nothing is sent.

@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class SubmissionReceipt:
     """The immediate response to a submission. Portal: 4.2
 
     A number in neither `accepted` nor `rejected` is unaccounted for.
@@ -76,7 +76,7 @@ class Receipt:
     uid: str | None  # None when nothing was accepted
     accepted: dict[str, str]  # number -> uuid
     rejected: dict[str, list[ErrorEntry]]  # by number
-    received_at: datetime | None  # the Date of the response
+    received_at: datetime | None = None  # the Date of the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _token(response: PortalResponse, members: dict[str, Any]) -> tuple[str, time
 # Bodies. The functions raise Unreadable.
 
 
-def receipt(response: PortalResponse) -> Receipt:
+def receipt(response: PortalResponse) -> SubmissionReceipt:
     """Read the 202 response to a submission. Portal: 4.2"""
     body = response.body
     if body.get("accepteddocuments") is None and body.get("rejecteddocuments") is None:
@@ -303,7 +303,7 @@ def receipt(response: PortalResponse) -> Receipt:
     }
     if len(uuids.keys() | refusals.keys()) < len(accepted) + len(rejected):
         raise Unreadable("The response lists a document twice.")
-    return Receipt(uid, uuids, refusals, response.date)
+    return SubmissionReceipt(uid, uuids, refusals, response.date)
 
 
 def submission_page(response: PortalResponse, uid: str) -> Page:

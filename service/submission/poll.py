@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from service.documents import states
 from service.portal.documents import Document
-from service.portal.errors import Held, PortalError, Refused, Throttled
+from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import hold_time, retry_delay, run
+from service.submission.runner import hold_time, make_error, retry_delay, run
 from service.submission.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -89,10 +89,10 @@ async def _describe_failure(
 ) -> StatesUnavailable:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, operation)
-    error = {"code": type(why).__name__, "path": "", "message": str(why)}
     is_unknown = isinstance(why, Refused) and why.status == 404
-    held_for = hold_time(why, operation) if isinstance(why, Held) else None
-    return StatesUnavailable(error, retry_delay(why), held_for, is_unknown)
+    return StatesUnavailable(
+        make_error(why), retry_delay(why), hold_time(why, operation), is_unknown
+    )
 
 
 async def _collect_changes(

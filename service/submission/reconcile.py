@@ -21,7 +21,7 @@ from asyncpg import Record
 from service.db.statements import Statement, sql
 from service.errors import format_traceback
 from service.portal.documents import Document, OddRow
-from service.portal.errors import Held, PortalError, Throttled
+from service.portal.errors import PortalError, Throttled
 from service.portal.listings import Listing
 from service.submission import state_machine
 from service.submission.context import Claim, CompanyContext, SubmissionContext
@@ -34,7 +34,14 @@ from service.submission.reconciliation_claims import (
     hold_claims,
     is_external_error,
 )
-from service.submission.runner import SubmissionRun, hold_time, retry_delay, run, run_batch
+from service.submission.runner import (
+    SubmissionRun,
+    hold_time,
+    make_error,
+    retry_delay,
+    run,
+    run_batch,
+)
 from service.submission.send import compare_clocks
 from service.submission.types import (
     CLOCK_TOLERANCE,
@@ -425,6 +432,4 @@ def _ending_for(
 
 
 def _describe_failure(why: PortalError) -> ListingUnavailable:
-    error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    held_for = hold_time(why, "search") if isinstance(why, Held) else None
-    return ListingUnavailable(error, retry_delay(why), held_for)
+    return ListingUnavailable(make_error(why), retry_delay(why), hold_time(why, "search"))

@@ -415,8 +415,8 @@ ONCE = (
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
-        "    (Duplicate, lambda why: OutcomeUnknown(_error(why))),",
-        "    (Duplicate, lambda why: Refusal(_error(why))),",
+        "        case Duplicate():\n            return OutcomeUnknown(error)",
+        "        case Duplicate():\n            return Refusal(error)",
         (
             "tests/submission/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
         ),
@@ -767,8 +767,8 @@ KEPT = (
     Mutant(
         "refused-cancellation-believed",
         "service/submission/cancellation.py",
-        "                pass  # possibly because an earlier request was processed\n",
-        "                return state, End(code)\n",
+        "            elif not isinstance(error, Refused) and state.sent_by is None:\n",
+        "            elif state.sent_by is None:\n",
         (
             "tests/submission/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",
         ),

@@ -42,7 +42,7 @@ from service.portal.errors import (
     Unclear,
 )
 from service.portal.open_submission import OpenSubmission
-from service.portal.responses import Receipt
+from service.portal.responses import SubmissionReceipt
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -829,7 +829,7 @@ async def test_a_submission_is_sent_unchanged_and_returns_its_receipt() -> None:
         server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
     )
     assert server.calls[0].headers["content-type"] == "application/json"
-    assert submission == Receipt(
+    assert submission == SubmissionReceipt(
         UID,
         {"INV-1": UUID},
         {"INV-2": [{"code": "CF321", "path": "Invoice.IssueDate", "message": "Too old."}]},

@@ -18,7 +18,7 @@ from service.portal.errors import PortalError
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 from service.submission import send, state_machine
-from service.submission.types import Event, ReceiptReceived, Submission, SubmittedDocument
+from service.submission.types import Event, Submission, SubmittedDocument
 
 Fault = dict[str, Any]
 NUMBER, NOW = "INV-7", datetime(2026, 9, 14, 3, 26, tzinfo=UTC)
@@ -121,10 +121,9 @@ class Installation:
 
 async def _send(portal: Portal) -> Event:
     try:
-        receipt = await portal.submit(TIN, fresh_submission(NUMBER))
+        return await portal.submit(TIN, fresh_submission(NUMBER))
     except PortalError as error:
-        return next(event(error) for kind, event in send.CLASSES if isinstance(error, kind))
-    return ReceiptReceived(receipt.uid, receipt.accepted, receipt.rejected, receipt.received_at)
+        return send.describe_failure(error)
 
 
 def _move(event: Event, config: Config) -> str:
