@@ -194,13 +194,9 @@ class Transport:
         Raises NotSent, or Unclear if no status line arrived. Also Unclear is a PUT that aiohttp has
         repeated and that failed the second time: the first may still be processed.
         """
-        start, began, target = (
-            _Start(request.before_bytes),
-            time.monotonic(),
-            URL(url, encoded=True),
-        )
+        start, began = _Start(request.before_bytes), time.monotonic()
+        target = URL(url, encoded=True)
         origin = f"{target.scheme}://{target.raw_authority}"
-        result: PortalResponse | Exception
         try:
             async with (
                 self._connection(request.tin) as timeout,
@@ -215,24 +211,26 @@ class Transport:
             ):
                 raw, broken = await _read_body(received)
                 head = request.operation, received.status, received.headers
-                result = PortalResponse(*head, raw, datetime.now(UTC), broken)
+                response = PortalResponse(*head, raw, datetime.now(UTC), broken)
         except (*FAULTS, NotSent) as error:  # before_bytes raises NotSent
             if isinstance(error, NotSent) and not start.begun:
                 raise
-            result = error
-        _record(request.operation, start, result, time.monotonic() - began)
-        if isinstance(result, Exception):
-            if not start.begun and not isinstance(result, NoConnectionFree):
+            failure, outcome = _describe_failure(start, error)
+            _record(request.operation, outcome, began, error)
+            if outcome == "unreachable":
                 self._unreachable.setdefault(origin, datetime.now(UTC))
-            raise _classify_failure(start, result) from result
+            raise failure from error
+        kind = CLASS_OUTCOMES.get(response.status // 100, "error")
+        _record(request.operation, STATUS_OUTCOMES.get(response.status, kind), began, response)
         self._unreachable.pop(origin, None)
-        if result.date:
-            self._portal_clock.latest = ClockReading(result.date, time.monotonic())
-        if request.method == "PUT" and start.begun > 1 and result.status != 200:
+        if response.date:
+            self._portal_clock.latest = ClockReading(response.date, time.monotonic())
+        if request.method == "PUT" and start.begun > 1 and response.status != 200:
             raise Unclear(
-                f"The first of two requests had no response, the second had status {result.status}."
+                "The first of two requests had no response, the second had status "
+                f"{response.status}."
             )
-        return result
+        return response
 
     @asynccontextmanager
     async def _connection(self, tin: str) -> AsyncIterator[aiohttp.ClientTimeout]:
@@ -266,35 +264,26 @@ async def _read_body(received: aiohttp.ClientResponse) -> tuple[bytes, str]:
     return bytes(raw), ""
 
 
-def _classify_failure(start: _Start, failure: Exception) -> PortalError:
+def _describe_failure(start: _Start, failure: Exception) -> tuple[PortalError, str]:
+    """Return the exception of a request without a response, and its outcome in metrics."""
     name = type(failure).__name__
     if isinstance(failure, NoConnectionFree):
-        return NotSent("No connection to the portal was free.")
+        return NotSent("No connection to the portal was free."), "no_connection"
     if start.begun:
-        return Unclear(f"The portal did not respond ({name}).")
-    return NotSent(f"The portal cannot be reached ({name}).")
+        return Unclear(f"The portal did not respond ({name})."), "no_response"
+    return NotSent(f"The portal cannot be reached ({name})."), "unreachable"
 
 
-def _record(
-    operation: str, start: _Start, result: PortalResponse | Exception, seconds: float
-) -> None:
-    """Log a request, and count its outcome as one of few words."""
-    status, correlation_id, fault = "-", None, ""
-    if isinstance(result, PortalResponse):
-        status, correlation_id = str(result.status), result.correlation_id
-        kind = CLASS_OUTCOMES.get(result.status // 100, "error")
-        outcome = STATUS_OUTCOMES.get(result.status, kind)
-    else:
-        fault = f" fault={type(result).__name__}"
-        outcome = "no_response" if start.begun else "unreachable"
-        if isinstance(result, NoConnectionFree):
-            outcome = "no_connection"
+def _record(operation: str, outcome: str, began: float, result: PortalResponse | Exception) -> None:
+    """Log a request, and count its outcome and its time."""
+    seconds = time.monotonic() - began
     PORTAL_SECONDS.labels(operation, outcome).observe(seconds)
+    response = result if isinstance(result, PortalResponse) else None
     log.info(
         "portal operation=%s status=%s ms=%d correlation_id=%s%s",
         operation,
-        status,
+        response.status if response else "-",
         seconds * 1000,
-        correlation_id or "-",
-        fault,
+        (response and response.correlation_id) or "-",
+        "" if response else f" fault={type(result).__name__}",
     )
