@@ -13,8 +13,8 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import links, printing, submissions
+from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import REPLACES, Operation
-from service.api.pagination import OWN_FILTERS, document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
 from service.db.statements import sql

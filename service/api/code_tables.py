@@ -8,8 +8,9 @@ from typing import Any
 from aiohttp import web
 
 from service import json_codec
+from service.api.filters import MAX_SEARCH_TEXT, read_words
 from service.api.operation import Operation, QueryParameter
-from service.api.pagination import MAX_SEARCH_TEXT, PAGE, read_page, read_words
+from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
 from service.http.requests import not_found

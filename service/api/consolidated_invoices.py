@@ -12,8 +12,8 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
+from service.api.filters import document_filters
 from service.api.operation import Operation
-from service.api.pagination import document_filters
 from service.api.records import Documents, Source, declare_export, declare_reading
 from service.config import Config
 from service.db.connections import Connection

@@ -11,7 +11,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import invoices, links, pagination
+from service.api import filters, invoices, links, pagination
 from service.api.operation import REPLACES, Operation
 from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
@@ -46,11 +46,11 @@ LIST = Source(
 )
 SORTS = ("id", "-id")
 FILTERS = (
-    pagination.some_of(
+    filters.some_of(
         "status", schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"
     ),
-    pagination.SEARCH,
-    pagination.METADATA,
+    filters.SEARCH,
+    filters.METADATA,
 )
 CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
@@ -88,7 +88,7 @@ has_buyer = partial(
     "/api/einvoice-requests",
     "List e-invoice requests",
     "EinvoiceRequestList",
-    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
+    query=(*pagination.PAGE, *FILTERS, filters.sort_by(SORTS)),
     description="Newest first.",
 )
 async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:

@@ -6,8 +6,9 @@ from functools import partial
 from aiohttp import web
 
 from service import json_codec, schema
+from service.api.filters import read_filter
 from service.api.operation import Operation, QueryParameter
-from service.api.pagination import read_filter, read_number
+from service.api.pagination import read_number
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, requests, responses

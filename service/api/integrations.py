@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination
+from service.api import filters, pagination
 from service.api.operation import Operation
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
@@ -23,7 +23,7 @@ operation = partial(Operation, operations, "Integrations")
 USER, ORGANIZATION = "User", "Organization"
 USER_ID = re.compile(r"usr_[0-9A-Za-z]{22}", re.ASCII)
 ORGANIZATION_ID = re.compile(r"org_[0-9A-Za-z]{22}", re.ASCII)
-FILTERS = (pagination.SEARCH,)
+FILTERS = (filters.SEARCH,)
 EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
 
 

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from service import json_codec
 from service.api.exports import export_batches, stream_array, stream_text
+from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import Operation, QueryParameter
-from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
+from service.api.pagination import PAGE, Page, read_page
 from service.db.connections import Connection
 from service.db.statements import Statement
 from service.http import app_keys, responses

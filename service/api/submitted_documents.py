@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from service import json_codec
-from service.api import pagination
+from service.api import filters, pagination
 from service.api.operation import Operation
 from service.db.statements import sql
 from service.documents import states
@@ -11,7 +11,7 @@ from service.http import app_keys, responses
 
 operations: list[Operation] = []
 FILTERS = (
-    pagination.some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "SubmittedDocumentStatus"),
+    filters.some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "SubmittedDocumentStatus"),
 )
 
 

@@ -7,7 +7,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec
-from service.api import pagination
+from service.api import filters, pagination
 from service.api.operation import Operation
 from service.api.records import get_record
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
@@ -39,7 +39,7 @@ DEFAULTS = {
     "include_record": False,
     "ordered": False,
 }
-FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
+FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 
 @operation(

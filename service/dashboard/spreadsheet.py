@@ -17,7 +17,8 @@ from yarl import URL
 from service import json_codec
 from service.api import adjustment_notes, consolidated_invoices, invoices
 from service.api.exports import stream_export
-from service.api.pagination import DOCUMENT_SORTS, Page, read_page
+from service.api.filters import DOCUMENT_SORTS
+from service.api.pagination import Page, read_page
 from service.api.records import Documents, Source, read_parts
 from service.dashboard import pages
 from service.dashboard.documents import (

@@ -1,9 +1,9 @@
-"""Semaphore that shares a process's connections to the portal fairly between taxpayers."""
+"""Limits of the connections of a process to the portal, in all and for each taxpayer."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from weakref import WeakValueDictionary
 
 
 class NoConnectionFree(TimeoutError):
@@ -11,76 +11,26 @@ class NoConnectionFree(TimeoutError):
 
 
 class FairConnections:
-    """Limits a process to `size` connections, granted to taxpayers in turn and FIFO within each.
+    """Limits a process to `size` connections, of which each taxpayer has at most a third.
 
-    While another taxpayer waits, each has at most a third of the connections. Otherwise one has at
-    most two thirds, so that another one gets a connection at once.
+    Slow responses of one taxpayer therefore leave connections to the others.
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._used: dict[str, int] = {}  # connections by taxpayer; never 0
-        #: Queues by taxpayer, in the order of turns; never empty.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._share = max(1, size // 3)
+        self._all = asyncio.Semaphore(size)
+        #: Semaphores of the taxpayers that hold a connection or wait for one.
+        self._taxpayers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
         """Hold a connection during the block. Raises NoConnectionFree after `seconds`."""
-        await self._acquire(taxpayer, seconds)
-        try:
-            yield
-        finally:
-            self._release(taxpayer)
-
-    async def _acquire(self, taxpayer: str, seconds: float) -> None:
-        if taxpayer not in self._waiting and self._is_free(taxpayer):
-            self._grant(taxpayer)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(taxpayer, deque()).append(turn)
-        try:
-            async with asyncio.timeout(seconds):
-                await turn
-        except BaseException as error:
-            self._give_up(taxpayer, turn)
-            if isinstance(error, TimeoutError):
+        own = self._taxpayers.setdefault(taxpayer, asyncio.Semaphore(self._share))
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(seconds):
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._all)
+            except TimeoutError:
                 raise NoConnectionFree from None
-            raise
-
-    def _give_up(self, taxpayer: str, turn: asyncio.Future[None]) -> None:
-        """End a wait. A connection that was granted at the same moment is passed on."""
-        if turn.done() and not turn.cancelled():
-            self._release(taxpayer)
-            return
-        turns = self._waiting.get(taxpayer, deque())
-        if turn in turns:  # else `_serve` has skipped it because it was cancelled
-            turns.remove(turn)
-            if not turns:
-                del self._waiting[taxpayer]
-        self._serve()
-
-    def _release(self, taxpayer: str) -> None:
-        self._used[taxpayer] -= 1
-        if not self._used[taxpayer]:
-            del self._used[taxpayer]
-        self._serve()
-
-    def _grant(self, taxpayer: str) -> None:
-        self._used[taxpayer] = self._used.get(taxpayer, 0) + 1
-
-    def _is_free(self, taxpayer: str) -> bool:
-        """Return whether the taxpayer may have one more connection."""
-        is_crowded = any(other != taxpayer for other in self._waiting)
-        most = max(1, self._size // 3 if is_crowded else self._size * 2 // 3)
-        return sum(self._used.values()) < self._size and self._used.get(taxpayer, 0) < most
-
-    def _serve(self) -> None:
-        """Grant the free connections to the waiting taxpayers in turn."""
-        while taxpayer := next((one for one in self._waiting if self._is_free(one)), None):
-            turns = self._waiting.pop(taxpayer)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[taxpayer] = turns  # behind the others
-            if not turn.done():
-                self._grant(taxpayer)
-                turn.set_result(None)
+            yield

@@ -12,7 +12,10 @@ class PortalError(Exception):
 
     `reason` is a short message of the service; `errors` are the entries of the portal's error body.
     `own_client_id` is the client id of the company, or None if the operator's client was used.
+    `code` is what clients see of it.
     """
+
+    code: str | None = None
 
     def __init__(
         self,
@@ -31,12 +34,16 @@ class PortalError(Exception):
 class NotSent(PortalError):
     """The portal has certainly not received the request."""
 
+    code = "PortalUnreachable"
+
 
 class Unclear(PortalError):
     """The request was started and has no trustworthy response: the portal may have processed it.
 
     `evidence` holds the (number, uuid) pairs found in a damaged response to a submission.
     """
+
+    code = "OutcomeUnknown"
 
     def __init__(
         self, reason: str, *, evidence: Iterable[tuple[str, str]] = (), **more: Any
@@ -67,6 +74,8 @@ class _Later(PortalError):
 class Throttled(_Later):
     """Too many requests; this one was not processed."""
 
+    code = "TooManyRequests"
+
 
 class Held(Throttled):
     """The request was not sent: the local rate limit is exhausted or a portal pause is in force."""
@@ -74,6 +83,8 @@ class Held(Throttled):
 
 class Duplicate(_Later):
     """The portal received the same bytes before. Look up the earlier result. Portal: 1.7"""
+
+    code = "DuplicateSubmission"
 
 
 class Refused(PortalError):
@@ -105,6 +116,8 @@ class LoginRefused(PortalError):
     `retry_after` is the time until the next permitted login of the taxpayer, or None if unknown.
     `is_client`: the client itself was refused, for whichever taxpayer it logs in. Portal: 2.2
     """
+
+    code = "PortalCredentials"
 
     def __init__(
         self,

@@ -1,11 +1,13 @@
-"""Logins, and those that the portal refused, which PostgreSQL stores for all processes.
+"""Logins and their tokens, and the logins that the portal refused.
 
-Repeating a refused login can lock the account.
+PostgreSQL stores the refused ones for all processes, because repeating them can lock the account.
 """
 
+import asyncio
+import copy
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,8 +16,11 @@ from service.config import Config, fingerprint_credentials
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import describe_error
-from service.portal.errors import LoginRefused, NotSent
+from service.portal import responses
+from service.portal.errors import LoginRefused, NotSent, Unclear
+from service.portal.responses import PortalResponse
 
+RENEW_AT = 0.8  # of a token's lifetime
 LONGEST_PAUSE = timedelta(hours=1)
 #: Added to the timeouts of the two requests of a login attempt.
 LEASE_MARGIN = timedelta(seconds=10)
@@ -34,6 +39,10 @@ WHAT_THE_COMPANY_DOES = (
     "removes them on the page Settings, Portal."
 )
 UNKNOWN = "The database is unavailable, so refused logins cannot be checked. Nothing was sent."
+
+#: Called with (operation, tin) and, for a further page of a listing, `further=True`. With the
+#: company's own client also with `own_client_id`.
+RateLimiter = Callable[..., Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -183,3 +192,125 @@ def _what_to_do(row: Mapping[str, Any]) -> str:
 
 def _refused(wait: timedelta) -> LoginRefused:
     return LoginRefused(WAITING.format(math.ceil(wait.total_seconds())), retry_after=wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, and when it is renewed, in monotonic seconds."""
+
+    text: str = field(repr=False)
+    renew_at: float
+
+
+class Tokens:
+    """The valid token of each login. `request(tin, login)` sends the request for a new one."""
+
+    def __init__(
+        self,
+        request: Callable[[str, Login], Awaitable[PortalResponse]],
+        rate_limiter: RateLimiter | None,
+        refusals: RefusedLogins | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._request = request
+        self._rate_limiter = rate_limiter
+        self._refusals = refusals
+        self._clock = clock
+        self._tokens: dict[Login, Token] = {}
+        self._logins: dict[Login, asyncio.Task[Token]] = {}  # in progress
+        #: Logins of which a token was refused and the next one has not been used yet.
+        self._on_trial: set[Login] = set()
+
+    def through(self, rate_limiter: RateLimiter | None, refusals: RefusedLogins | None) -> "Tokens":
+        """Return the same tokens with logins of their own, which wait for another rate limiter."""
+        other = copy.copy(self)
+        other._rate_limiter = rate_limiter
+        other._refusals = refusals or self._refusals
+        other._logins = {}
+        return other
+
+    async def admit(self, operation: str, tin: str, login: Login, further: bool = False) -> None:
+        """Pass the rate limiter. Raises Held."""
+        if self._rate_limiter:
+            more = {"further": True} if further else {}
+            own = {"own_client_id": login.client_id} if login.is_own else {}
+            await self._rate_limiter(operation, tin, **more, **own)
+
+    async def get(self, tin: str, login: Login, is_repeated: bool = False) -> Token:
+        """Return a valid token. Callers with one login share its request and its outcome.
+
+        `is_repeated`: the request was made with another token, which the portal refused.
+        """
+        token = self._tokens.get(login)
+        if token and self._clock() < token.renew_at:
+            return token
+        if login.problem:
+            raise LoginRefused(login.problem)
+        if login not in self._logins:
+            self._logins[login] = asyncio.create_task(self._log_in(tin, login, is_repeated))
+        # A caller that is cancelled does not cancel the login of the others.
+        return await asyncio.shield(self._logins[login])
+
+    def drop(self, login: Login, token: Token | None = None) -> None:
+        """Discard the token of a login, or only this one: a newer one may have replaced it."""
+        if token in (None, self._tokens.get(login)):
+            self._tokens.pop(login, None)
+
+    async def note_refused(self, login: Login, error: LoginRefused, reason: str) -> None:
+        """Record a refused login, or a refused new token. `reason` is "login" or "token"."""
+        if self._refusals:
+            self._on_trial.discard(login)
+            await self._refusals.note(login, error, reason)
+
+    async def note_accepted(self, login: Login) -> None:
+        """Clear a refused token after the portal has accepted a new one."""
+        if self._refusals and login in self._on_trial:
+            self._on_trial.discard(login)
+            await self._refusals.clear(login)
+
+    async def _log_in(self, tin: str, login: Login, is_repeated: bool) -> Token:
+        """Store and return a new token. Portal: 2
+
+        Raises Throttled, LoginRefused, or NotSent for any other failure. A repetition belongs to
+        the login attempt that the first token started. After a refused token, the new one must be
+        accepted first.
+        """
+        began = self._clock()
+        try:
+            reason = await self._begin(tin, login, is_repeated and login in self._on_trial)
+            text, life = await self._obtain(tin, login)
+            if reason == "token":
+                self._on_trial.add(login)
+            elif reason and self._refusals:
+                await self._refusals.clear(login)
+        finally:
+            del self._logins[login]
+        # Forget expired tokens, also of credentials that were replaced.
+        now = self._clock()
+        for expired in [one for one, token in self._tokens.items() if token.renew_at <= now]:
+            del self._tokens[expired]
+        token = self._tokens[login] = Token(text, began + RENEW_AT * life.total_seconds())
+        return token
+
+    async def _begin(self, tin: str, login: Login, is_started: bool) -> str | None:
+        """Pass the rate limiter, unless a recent login was refused: then no slot is used.
+
+        Return the reason of the last refusal, or None. Raises LoginRefused and Held. `is_started`:
+        the login attempt has already started.
+        """
+        if self._refusals is None or is_started:
+            await self.admit("login", tin, login)
+            return None
+        await self._refusals.check(login)
+        await self.admit("login", tin, login)
+        return await self._refusals.begin(login)
+
+    async def _obtain(self, tin: str, login: Login) -> tuple[str, timedelta]:
+        """Log in and return a token and its lifetime. Records a refusal."""
+        try:
+            return responses.login(await self._request(tin, login))
+        except Unclear as error:
+            raise NotSent(f"Login: {error.reason}", correlation_id=error.correlation_id) from error
+        except LoginRefused as error:
+            await self.note_refused(login, error, "login")
+            raise

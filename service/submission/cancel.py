@@ -26,15 +26,11 @@ from service.errors import (
 )
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
+from service.portal.documents import Document
 from service.portal.errors import (
-    LoginRefused,
     NotSent,
     PortalError,
-    Refused,
-    Throttled,
-    Unclear,
 )
-from service.portal.responses import UNKNOWN
 from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
@@ -206,49 +202,32 @@ class _Requests:
     cancellation: Cancellation
     doc: Mapping[str, Any]
 
-    async def cancel(self) -> rules.Done | rules.NotSent | rules.Refused | rules.Unclear:
+    async def cancel(self) -> None:
         """Send the request, unless the claim has expired."""
         doc = self.doc
         failpoints.reach("before_cancel_sent")
-        answer = rules.Done()
         try:
             await self.context.portal.cancel(
                 doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=self._check_claim
             )
         except PortalError as error:
             await self.context.apply_throttle(error, "cancel")
-            answer = _classify(error)
-        failpoints.reach("after_cancel_answer")
-        return answer
+            raise
+        finally:
+            failpoints.reach("after_cancel_answer")
 
     async def _check_claim(self) -> None:
         """Raise NotSent if another process may have claimed the cancellation."""
         if time.monotonic() > self.cancellation.send_until:
             raise NotSent(TOO_LATE)
 
-    async def read(self) -> rules.Shown | rules.NotShown:
-        """Read the state of the document."""
+    async def read(self) -> Document:
+        """Read the document."""
         try:
-            listed = await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
+            return await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
         except PortalError as error:
             await self.context.apply_throttle(error, "details")
-            if isinstance(error, Throttled):
-                return rules.NotShown(error.retry_after)
-            return rules.NotShown()
-        if listed.status == UNKNOWN:
-            return rules.NotShown()
-        return rules.Shown(listed.status, listed.cancelled_at, listed.reason)
-
-
-def _classify(error: PortalError) -> rules.NotSent | rules.Refused | rules.Unclear:
-    """Return the kind of a failed request. A refusal without a code may come from a gateway."""
-    if isinstance(error, Refused) and error.code:
-        return rules.Refused(error.code)
-    if isinstance(error, Refused | Unclear):
-        return rules.Unclear()
-    if isinstance(error, LoginRefused):
-        return rules.NotSent("portal_credentials_refused")
-    return rules.NotSent(wait=error.retry_after if isinstance(error, Throttled) else None)
+            raise
 
 
 async def _write(

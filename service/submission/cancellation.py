@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from service.documents import states
+from service.portal.documents import UNKNOWN, Document
+from service.portal.errors import LoginRefused, PortalError, Refused, Throttled, Unclear
+from service.submission.types import NO_DELAY
 
 LONGEST_LOOK = timedelta(seconds=60)  # between two reads of the state
 MOST_DOUBLINGS = 10
@@ -53,62 +56,12 @@ class CancellationState:
         return self.sent_by is None or self.now >= self.sent_by + times.portal_settle
 
 
-# Responses to the request
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The portal confirmed the cancellation."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotSent:
-    """The request was not processed: it was not sent, or it was throttled.
-
-    `code` is the code of the response, `wait` the time that the portal asks to wait, if known.
-    """
-
-    code: str = "portal_unavailable"
-    wait: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The portal refused the request with a code."""
-
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unclear:
-    """The request has no trustworthy response: it may be processed now or later."""
-
-
-# States of the document
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The portal's state of the document."""
-
-    status: str
-    cancelled_at: datetime | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NotShown:
-    """The state could not be read. `wait` is the pause that the portal requested."""
-
-    wait: timedelta = timedelta(0)
-
-
 class Requests(Protocol):
-    """The requests to the portal about one document."""
+    """The requests to the portal about one document. They raise PortalError."""
 
-    async def cancel(self) -> Done | NotSent | Refused | Unclear: ...
+    async def cancel(self) -> None: ...
 
-    async def read(self) -> Shown | NotShown: ...
+    async def read(self) -> Document: ...
 
 
 # Results
@@ -133,7 +86,7 @@ class Wait:
 class End:
     """Store that the document is not cancelled, if the claim still holds.
 
-    `code` and `wait` are the portal's or those of NotSent.
+    `code` is the portal's, or of a request that was not processed; `wait` is what it asks for.
     """
 
     code: str | None = None
@@ -150,26 +103,42 @@ async def resolve(
     """
     code = None
     if is_new:
-        match await requests.cancel():
-            case Done():
-                return state, Note()
-            case NotSent(code, wait) if state.sent_by is None:
-                return state, End(code, wait)
-            case NotSent(code):
-                pass  # an earlier request may be processed
-            case Refused(code):
-                pass  # possibly because an earlier request was processed
-            case Unclear():
+        try:
+            await requests.cancel()
+        except PortalError as error:
+            code = _name_failure(error)
+            if code is None:
                 state = replace(state, is_unclear=True, looks=0)
-    match await requests.read():
-        case Shown("Cancelled", at, reason):
-            return state, Note(at, reason)
-        case Shown(status) if status in states.FINAL or state.is_settled(times):
-            return state, End(code)
-        case Shown():
-            return state, Wait(_next_look(state, times))
-        case NotShown(wait):
-            return state, Wait(max(wait, _next_look(state, times)))
+            elif not isinstance(error, Refused) and state.sent_by is None:
+                return state, End(code, _asked_wait(error))
+        else:
+            return state, Note()
+    # A request may be refused because an earlier one was processed.
+    try:
+        shown = await requests.read()
+    except PortalError as error:
+        return state, Wait(max(_asked_wait(error) or NO_DELAY, _next_look(state, times)))
+    if shown.status == "Cancelled":
+        return state, Note(shown.cancelled_at, shown.reason)
+    if shown.status in states.FINAL or (shown.status != UNKNOWN and state.is_settled(times)):
+        return state, End(code)
+    return state, Wait(_next_look(state, times))
+
+
+def _name_failure(error: PortalError) -> str | None:
+    """Return the code of a failed request, or None if the request may be processed.
+
+    A refusal without a code may come from a gateway.
+    """
+    if isinstance(error, Refused | Unclear):
+        return error.code if isinstance(error, Refused) else None
+    is_login = isinstance(error, LoginRefused)
+    return "portal_credentials_refused" if is_login else "portal_unavailable"
+
+
+def _asked_wait(error: PortalError) -> timedelta | None:
+    """Return the time that the portal asks to wait, if it gave one."""
+    return error.retry_after if isinstance(error, Throttled) else None
 
 
 def _next_look(state: CancellationState, times: Times) -> timedelta:

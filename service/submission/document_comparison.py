@@ -12,7 +12,7 @@ from typing import Any
 from service import json_codec
 from service.documents.money import round_cents
 from service.documents.ubl import document, reader
-from service.portal.responses import Document
+from service.portal.documents import Document
 
 
 @dataclass(frozen=True, slots=True)

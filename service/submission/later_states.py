@@ -7,7 +7,7 @@ from typing import Any
 from service.config import Config
 from service.db.statements import sql
 from service.documents import states
-from service.portal.responses import Document
+from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
 from service.submission.types import Change, Error

@@ -13,8 +13,8 @@ import asyncpg
 from service.db.statements import sql
 from service.documents import states
 from service.documents.ubl import document
+from service.portal.documents import Document
 from service.portal.errors import Refused
-from service.portal.responses import Document
 from service.submission import document_comparison, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import is_candidate

@@ -25,8 +25,8 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.ubl import document
 from service.offload import offload
+from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
-from service.portal.responses import Document
 from service.submission import document_comparison
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.types import Error, Sighting, Submission, SubmittedDocument

@@ -6,7 +6,8 @@ Such a row may be any document, so that its listing does not confirm the absence
 import logging
 
 from service.db.statements import sql
-from service.portal.responses import Listing, OddRow
+from service.portal.documents import OddRow
+from service.portal.listings import Listing
 from service.submission.context import SubmissionContext
 from service.submission.types import Submission, SubmittedDocument
 

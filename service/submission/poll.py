@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterable
 
 from service.documents import states
-from service.portal.errors import Held, PortalError, Refused, Throttled
-from service.portal.responses import Document, Listing
+from service.portal.documents import Document
+from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import hold_time, retry_delay, run
+from service.submission.runner import hold_time, make_error, retry_delay, run
 from service.submission.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -51,14 +51,13 @@ async def _read_states(
     if submission.submission_uid is None:  # it was found in a listing that does not show it
         return StatesUnavailable(NO_UID, unknown=True)
     try:
-        state = await context.portal.submission(submission.tin, submission.submission_uid)
+        listing = await context.portal.submission(submission.tin, submission.submission_uid)
     except PortalError as why:
         return await _describe_failure(context, why, "submission")
-    listing = Listing(state.documents, state.odd)
     await record_odd_rows(context, claim.company_id, submission.tin, "submission", listing)
-    event = await _collect_changes(context, claim, submission, state.documents)
+    event = await _collect_changes(context, claim, submission, listing)
     ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
-    shown = [(ids[there.uuid], there) for there in state.documents if there.uuid in ids]
+    shown = [(ids[there.uuid], there) for there in listing if there.uuid in ids]
     await record_rejection_requests(context, claim.company_id, shown)
     return event
 
@@ -90,10 +89,10 @@ async def _describe_failure(
 ) -> StatesUnavailable:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, operation)
-    error = {"code": type(why).__name__, "path": "", "message": str(why)}
     is_unknown = isinstance(why, Refused) and why.status == 404
-    held_for = hold_time(why, operation) if isinstance(why, Held) else None
-    return StatesUnavailable(error, retry_delay(why), held_for, is_unknown)
+    return StatesUnavailable(
+        make_error(why), retry_delay(why), hold_time(why, operation), is_unknown
+    )
 
 
 async def _collect_changes(

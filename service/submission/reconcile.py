@@ -20,8 +20,9 @@ from asyncpg import Record
 
 from service.db.statements import Statement, sql
 from service.errors import format_traceback
-from service.portal.errors import Held, PortalError, Throttled
-from service.portal.responses import Document, Listing, OddRow
+from service.portal.documents import Document, OddRow
+from service.portal.errors import PortalError, Throttled
+from service.portal.listings import Listing
 from service.submission import state_machine
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import find_matches
@@ -33,7 +34,14 @@ from service.submission.reconciliation_claims import (
     hold_claims,
     is_external_error,
 )
-from service.submission.runner import SubmissionRun, hold_time, retry_delay, run, run_batch
+from service.submission.runner import (
+    SubmissionRun,
+    hold_time,
+    make_error,
+    retry_delay,
+    run,
+    run_batch,
+)
 from service.submission.send import compare_clocks
 from service.submission.types import (
     CLOCK_TOLERANCE,
@@ -354,7 +362,7 @@ async def _read_receipts(current: Reconciliation) -> None:
         current.receipts_left -= 1
         current.receipts_read.add(uid)
         try:
-            state = await current.context.portal.submission(current.tin, uid)
+            listing = await current.context.portal.submission(current.tin, uid)
         except Throttled as why:  # the other receipts are left to the next reconciliation
             await current.context.apply_throttle(why, "submission")
             current.receipts_left = 0
@@ -362,8 +370,8 @@ async def _read_receipts(current: Reconciliation) -> None:
         except PortalError as why:
             log.info("reconciliation company=%d receipt=%s: %s", current.company_id, uid, why)
         else:
-            await current.record_odd_rows("submission", Listing(state.documents, state.odd))
-            await _compare(current, state.documents)
+            await current.record_odd_rows("submission", listing)
+            await _compare(current, listing)
     current.uids.clear()
 
 
@@ -424,6 +432,4 @@ def _ending_for(
 
 
 def _describe_failure(why: PortalError) -> ListingUnavailable:
-    error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    held_for = hold_time(why, "search") if isinstance(why, Held) else None
-    return ListingUnavailable(error, retry_delay(why), held_for)
+    return ListingUnavailable(make_error(why), retry_delay(why), hold_time(why, "search"))

@@ -15,6 +15,7 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.types import (
     NO_DELAY,
     Command,
+    Error,
     Event,
     RecordSightings,
     ReleaseClaim,
@@ -45,13 +46,20 @@ def retry_delay(why: PortalError) -> timedelta | None:
     return why.retry_after if isinstance(why, Throttled) else None
 
 
-def hold_time(why: Held, operation: str) -> timedelta:
-    """Return for how long the claim is released after our own rate limiter held a request.
+def hold_time(why: PortalError, operation: str) -> timedelta | None:
+    """Return for how long the claim is released if our own rate limiter held a request, else None.
 
     A submission held by the flow's own operation is due at once: workers claim no such work until
     the operation is free, and then in the order of the queue. Any other hold is waited out.
     """
+    if not isinstance(why, Held):
+        return None
     return NO_DELAY if why.operation == operation else why.retry_after
+
+
+def make_error(why: PortalError, code: str | None = None) -> Error:
+    """Return a failed request as an error of the submission, by default with its class as code."""
+    return {"code": code or type(why).__name__, "path": "", "message": str(why)}
 
 
 @dataclass(frozen=True, slots=True)

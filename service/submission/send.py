@@ -5,27 +5,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from service import failpoints
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.monitoring.metrics import SUBMISSION_MOVES
-from service.portal.client import OpenSubmission, Portal
+from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
     Duplicate,
-    Held,
-    LoginRefused,
     NotSent,
     PortalError,
     Refused,
-    Throttled,
     Unclear,
 )
+from service.portal.open_submission import OpenSubmission
 from service.submission import batch, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.runner import Handlers, hold_time, retry_delay, run
+from service.submission.runner import Handlers, hold_time, make_error, retry_delay, run
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
     Admit,
@@ -39,7 +36,6 @@ from service.submission.types import (
     IntentCommitted,
     NotReceived,
     OutcomeUnknown,
-    ReceiptReceived,
     Refusal,
     Replaced,
     Send,
@@ -228,10 +224,7 @@ class _Transmission:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            receipt = await self._request.send(reject_stale)
-            event = ReceiptReceived(
-                receipt.uid, receipt.accepted, receipt.rejected, receipt.received_at
-            )
+            event = await self._request.send(reject_stale)
         except PortalError as why:
             event = await _classify(context, why)
         failpoints.reach("answer_read")
@@ -253,38 +246,21 @@ async def _classify(
 ) -> NotReceived | Refusal | OutcomeUnknown:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, "submit")
-    return next(event(why) for kind, event in CLASSES if isinstance(why, kind))
+    return describe_failure(why)
 
 
-def _refusal(why: Refused) -> Refusal:
-    """Return the event for a refusal. One of the sender applies to every document."""
-    for_all = why.code in SENDER_CODES or why.status in (401, 403)
-    return Refusal(_error(why), tuple(why.errors), for_all)
+def describe_failure(why: PortalError) -> NotReceived | Refusal | OutcomeUnknown:
+    """Return the event for a failed request: refused, unknown, or not received.
 
-
-Classification = Callable[[Any], NotReceived | Refusal | OutcomeUnknown]
-#: (error class, its event), the first match applies: not received, refused or unknown.
-CLASSES: tuple[tuple[type[PortalError], Classification], ...] = (
-    (Held, lambda why: NotReceived(_error(why), why.retry_after, hold_time(why, "submit"))),
-    (Throttled, lambda why: NotReceived(_error(why), why.retry_after)),
-    (LoginRefused, lambda why: NotReceived(_error(why), retry_delay(why))),
-    (NotSent, lambda why: NotReceived(_error(why))),
-    (Refused, _refusal),
-    (Duplicate, lambda why: OutcomeUnknown(_error(why))),
-    (Unclear, lambda why: OutcomeUnknown(_error(why), tuple(why.evidence))),
-)
-
-#: Error class -> the code that clients see. Refusals have the portal's own codes.
-_CODES: dict[type[PortalError], str] = {
-    NotSent: "PortalUnreachable",
-    Held: "TooManyRequests",
-    Throttled: "TooManyRequests",
-    LoginRefused: "PortalCredentials",
-    Duplicate: "DuplicateSubmission",
-    Unclear: "OutcomeUnknown",
-}
-
-
-def _error(why: PortalError) -> Error:
-    code = _CODES.get(type(why)) or getattr(why, "code", None) or "Refused"
-    return {"code": code, "path": "", "message": str(why)}
+    A refusal of the sender applies to every document.
+    """
+    error = make_error(why, why.code or "Refused")
+    match why:
+        case Refused():
+            for_all = why.code in SENDER_CODES or why.status in (401, 403)
+            return Refusal(error, tuple(why.errors), for_all)
+        case Duplicate():
+            return OutcomeUnknown(error)
+        case Unclear():
+            return OutcomeUnknown(error, tuple(why.evidence))
+    return NotReceived(error, retry_delay(why), hold_time(why, "submit"))

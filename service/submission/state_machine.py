@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from service.documents import states
+from service.portal.responses import SubmissionReceipt
 from service.submission.types import (
     NO_DELAY,
     Admit,
@@ -44,7 +45,6 @@ from service.submission.types import (
     Part,
     ReadListing,
     ReadStates,
-    ReceiptReceived,
     RecordSightings,
     Refusal,
     ReleaseClaim,
@@ -307,7 +307,7 @@ def _await_outcome(submission: Submission, event: OutcomeUnknown, times: Times) 
     return [*_record(sightings), write]
 
 
-def _apply_receipt(submission: Submission, event: ReceiptReceived, times: Times) -> list[Command]:
+def _apply_receipt(submission: Submission, event: SubmissionReceipt, times: Times) -> list[Command]:
     """Set accepted documents to Submitted, rejected ones to Rejected.
 
     A receipt that does not name every document leaves the outcome unknown.
@@ -329,7 +329,7 @@ def _apply_receipt(submission: Submission, event: ReceiptReceived, times: Times)
     return [*_record(sightings), write]
 
 
-def _separate_rejected(submission: Submission, event: ReceiptReceived, times: Times) -> Write:
+def _separate_rejected(submission: Submission, event: SubmissionReceipt, times: Times) -> Write:
     """Isolate the rejected documents of a possibly received submission, then check each alone."""
     rejected = [doc for doc in submission.docs if doc.number in event.rejected]
     error = {"code": "Rejected", "path": "", "message": "The portal rejected the document."}
@@ -343,7 +343,7 @@ def _separate_rejected(submission: Submission, event: ReceiptReceived, times: Ti
     return Write("Accepted", changes, delay=times.portal_poll, uid=event.uid, parts=parts)
 
 
-def _change_by_receipt(doc: SubmittedDocument, event: ReceiptReceived) -> Change:
+def _change_by_receipt(doc: SubmittedDocument, event: SubmissionReceipt) -> Change:
     if doc.number in event.accepted:
         uuid = event.accepted[doc.number]
         return Change(doc.id, "Submitted", uuid=uuid, submitted_at=event.received_at)
@@ -594,7 +594,7 @@ RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]]
     ("Sending", NotReceived): _retry_or_release,
     ("Sending", Refusal): _handle_refusal,
     ("Sending", OutcomeUnknown): _await_outcome,
-    ("Sending", ReceiptReceived): _apply_receipt,
+    ("Sending", SubmissionReceipt): _apply_receipt,
     ("Uncertain", Claimed): _look_up,
     ("Uncertain", LockUnavailable): _wait_for_sender,
     ("Uncertain", SightingsReceived): _record_shown,

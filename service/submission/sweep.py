@@ -20,8 +20,9 @@ from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop, running
+from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
-from service.portal.responses import Document, Listing
+from service.portal.listings import Listing
 from service.submission import store, sweep_rules
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.later_states import follow_listing

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from service.documents import states
-from service.portal.responses import Document, OddRow
+from service.portal.documents import Document, OddRow
 from service.submission.state_machine import CANCEL_GRACE
 
 Row = Mapping[str, Any]  # of sweep_attempts

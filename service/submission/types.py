@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from service.portal.responses import SubmissionReceipt
+
 if TYPE_CHECKING:  # the context performs I/O; this module does not
     from service.submission.context import Claim
 
@@ -187,16 +189,6 @@ class OutcomeUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptReceived:
-    """The portal's receipt: `accepted` is {number: uuid}, `rejected` {number: errors}."""
-
-    uid: str | None
-    accepted: dict[str, str]
-    rejected: dict[str, list[Error]]
-    received_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SightingsReceived:
     """The portal showed some documents, proven or unproven. The others are not proven absent."""
 
@@ -262,7 +254,7 @@ Event = (
     | NotReceived
     | Refusal
     | OutcomeUnknown
-    | ReceiptReceived
+    | SubmissionReceipt
     | SightingsReceived
     | ListingEnded
     | LockUnavailable
@@ -292,7 +284,7 @@ class CommitIntent:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request: ReceiptReceived, Refusal, OutcomeUnknown or NotReceived."""
+    """Send the request: SubmissionReceipt, Refusal, OutcomeUnknown or NotReceived."""
 
     body: bytes
     at: float

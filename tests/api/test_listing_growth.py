@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from service.portal.documents import OddRow
 from service.portal.errors import Unclear
-from service.portal.responses import OddRow, Page, Tally
+from service.portal.listings import Page, Tally
 
 SIZE = 4  # rows of a page
 SCHEDULES = 3000

@@ -18,12 +18,12 @@ from growth.shapes import PIECES, list_body_shapes, make_entries, repeat
 from service.commands import codes
 from service.commands.companies import CommandError
 from service.documents.ubl import reader
-from service.portal import client, responses
+from service.portal import responses, transport
 from service.portal.errors import PortalError
 from service.submission import document_comparison
 
 #: A quarter of what is read of a response: growth shows there too, in a quarter of the time.
-PORTAL_LIMIT = client.MOST_BYTES // 4
+PORTAL_LIMIT = transport.MOST_BYTES // 4
 #: The largest header of a response that aiohttp accepts.
 PORTAL_HEADER_LIMIT = 8_000
 CODE_FILE_LIMIT = 256 * 1024
@@ -100,8 +100,11 @@ READERS: dict[str, tuple[Reader, int, dict[str, Any]]] = {
     ),
     "known_tin": (responses.known_tin, 200, {"tin": "C20880050010"}),
     "login": (responses.login, 200, {"access_token": "a.b.c", "expires_in": 3600}),
-    "login_refused": (responses.login_refused, 401, {"error": ERROR}),
-    "check": (lambda response: responses.check(response, 200), 400, {"error": ERROR}),
+    "read": (
+        lambda response: responses.read(response, 202, responses.receipt),
+        400,
+        {"error": ERROR},
+    ),
 }
 
 #: Errors for input that is invalid.
@@ -166,9 +169,9 @@ def _list_header_doors() -> Iterator[Door]:
     """Yield the headers of the portal that are read."""
     readers: dict[str, Callable[[responses.PortalResponse], object]] = {
         "Date": lambda response: response.date,
-        "Retry_After": lambda response: responses.check(response, 200),
+        "Retry_After": lambda response: responses.read(response, 200, responses.known_tin),
         "correlationId": lambda response: response.correlation_id,
-        "Content_Type": lambda response: (response.is_json, response.is_page),
+        "Content_Type": lambda response: (response.json, response.is_page),
     }
     for name, read in readers.items():
         for piece_name, piece in PIECES.items():

@@ -25,6 +25,8 @@ from harness.world_tables import (
     next_fence,
 )
 from service.documents import states
+from service.portal.documents import Document
+from service.portal.errors import NotSent, Refused, Unclear
 from service.submission import cancellation, matching, state_machine, sweep_rules
 from service.submission.context import Claim
 from service.submission.types import (
@@ -58,10 +60,6 @@ from service.submission.types import (
     Submission,
     SubmittedDocument,
     Write,
-)
-
-CancelResponse = (
-    cancellation.Done | cancellation.NotSent | cancellation.Refused | cancellation.Unclear
 )
 
 
@@ -181,15 +179,15 @@ class Cancelling(Steps):
         await _pause()
         self.world.store_cancellation(self, state, result)
 
-    async def cancel(self) -> CancelResponse:
+    async def cancel(self) -> None:
         """Send the request."""
         await _pause()
-        return self.world.request_cancel(self)
+        self.world.request_cancel(self)
 
-    async def read(self) -> cancellation.Shown | cancellation.NotShown:
-        """Read the state of the document."""
+    async def read(self) -> Document:
+        """Read the document."""
         await _pause()
-        return self.world.show_status(self)
+        return self.world.show_document(self)
 
 
 @dataclass
@@ -757,30 +755,31 @@ class World(Tables):
                 if self.fences.get(job.document_id) == job.fence:
                     self.cancelling.pop(job.document_id, None)
 
-    def show_status(self, job: Cancelling) -> cancellation.Shown | cancellation.NotShown:
-        """Return the state of the document, or nothing."""
+    def show_document(self, job: Cancelling) -> Document:
+        """Return the document, or fail."""
         if self.portal.is_hostile and self.choose((False, True)):
-            return cancellation.NotShown()
-        return cancellation.Shown(self._entry_of(job).status)
+            raise Unclear("The portal shows nothing.")
+        return self._entry_of(job).show()
 
-    def request_cancel(self, job: Cancelling) -> CancelResponse:
+    def request_cancel(self, job: Cancelling) -> None:
         """Send a cancel request, which the portal may process late. An expired claim sends none."""
         if self.time > job.send_until:
-            return cancellation.NotSent()
+            raise NotSent("The claim has expired.")
         entry = self._entry_of(job)
         how = self.choose(CANCEL_ANSWERS) if self.portal.is_hostile else "done"
         if how == "unsent":
-            return cancellation.NotSent()
+            raise NotSent("There is no connection.")
         if how == "fail":
-            return cancellation.Unclear()
+            raise Unclear("There is no response.")
         if how == "refuse" or entry.status not in ("Submitted", "Valid"):
-            return cancellation.Refused("IncorrectState")
+            raise Refused("The state forbids it.", status=400, code="IncorrectState")
         if how == "late":
             late = self.time + seconds(self.choose((1, 30, 120)))
             entry.cancel_at = min(entry.cancel_at or late, late)
-            return cancellation.Unclear()
+            raise Unclear("There is no response yet.")
         entry.status, entry.cancel_at = "Cancelled", self.time
-        return cancellation.Unclear() if how == "lose" else cancellation.Done()
+        if how == "lose":
+            raise Unclear("The response was lost.")
 
     def _record_cancelled(self, job: Cancelling) -> None:
         for row in self.rows.values():

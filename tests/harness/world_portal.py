@@ -7,14 +7,14 @@ from typing import Any
 
 from harness.world_tables import BEGIN, TIN
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.responses import Document
+from service.portal.documents import Document
+from service.portal.responses import SubmissionReceipt
 from service.submission.sweep_rules import LIVE
 from service.submission.types import (
     NO_DELAY,
     Event,
     NotReceived,
     OutcomeUnknown,
-    ReceiptReceived,
     Refusal,
 )
 
@@ -166,7 +166,7 @@ class SimulatedPortal:
         if how == "unnamed":
             shown.pop(next(iter(shown)))
         errors = {content.split("|")[0]: [LOST] for content in rejected}
-        return ReceiptReceived(uid if shown else None, shown, errors, self.time + self.ahead)
+        return SubmissionReceipt(uid if shown else None, shown, errors, self.time + self.ahead)
 
     def _add_entry(self, content: str, uid: str, late: timedelta) -> Entry:
         lag = timedelta(seconds=self._choose(LAG) if self.is_hostile else 0)

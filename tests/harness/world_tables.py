@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.portal.responses import Document
+from service.portal.documents import Document
 from service.submission.sweep_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, Finding
 from service.submission.types import Sighting, Submission, SubmittedDocument
 

@@ -30,6 +30,9 @@ REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 RECONCILIATION = "tests/submission/test_reconciliation.py"
+SEND_OUTCOMES = (
+    "tests/portal/test_send_outcomes.py::test_a_response_decides_the_state_of_a_submission"
+)
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 )
@@ -317,10 +320,38 @@ ONCE = (
     ),
     Mutant(
         "intent-before-the-connection",
-        "service/portal/client.py",
-        "            await opened.connected(request)\n",
-        "            opened._request = request\n",
+        "service/portal/open_submission.py",
+        "        await asyncio.wait({request, connected}, return_when=asyncio.FIRST_COMPLETED)\n",
+        "",
         ("tests/portal/test_slow_connect.py::test_a_failed_connection_leaves_no_intent",),
+    ),
+    Mutant(
+        "redirect-of-the-portal-followed",
+        "service/portal/transport.py",
+        "allow_redirects=False,",
+        "allow_redirects=True,",
+        (SEND_OUTCOMES,),
+    ),
+    Mutant(
+        "long-response-of-the-portal-read-whole",
+        "service/portal/transport.py",
+        "if len(raw) > MOST_BYTES:",
+        "if False:",
+        (SEND_OUTCOMES,),
+    ),
+    Mutant(
+        "same-payload-taken-as-a-refusal",
+        "service/portal/responses.py",
+        'in (None, "DuplicateSubmission"):',
+        "in ():",
+        (SEND_OUTCOMES,),
+    ),
+    Mutant(
+        "refused-token-not-renewed",
+        "service/portal/client.py",
+        "            if response.status == 401:\n                response",
+        "            if False:\n                response",
+        (SEND_OUTCOMES,),
     ),
     Mutant(
         "one-wrong-date-stops-sending",
@@ -384,8 +415,8 @@ ONCE = (
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
-        "    (Duplicate, lambda why: OutcomeUnknown(_error(why))),",
-        "    (Duplicate, lambda why: Refusal(_error(why))),",
+        "        case Duplicate():\n            return OutcomeUnknown(error)",
+        "        case Duplicate():\n            return Refusal(error)",
         (
             "tests/submission/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
         ),
@@ -736,8 +767,8 @@ KEPT = (
     Mutant(
         "refused-cancellation-believed",
         "service/submission/cancellation.py",
-        "                pass  # possibly because an earlier request was processed\n",
-        "                return state, End(code)\n",
+        "            elif not isinstance(error, Refused) and state.sent_by is None:\n",
+        "            elif state.sent_by is None:\n",
         (
             "tests/submission/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",
         ),
@@ -1168,9 +1199,9 @@ EXACT = (
     ),
     Mutant(
         "outage-of-the-login-hidden-by-another-server",
-        "service/portal/client.py",
-        "self.unreachable.pop(origin, None)",
-        "self.unreachable.clear()",
+        "service/portal/transport.py",
+        "self._unreachable.pop(origin, None)",
+        "self._unreachable.clear()",
         (
             "tests/operations/test_readiness.py::test_response_of_one_server_of_the_portal_does_not_hide_the_outage_of_another",
         ),
@@ -2526,8 +2557,17 @@ LIMITED = (
         ),
     ),
     Mutant(
+        "all-connections-to-the-portal-for-one-taxpayer",
+        "service/portal/connections.py",
+        "max(1, size // 3)",
+        "size",
+        (
+            "tests/portal/test_portal_connections.py::test_a_taxpayer_gets_at_most_a_third_of_the_connections",
+        ),
+    ),
+    Mutant(
         "page-of-the-portal-with-any-number-of-rows",
-        "service/portal/responses.py",
+        "service/portal/documents.py",
         "if len(values) > MOST_PAGE_ROWS:",
         "if False:",
         (

@@ -42,54 +42,30 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_taxpayer_gets_at_most_two_thirds_of_the_connections() -> None:
+async def test_a_taxpayer_gets_at_most_a_third_of_the_connections() -> None:
     connections = FairConnections(32)
-    (held, waiting), (others, _) = await hold(connections, "A", 40), await hold(connections, "B", 5)
-    assert (len(held), len(waiting), len(others)) == (21, 19, 5)
+    (held, waiting), (others, _) = await hold(connections, "A", 40), await hold(connections, "", 5)
+    assert (len(held), len(waiting), len(others)) == (10, 30, 5)
+    await held[0].aclose()
+    await _settle()
+    assert [task.done() for task in waiting] == [True] + [False] * 29
     await _cancel(waiting)
 
 
-async def test_a_taxpayer_gets_a_third_of_the_connections_under_contention() -> None:
+async def test_a_process_has_no_more_connections_than_its_limit() -> None:
     connections = FairConnections(32)
-    (held, waiting), (others, refused) = (
-        await hold(connections, "A", 40),
-        await hold(connections, "B", 20),
-    )
-    assert (len(others), len(refused)) == (10, 10)
-    for stack in held[:11]:
-        await stack.aclose()
-    await _settle()
-    assert not any(task.done() for task in waiting)
-    await held[11].aclose()
-    await _settle()
-    assert [task.done() for task in waiting] == [True] + [False] * 18
-    await _cancel(waiting + refused)
-
-
-async def test_connections_are_granted_in_turn_and_in_order() -> None:
-    connections, granted = FairConnections(3), []
-
-    async def use(name: str) -> None:
-        async with connections.connection(name[0], LONG):
-            granted.append(name)
-
-    first, _ = await hold(connections, "X", 2)
-    second, _ = await hold(connections, "Y", 1)
-    tasks = [asyncio.create_task(use(name)) for name in ("A1", "A2", "A3", "B1", "B2", "C1")]
-    await _settle()
-    for stack in first + second:
-        await stack.aclose()
-    await asyncio.gather(*tasks)
-    assert [name for name in granted if name[0] == "A"] == ["A1", "A2", "A3"]
-    assert granted[:3] == ["A1", "B1", "C1"]
+    counts = [await hold(connections, taxpayer, 10) for taxpayer in "ABCD"]
+    assert [len(held) for held, _ in counts] == [10, 10, 10, 2]
+    await _cancel(counts[-1][1])
 
 
 async def test_a_wait_for_a_connection_times_out_and_leaves_nothing() -> None:
     connections = FairConnections(3)
-    held, (waiting,) = await hold(connections, "A", 3, seconds=0.05)
+    (held,), (waiting,) = await hold(connections, "A", 2, seconds=0.05)
     with pytest.raises(NoConnectionFree):
         await waiting
-    assert len(held) == 2 and connections._waiting == {}
+    await held.aclose()
+    assert connections._all._value == 3
 
 
 async def test_cancelled_waits_and_errors_do_not_leak_connections() -> None:
@@ -109,7 +85,8 @@ async def test_cancelled_waits_and_errors_do_not_leak_connections() -> None:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} <= {ValueError, asyncio.CancelledError}
-        assert connections._used == {} and connections._waiting == {}
+        assert connections._all._value == 6
+        assert {semaphore._value for semaphore in connections._taxpayers.values()} <= {2}
 
 
 async def _cancel(tasks: list[Waiting]) -> None:
@@ -133,9 +110,8 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
         )
         unclear = [outcome for outcome in outcomes if isinstance(outcome, Unclear)]
         refused = [outcome for outcome in outcomes if isinstance(outcome, NotSent)]
-        assert (len(unclear), len(refused)) == (21, 12) and len(server.calls) == 21
+        assert (len(unclear), len(refused)) == (10, 23) and len(server.calls) == 10
         assert {str(outcome) for outcome in refused} == {"No connection to the portal was free."}
-        assert portal._connections._used == {} and portal._connections._waiting == {}
 
 
 async def test_clients_of_one_session_share_the_connections() -> None:
@@ -160,12 +136,12 @@ async def test_hanging_requests_of_one_company_do_not_block_another(
         number = f"INV-{int((await get_invoice(api, invoice_id))['invoice_code']):05}"
         await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
     tasks = [asyncio.create_task(submit(api, invoice_id)) for invoice_id in hanging]
-    await until(lambda: _sent(sandbox), lambda count: count >= 21)
+    await until(lambda: _sent(sandbox), lambda count: count >= 10)
     async with aiohttp.ClientSession(
         api.make_url(""), headers={"X-API-Key": other.key}
     ) as neighbour:
         assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
-    assert sum(not task.done() for task in tasks) >= 21
+    assert sum(not task.done() for task in tasks) >= 10
     assert {status for status, _ in await asyncio.gather(*tasks)} == {400}
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from service.portal.client import PAGE_SIZE
+from service.portal.listings import PAGE_SIZE
 from service.portal.rate_limits import QUOTAS, limits
 from service.submission.sweep_rules import CHANGING
 

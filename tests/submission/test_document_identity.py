@@ -31,8 +31,8 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
+from service.portal.documents import Document
 from service.portal.errors import Held, NotSent, Refused, Unclear
-from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, CompanyContext

@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from service.documents import states
+from service.portal.responses import SubmissionReceipt
 from service.submission import state_machine
 from service.submission.types import (
     Claimed,
     ListingEnded,
-    ReceiptReceived,
     StatesReceived,
     Submission,
     SubmittedDocument,
@@ -207,7 +207,7 @@ def test_too_many_claims_without_a_result_need_manual_review(state: str) -> None
 
 def test_a_receipt_that_does_not_name_every_document_decides_nothing() -> None:
     submission = Submission("Sending", "retry", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
-    then, _ = state_machine.step(submission, ReceiptReceived("S", {"INV-1": "U"}, {}), TIMES)
+    then, _ = state_machine.step(submission, SubmissionReceipt("S", {"INV-1": "U"}, {}), TIMES)
     assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
     assert [one.uuid for one in then.sightings] == ["U"]
 

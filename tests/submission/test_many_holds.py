@@ -16,7 +16,7 @@ from service.commands.companies import verify_tin
 from service.commands.reconcile import attention, hold_sending, reconcile
 from service.config import read_config
 from service.db.statements import sql
-from service.portal import client
+from service.portal import listings
 from service.submission.sweep_rules import MOST_DAYS
 
 RELEASED = "select count(*) from sending_holds where released_at is not null"
@@ -72,7 +72,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Three pages; the portal refuses the second one twice and fails once."""
-    monkeypatch.setattr(client, "PAGE_SIZE", 1)
+    monkeypatch.setattr(listings, "PAGE_SIZE", 1)
     api = await start(company, background=False)
     for code in (1, 2, 3):
         assert (await submit(api, await create_invoice(api, code=code)))[0] == 200

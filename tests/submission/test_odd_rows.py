@@ -20,7 +20,7 @@ from kit import (
 
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
-from service.portal.responses import OddRow
+from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
 

@@ -1,0 +1,197 @@
+"""Filters of lists: in general, and those of documents."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date, datetime, time, tzinfo
+from typing import Any
+
+from service import json_codec
+from service.api.components import refer_to
+from service.api.operation import QueryParameter
+from service.documents import states
+from service.errors import Violation, violation
+from service.http import requests
+from service.schema import describe_unknown
+
+MAX_SEARCH_TEXT = 300
+NEWEST_FIRST = "-id"
+#: Name of all parameters `metadata[key]`, and the number of keys that metadata can have.
+ENTRIES, MOST_ENTRIES = "metadata[]", 50
+METADATA = QueryParameter(
+    ENTRIES,
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    "`metadata[key]=value` finds records whose metadata has the value. Several have to match.",
+)
+#: A day. Years in which its limits have a UTC time.
+_DAY = re.compile(r"[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,10})?", re.ASCII)
+#: An offset whose plus sign was decoded as a blank.
+_BLANK = re.compile(r"T.* [0-9]{2}:?[0-9]{2}$", re.ASCII)
+
+
+def read_filters(
+    query: Mapping[str, str],
+    filters: Iterable[QueryParameter],
+    zone: tzinfo,
+    violations: list[Violation],
+) -> dict[str, Any]:
+    """Return the values of filters, None for absent ones. Appends to `violations`.
+
+    Times are texts. A day is read without a time zone, and begins and ends in `zone`.
+    """
+    values = {each.name: read_filter(query, each, violations) for each in filters}
+    for name, value in values.items():
+        if isinstance(value, datetime):
+            values[name] = (value if value.tzinfo else value.replace(tzinfo=zone)).isoformat()
+    if ENTRIES in values:
+        values["metadata"] = _read_metadata(query, violations)
+    return values
+
+
+def read_filter(
+    query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
+) -> Any:
+    """Return the value of a filter, None if absent or empty. Appends to `violations`."""
+    text = query.get(parameter.name)
+    if not text or not parameter.read:
+        return None
+    try:
+        return parameter.read(text)
+    except ValueError as error:
+        violations.append(violation(parameter.name, parameter.rule, str(error)))
+        return None
+
+
+def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dict[str, str] | None:
+    """Return the filters by metadata as {key: text}, if there are any. Appends to `violations`."""
+    entries: dict[str, str] = {}
+    for name, text in query.items():
+        if requests.name_family(name) == ENTRIES and text:
+            entries[name.removeprefix("metadata[").removesuffix("]")] = text
+    if len(entries) > MOST_ENTRIES:
+        message = f"At most {MOST_ENTRIES} keys of metadata can be searched."
+        violations.append(violation("metadata", "maxProperties", message))
+    return entries or None
+
+
+def sort_by(sorts: Collection[str]) -> QueryParameter:
+    """Return the parameter that chooses one of several sort orders."""
+    schema = {"enum": list(sorts), "default": NEWEST_FIRST}
+    return QueryParameter("sort", schema, "A leading `-` means descending.")
+
+
+def one_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
+    """Return a filter that accepts one of some values, described by a component if there is one."""
+
+    def read(text: str) -> str:
+        if text not in values:
+            raise ValueError(f"{name} must be one of {', '.join(values)}.")
+        return text
+
+    schema = refer_to(component) if component else {"enum": list(values)}
+    return QueryParameter(name, schema, f"Only records with this {name}.", read)
+
+
+def some_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
+    """Return a filter that accepts one or several values, separated by commas."""
+
+    def read(text: str) -> str:
+        if unknown := [value for value in text.split(",") if value not in values]:
+            raise ValueError(
+                f"{name} must be one or several of {', '.join(values)}, separated by commas. "
+                f"{describe_unknown('value', unknown[0], values)}"
+            )
+        return text
+
+    entry = refer_to(component) if component else {"enum": list(values)}
+    schema = {"type": "array", "items": entry, "minItems": 1}
+    return QueryParameter(name, schema, "One or several values, separated by commas.", read)
+
+
+def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
+    """Return a filter that accepts a day, or a date and time. `is_last` includes the whole day."""
+
+    def read(text: str) -> datetime:
+        try:
+            if _DAY.fullmatch(text):
+                return datetime.combine(date.fromisoformat(text), time.max if is_last else time.min)
+            return json_codec.parse_instant(text)
+        except ValueError:
+            hint = " A plus sign is written %2B in a URL." if _BLANK.search(text) else ""
+            raise ValueError(
+                f"{name} must be a day, like 2026-01-31, or a date and time, "
+                f"like 2026-01-31T09:30:00Z.{hint}"
+            ) from None
+
+    schema = {"type": "string", "examples": ["2026-01-31", "2026-01-31T09:30:00Z"]}
+    return QueryParameter(name, schema, description, read)
+
+
+def _amount(name: str, description: str) -> QueryParameter:
+    """Return a filter that accepts an amount in the currency of the document."""
+
+    def read(text: str) -> str:
+        if not _AMOUNT.fullmatch(text):
+            raise ValueError(f"{name} must be an amount, like 1250.50.")
+        return text
+
+    return QueryParameter(name, {"type": "number", "minimum": 0}, description, read)
+
+
+def read_words(text: str) -> str:
+    """Return a search text unchanged. Raises ValueError for a long one."""
+    if len(text) > MAX_SEARCH_TEXT:
+        raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
+    return text
+
+
+SEARCH = QueryParameter(
+    "query",
+    {"type": "string", "maxLength": MAX_SEARCH_TEXT},
+    "Search text: a code, a full code, a reference, a uuid of the portal, or a part of the buyer's "
+    "name that begins with a word.",
+    read_words,
+)
+MOST_COUNTED = 10**6
+
+
+def _read_count(text: str) -> int:
+    """Return a number of records. Raises ValueError."""
+    if text.isascii() and text.isdecimal() and len(text) <= 7 and 1 <= int(text) <= MOST_COUNTED:
+        return int(text)
+    raise ValueError(f"count_to must be an integer from 1 to {MOST_COUNTED}.")
+
+
+COUNT_TO = QueryParameter(
+    "count_to",
+    {"type": "integer", "minimum": 1, "maximum": MOST_COUNTED},
+    "Count only about so many matches, which is faster if there are very many. "
+    "`meta.total_is_exact` is false if there are more than `meta.total`.",
+    _read_count,
+    "range",
+)
+DOCUMENT_SORTS = tuple(
+    f"{sign}{name}"
+    for name in ("id", "issue_date", "code", "updated_at", "amount")
+    for sign in ("", "-")
+)
+#: Filters of lists whose records have a reference and metadata of the client.
+OWN_FILTERS = (
+    QueryParameter("reference", {"type": "string"}, "The client's own reference.", str),
+    METADATA,
+)
+
+
+def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
+    """Return the filters of a list of documents of some types."""
+    return (
+        some_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
+        one_of("type", types, component),
+        _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
+        _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),
+        _limit("updated_from", "The earliest change of the record, or its day.", is_last=False),
+        _amount("amount_from", "The lowest payable amount."),
+        _amount("amount_to", "The highest payable amount."),
+        SEARCH,
+        COUNT_TO,
+    )
