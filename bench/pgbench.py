@@ -10,8 +10,8 @@ from programs import ProgramError, find_program, run_program
 from wrk import LoadResult
 
 from service.api.records import BUDGET_BYTES
+from service.db.pool import SESSION
 from service.db.statements import Statement, sql
-from service.db.transactions import SESSION
 
 EXTRA_SECONDS = 30
 #: The columns of the body of create_requests that the service computes, as SQL.

@@ -35,7 +35,6 @@ from service.commands.operator_errors import (
 from service.config import ConfigError
 from service.db.cells import CellError
 from service.db.migrations import SchemaError
-from service.db.transactions import IsolationError
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
 
@@ -63,7 +62,6 @@ EXPECTED_ERRORS = (
     serve.ServeError,
     OperatorError,
     CellError,
-    IsolationError,
     SchemaError,
     companies.CommandError,
     ApiError,

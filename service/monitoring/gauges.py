@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from service.db.connections import Connection
 from service.db.pool import Pool
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog

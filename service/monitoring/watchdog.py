@@ -13,7 +13,8 @@ from typing import Any
 
 from service.config import Config
 from service.db.connections import Connection, connect
-from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
+from service.db.pool import SESSION
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop
 from service.monitoring.conditions import (

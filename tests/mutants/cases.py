@@ -575,7 +575,7 @@ ONCE = (
 KEPT = (
     Mutant(
         "sessions-commit-asynchronously",
-        "service/db/transactions.py",
+        "service/db/pool.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
         ("tests/operations/test_durability.py",),
@@ -583,8 +583,8 @@ KEPT = (
     Mutant(
         "transactions-commit-asynchronously",
         "service/db/transactions.py",
-        '_BEGIN = "begin; ',
-        '_BEGIN = "begin; set local synchronous_commit = off; ',
+        '    "begin; set local app.actor',
+        '    "begin; set local synchronous_commit = off; set local app.actor',
         ("tests/operations/test_durability.py",),
     ),
     Mutant(
@@ -657,7 +657,7 @@ KEPT = (
     ),
     Mutant(
         "request-that-a-shutdown-aborts-not-repeated",
-        "service/db/transactions.py",
+        "service/db/transient_errors.py",
         "isinstance(report, asyncpg.AdminShutdownError) for report in reports",
         "report is None and error is None for report in reports",
         (
@@ -2797,7 +2797,7 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "commit-without-confirmation-succeeds",
-        "service/db/transactions.py",
+        "service/db/retry.py",
         "if count_warnings(conn) > warnings:",
         "if False:",
         (f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),
