@@ -17,7 +17,7 @@ from service.commands.running import read_running_config
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.monitoring.conditions import collect, read_rows
+from service.monitoring.conditions import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
@@ -276,7 +276,7 @@ async def attention(config: Config) -> dict[str, Any]:
         async with database.across() as conn:
             rows = await sql.attention_list(conn)
             odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
-            conditions = collect(await read_rows(conn, config))
+            conditions = sort_by_age(await read_conditions(conn, config))
         refused = await RefusedLogins(database, config).listed()
     lists: dict[str, list[Any]] = {"submission": [], "finding": [], "hold": []}
     for row in rows:

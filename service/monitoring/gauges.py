@@ -183,12 +183,10 @@ def _to_number(value: int | timedelta | None) -> float:
 def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
     """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
     yield "einvoice_watchdog_age_seconds", (), watchdog.age
-    for kind, (n, age) in watchdog.overdue.items():
-        yield "einvoice_overdue", (kind,), n
-        yield "einvoice_overdue_seconds", (kind,), age
-    for row in watchdog.of("attention"):
-        yield "einvoice_attention", (row.kind,), row.n
-        yield "einvoice_attention_seconds", (row.kind,), row.age
+    attention = [row for row in watchdog.rows or () if row.subject == "attention"]
+    for row in (*watchdog.overdue, *attention):
+        yield f"einvoice_{row.subject}", (row.kind,), row.n
+        yield f"einvoice_{row.subject}_seconds", (row.kind,), row.age
     for condition in watchdog.conditions:
         yield "einvoice_condition_seconds", (condition.kind,), condition.age
 

@@ -2010,9 +2010,9 @@ HELD = (
     ),
     Mutant(
         "unverified-company-counted-as-held",
-        "sql/functions/watch.sql",
-        "from held h where h.can_send;",
-        "from held h;",
+        "sql/functions/conditions.sql",
+        "from held h where h.can_send\n",
+        "from held h\n",
         (
             f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
         ),
