@@ -37,8 +37,9 @@ from service.commands.companies import DETAILS
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
 from service.db.migrations import migrate
+from service.db.pool import connected_pool
 from service.db.statements import Statements
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 
 _tin_numbers = itertools.count(1)
 COMMAND_SECONDS = 60

@@ -33,8 +33,8 @@ from invoices import create_requests
 from wrk import Load, run_wrk
 
 from service import json_codec, schema
+from service.db.pool import SESSION
 from service.db.statements import sql
-from service.db.transactions import SESSION
 from service.documents.body_checks import check_draft
 from service.http.requests import parse_document_instant
 

@@ -16,17 +16,12 @@ from service.dashboard import sharing
 from service.dashboard.pages import render_error
 from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
+from service.db.compatibility import check_tenant_isolation
+from service.db.pool import BACKGROUND_CONNECTIONS, connected_pool, database_bounds
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
-from service.db.standby import StandbyReads
-from service.db.transactions import (
-    BACKGROUND_CONNECTIONS,
-    Database,
-    Reads,
-    check_tenant_isolation,
-    connected_pool,
-    database_bounds,
-)
+from service.db.standby import Reads, StandbyReads
+from service.db.transactions import Database
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog

@@ -40,8 +40,9 @@ from service.app import create_app
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.migrations import migrate
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 

@@ -11,7 +11,7 @@ from harness.processes import Finished, run_command
 
 from service.app import create_app
 from service.config import read_config
-from service.db import transactions
+from service.db import pool
 from service.db.connections import Connection
 
 
@@ -51,12 +51,12 @@ async def other_installation(
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the commands of the connections to the primary that are opened from now on."""
     found: list[str] = []
-    connect = transactions.connect
+    connect = pool.connect
 
     async def connect_and_log(*args: Any, **options: Any) -> Connection:
         conn = await connect(*args, **options)
         conn.add_query_logger(lambda record: found.append(record.query))
         return conn
 
-    monkeypatch.setattr(transactions, "connect", connect_and_log)
+    monkeypatch.setattr(pool, "connect", connect_and_log)
     return found

@@ -22,7 +22,8 @@ from harness.processes import SandboxProcess, Service
 from yarl import URL
 
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 BATCH = 50  # companies that are created at once
 SETTINGS = {

@@ -19,7 +19,8 @@ from yarl import URL
 from service.commands.integrations import insert_integration_key, insert_organization
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 _codes = itertools.count(1)
 

@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.api.operation import ErrorResponse, Operation
-from service.db.transactions import UNAVAILABLE
+from service.db.transient_errors import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
 from service.monitoring import metrics

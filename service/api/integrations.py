@@ -126,10 +126,12 @@ async def update_user(request: web.Request) -> web.Response:
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    key, reads = {"account_id": account, "id": user_id}, request.app[app_keys.READS]
-    row = await reads.read(sql.integration_user_organizations, **key)
-    if not row["total"]:
-        or_not_found(await reads.read(sql.integration_user_exists, **key), USER)
+    row = or_not_found(
+        await request.app[app_keys.READS].read(
+            sql.integration_user_organizations, account_id=account, id=user_id
+        ),
+        USER,
+    )
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 

@@ -12,9 +12,9 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import REPLACES, Operation
 from service.api.records import Documents, Source, declare_export, declare_reading
+from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import get_actor
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.documents.doubts import Doubt

@@ -28,7 +28,7 @@ from service.api.operation import (
     Surface,
 )
 from service.api.pagination import PER_PAGE, read_number
-from service.db.transactions import UNAVAILABLE
+from service.db.transient_errors import UNAVAILABLE
 from service.error_codes import CODES
 from service.errors import (
     ApiError,

@@ -196,13 +196,10 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
-    reads = request.app[app_keys.READS]
-    row = await reads.read(
+    row = await request.app[app_keys.READS].read(
         sql.webhook_delivery_page, company_id=company, endpoint_id=webhook_id, **window
     )
-    if not row["total"]:
-        or_not_found(await reads.read(sql.webhook_exists, company_id=company, id=webhook_id), NOUN)
-    return _list_response(page, row)
+    return _list_response(page, or_not_found(row, NOUN))
 
 
 @operation(

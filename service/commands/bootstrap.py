@@ -25,11 +25,13 @@ from service.commands.operator_errors import (
     describe_database_error,
 )
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
+from service.db.audit_actor import acting_as
 from service.db.cells import check_cell
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, acting_as, connected_pool
+from service.db.transactions import Database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
 from service.portal.addresses import find_address_problems

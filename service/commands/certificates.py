@@ -1,14 +1,13 @@
 """The certificates with which companies sign."""
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
-from service.commands.bootstrap import run, with_database
-from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.bootstrap import with_database
+from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import CommandError
 from service.config import MAKE_SECRET_KEY, Config, read_config
 from service.db.connections import Connection
@@ -22,7 +21,12 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "set-certificate",
-        _set_certificate,
+        lambda options: set_certificate(
+            read_config(),
+            options.company,
+            CertificateFiles(options.certificate, options.key, options.password_file),
+            options.issuer_form,
+        ),
         "Store the certificate (PEM) with which a company's documents are signed. "
         "Prints it, with a `warning` if there is one.",
     )
@@ -41,7 +45,7 @@ def register(line: CommandLine) -> None:
     )
     parser = line.add(
         "remove-certificate",
-        _remove_certificate,
+        lambda options: remove_certificate(read_config(), options.company),
         "Remove a company's certificate and destroy its key.",
     )
     add_company_option(parser)
@@ -54,15 +58,6 @@ class CertificateFiles:
     certificate: Path
     key: Path
     password: Path | None = None
-
-
-def _set_certificate(options: argparse.Namespace) -> None:
-    files = CertificateFiles(options.certificate, options.key, options.password_file)
-    print_json(run(set_certificate(read_config(), options.company, files, options.issuer_form)))
-
-
-def _remove_certificate(options: argparse.Namespace) -> None:
-    print_json(run(remove_certificate(read_config(), options.company)))
 
 
 async def set_certificate(

@@ -1,6 +1,5 @@
 """Import of the code lists that the authority publishes."""
 
-import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Any
 import aiohttp
 
 from service import json_codec
-from service.commands.bootstrap import run, with_database, with_portal
-from service.commands.command_line import CommandLine, print_json
+from service.commands.bootstrap import with_database, with_portal
+from service.commands.command_line import CommandLine
 from service.commands.companies import CommandError
 from service.commands.running import read_running_config
 from service.config import Config
@@ -51,15 +50,11 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "import-codes",
-        _import_codes,
+        lambda options: import_codes(read_running_config(), options.files),
         "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
         "stay.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
-
-
-def _import_codes(options: argparse.Namespace) -> None:
-    print_json(run(import_codes(read_running_config(), options.files)))
 
 
 async def import_codes(config: Config, files: Sequence[str | Path]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.version import VERSION
 
+#: Runs a command. If it returns a coroutine, the result of that is printed as JSON.
 Action = Callable[[argparse.Namespace], object]
 
 

@@ -1,14 +1,14 @@
 """Companies, their TINs and keys."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import Any
 
 from service import json_codec, schema
-from service.commands.bootstrap import run, with_database
+from service.commands.bootstrap import with_database
 from service.commands.cell_registry import claim_tin
-from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.command_line import CommandLine, add_company_option
 from service.config import Config, read_config
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -56,27 +56,35 @@ def register(line: CommandLine) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
     parser = line.add(
         "verify-tin",
-        _verify_tin,
+        lambda options: verify_tin(read_config(), options.company, options.tin),
         "Confirm a company's TIN. Fails if it is verified for another company and not shared. "
         "With `--tin`, fails if the company has another TIN by now.",
     )
     add_company_option(parser)
     parser.add_argument("--tin", help="the TIN that was confirmed")
-    parser = line.add("share-tin", _share_tin, "Allow several companies to use a TIN.")
+    parser = line.add(
+        "share-tin",
+        lambda options: share_tin(read_config(), options.tin, options.note),
+        "Allow several companies to use a TIN.",
+    )
     parser.add_argument("--tin", required=True)
     parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
     parser = line.add(
         "unshare-tin",
-        _unshare_tin,
+        lambda options: unshare_tin(read_config(), options.tin),
         "Allow only one company to use a TIN again. Fails while it is verified for several.",
     )
     parser.add_argument("--tin", required=True)
-    parser = line.add("add-key", _add_key, "Create an API key and print it, once.")
+    parser = line.add(
+        "add-key",
+        lambda options: add_key(read_config(), options.company, options.name, options.expires),
+        "Create an API key and print it, once.",
+    )
     add_company_option(parser)
     add_key_options(parser)
     parser = line.add(
         "revoke-key",
-        _revoke_key,
+        lambda options: revoke_key(read_config(), options.key_id),
         "Revoke a key of a company or an account. "
         "It stops working in every process within a second.",
     )
@@ -89,30 +97,9 @@ def add_key_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
 
 
-def _add_company(options: argparse.Namespace) -> None:
+def _add_company(options: argparse.Namespace) -> Coroutine[Any, Any, dict[str, int]]:
     details = {name: getattr(options, name) for name in DETAILS}
-    created = add_company(read_config(), name=options.name, tin_code=options.tin, **details)
-    print_json(run(created))
-
-
-def _verify_tin(options: argparse.Namespace) -> None:
-    print_json(run(verify_tin(read_config(), options.company, options.tin)))
-
-
-def _share_tin(options: argparse.Namespace) -> None:
-    print_json(run(share_tin(read_config(), options.tin, options.note)))
-
-
-def _unshare_tin(options: argparse.Namespace) -> None:
-    print_json(run(unshare_tin(read_config(), options.tin)))
-
-
-def _add_key(options: argparse.Namespace) -> None:
-    print_json(run(add_key(read_config(), options.company, options.name, options.expires)))
-
-
-def _revoke_key(options: argparse.Namespace) -> None:
-    print_json(run(revoke_key(read_config(), options.key_id)))
+    return add_company(read_config(), name=options.name, tin_code=options.tin, **details)
 
 
 async def add_company(config: Config, **facts: str | None) -> dict[str, int]:

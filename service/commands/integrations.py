@@ -1,6 +1,5 @@
 """Accounts of the integration surface, their keys, users and organizations."""
 
-import argparse
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,8 +8,8 @@ import asyncpg
 
 from service import schema
 from service.api.integrations import new_organization_id, new_user_id
-from service.commands.bootstrap import run, with_database
-from service.commands.command_line import CommandLine, print_json
+from service.commands.bootstrap import with_database
+from service.commands.command_line import CommandLine
 from service.commands.companies import CommandError, add_key_options, read_instant
 from service.config import Config, read_config
 from service.db.statements import sql
@@ -22,18 +21,32 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "add-integration-key",
-        _add_integration_key,
+        lambda options: add_integration_key(
+            read_config(), options.account, options.name, options.expires
+        ),
         "Create a key of the integration surface and print it, once. "
         "Creates the account if it is new.",
     )
     parser.add_argument("--account", required=True, metavar="NAME", help="the account's name")
     add_key_options(parser)
-    parser = line.add("add-user", _add_user, "Create a user of an account and print the id.")
+    parser = line.add(
+        "add-user",
+        lambda options: add_user(
+            read_config(),
+            options.account,
+            name=options.name,
+            email=options.email,
+            role=options.role,
+        ),
+        "Create a user of an account and print the id.",
+    )
     for name in ("account", "name", "email", "role"):
         parser.add_argument(f"--{name}", required=True)
     parser = line.add(
         "add-organization",
-        _add_organization,
+        lambda options: add_organization(
+            read_config(), options.account, options.name, options.company
+        ),
         "Create an organization, optionally linked to companies, and print the id.",
     )
     for name in ("account", "name"):
@@ -47,21 +60,6 @@ def register(line: CommandLine) -> None:
         metavar="ID",
         help="the ids of its companies",
     )
-
-
-def _add_integration_key(options: argparse.Namespace) -> None:
-    created = add_integration_key(read_config(), options.account, options.name, options.expires)
-    print_json(run(created))
-
-
-def _add_user(options: argparse.Namespace) -> None:
-    facts = {name: getattr(options, name) for name in ("name", "email", "role")}
-    print_json(run(add_user(read_config(), options.account, **facts)))
-
-
-def _add_organization(options: argparse.Namespace) -> None:
-    created = add_organization(read_config(), options.account, options.name, options.company)
-    print_json(run(created))
 
 
 async def add_integration_key(

@@ -1,6 +1,7 @@
 """The commands of the service, and the messages of their errors."""
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
@@ -25,7 +26,8 @@ from service.commands import (
     secrets,
     serve,
 )
-from service.commands.command_line import CommandLine
+from service.commands.bootstrap import run
+from service.commands.command_line import CommandLine, print_json
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
     OperatorError,
@@ -35,7 +37,6 @@ from service.commands.operator_errors import (
 from service.config import ConfigError
 from service.db.cells import CellError
 from service.db.migrations import SchemaError
-from service.db.transactions import IsolationError
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
 
@@ -63,7 +64,6 @@ EXPECTED_ERRORS = (
     serve.ServeError,
     OperatorError,
     CellError,
-    IsolationError,
     SchemaError,
     companies.CommandError,
     ApiError,
@@ -82,7 +82,9 @@ def main(arguments: list[str]) -> None:
     options = create_command_line().parser.parse_args(arguments)
     try:
         _reject_invalid_text(options)
-        options.command(options)
+        result = options.command(options)
+        if asyncio.iscoroutine(result):
+            print_json(run(result))
     except BrokenPipeError:
         sys.exit(1)  # The reader of the output has ended.
     except VALUE_ERRORS as error:

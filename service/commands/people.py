@@ -1,10 +1,9 @@
 """People who sign in to the dashboard, and their one-time links."""
 
-import argparse
 from typing import Any
 
-from service.commands.bootstrap import run, with_database
-from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.bootstrap import with_database
+from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import CommandError
 from service.commands.running import read_running_config
 from service.config import Config
@@ -18,7 +17,9 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "invite-user",
-        _invite_user,
+        lambda options: invite_user(
+            read_running_config(), options.company, (options.email, options.name), options.role
+        ),
         "Give a person a role in a company, and print a one-time link to accept it. The link also "
         "chooses a password, unless another company has given the person a role.",
     )
@@ -28,23 +29,12 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--role", choices=tuple(RIGHTS), default="owner")
     parser = line.add(
         "link-user",
-        _link_user,
+        lambda options: link_user(read_running_config(), options.email),
         "Print a one-time link for a person to choose a new password. The present password and "
         "other links become void, sessions end, and each role is pending until the person accepts "
         "it again by a link of its company.",
     )
     parser.add_argument("--email", required=True)
-
-
-def _invite_user(options: argparse.Namespace) -> None:
-    invited = invite_user(
-        read_running_config(), options.company, (options.email, options.name), options.role
-    )
-    print_json(run(invited))
-
-
-def _link_user(options: argparse.Namespace) -> None:
-    print_json(run(link_user(read_running_config(), options.email)))
 
 
 async def invite_user(

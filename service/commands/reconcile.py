@@ -17,7 +17,7 @@ from service.commands.running import read_running_config
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.monitoring.conditions import collect, read_rows
+from service.monitoring.conditions import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
@@ -58,7 +58,7 @@ def register(line: CommandLine) -> None:
     )
     parser = line.add(
         "hold-sending",
-        _hold_sending,
+        lambda options: hold_sending(read_running_config(), options.reason),
         "Send nothing until each company was compared with the portal.",
     )
     parser.add_argument(
@@ -66,17 +66,21 @@ def register(line: CommandLine) -> None:
     )
     line.add(
         "attention",
-        _attention,
+        lambda options: attention(read_running_config()),
         "List what needs a person: submissions, findings, holds, odd rows of the portal, "
         "rejected logins.",
     )
     parser = line.add(
         "retry-logins",
-        _retry_logins,
+        lambda options: retry_logins(read_running_config(), options.tin),
         "Log in at once where the portal rejected the login, for one taxpayer or all.",
     )
     parser.add_argument("--tin", help="one taxpayer instead of all")
-    parser = line.add("resolve-finding", _resolve_finding, "Close findings of a comparison.")
+    parser = line.add(
+        "resolve-finding",
+        lambda options: resolve_finding(read_running_config(), options.ids, options.note),
+        "Close findings of a comparison.",
+    )
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
     parser.add_argument(
         "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
@@ -87,7 +91,9 @@ def register(line: CommandLine) -> None:
 def _register_settle_submission(line: CommandLine) -> None:
     parser = line.add(
         "settle-submission",
-        _settle_submission,
+        lambda options: settle_submission(
+            read_running_config(), options.company, options.id, options.received, options.note
+        ),
         "Resolve a submission that needs manual review. `--received` must name the document that "
         "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
     )
@@ -119,29 +125,6 @@ def _describe_problems(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"Company {each['company_id']}: {each['error']} {action}"
     if "clocks" in result:
         yield f"{result['clocks']} Synchronise the clock of the database server (NTP)."
-
-
-def _hold_sending(options: argparse.Namespace) -> None:
-    print_json(run(hold_sending(read_running_config(), options.reason)))
-
-
-def _attention(options: argparse.Namespace) -> None:
-    print_json(run(attention(read_running_config())))
-
-
-def _retry_logins(options: argparse.Namespace) -> None:
-    print_json(run(retry_logins(read_running_config(), options.tin)))
-
-
-def _resolve_finding(options: argparse.Namespace) -> None:
-    print_json(run(resolve_finding(read_running_config(), options.ids, options.note)))
-
-
-def _settle_submission(options: argparse.Namespace) -> None:
-    resolved = settle_submission(
-        read_running_config(), options.company, options.id, options.received, options.note
-    )
-    print_json(run(resolved))
 
 
 @asynccontextmanager
@@ -276,7 +259,7 @@ async def attention(config: Config) -> dict[str, Any]:
         async with database.across() as conn:
             rows = await sql.attention_list(conn)
             odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
-            conditions = collect(await read_rows(conn, config))
+            conditions = sort_by_age(await read_conditions(conn, config))
         refused = await RefusedLogins(database, config).listed()
     lists: dict[str, list[Any]] = {"submission": [], "finding": [], "hold": []}
     for row in rows:

@@ -34,8 +34,10 @@ from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
+from service.db.audit_actor import acting_as
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, acting_as, connected_pool
+from service.db.transactions import Database
 from service.http import app_keys
 from service.http.aiohttp_internals import Site
 from service.http.closing import close_idle_connections, close_port

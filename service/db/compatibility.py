@@ -91,6 +91,13 @@ async def check_newer_schema(conn: Connection, known: Iterable[str] = KNOWN) -> 
         )
 
 
+async def check_tenant_isolation(conn: Connection) -> None:
+    """Raise SchemaError with the gaps in the isolation of companies and accounts, if any."""
+    gaps = [row["gap"] for row in await sql.tenant_isolation_gaps(conn)]
+    if gaps:
+        raise SchemaError("Tenant isolation has gaps: " + "; ".join(gaps))
+
+
 async def check_running_versions(conn: Connection, pending: Sequence[Migration]) -> None:
     """Raise SchemaError if a running version of the service cannot run after these migrations."""
     oldest = max(migration.oldest_version for migration in pending)

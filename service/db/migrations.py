@@ -17,7 +17,7 @@ from service.db.compatibility import (
     read_migrations,
 )
 from service.db.connections import connect
-from service.db.locks import retry_locked
+from service.db.retry import retry_locked
 from service.db.schema_objects import SQL, apply_objects, load_objects, version_of
 from service.db.statements import sql
 

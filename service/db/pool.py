@@ -6,12 +6,49 @@ some callers are overtaken many times. This one lends its connections by a FairQ
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
-from service.db.connections import Connection
+from service.config import SILENCE_SECONDS, Config
+from service.db.compatibility import APPLICATION_NAME
+from service.db.connections import Connection, connect
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.fair_queue import CLIENT, FairQueue
 
+SERVICE_ROLE = "einvoice_service"
+BACKGROUND_CONNECTIONS = 4  # Connections of a process for background work.
+CLOSE_SECONDS = 2
 MOST_WAITING = 1000  # Callers that may wait for a connection; more would wait in vain.
+RECONNECT_SECONDS = 0.2  # Between two attempts to connect while no server accepts connections.
+STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
+#: The settings of every connection of the service, which the server enforces.
+SESSION = {
+    "role": SERVICE_ROLE,
+    "application_name": APPLICATION_NAME,
+    "statement_timeout": "5s",
+    "lock_timeout": "3s",
+    "idle_in_transaction_session_timeout": "10s",
+    "timezone": "UTC",
+    "client_min_messages": "warning",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",  # Planning takes longer than most statements run.
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of the wait for PostgreSQL before a 503, in seconds."""
+
+    acquire: float = 2.0  # For a connection.
+    answer: float = 1.0  # For the result of a trivial statement; then the connection is dead.
+    failover: float = 0.0  # For a server that accepts connections.
+
+
+def database_bounds(config: Config) -> Bounds:
+    """Return the configured limits."""
+    waits = (config.database_acquire, config.database_answer, config.database_failover)
+    return Bounds(*(wait.total_seconds() for wait in waits))
 
 
 class Pool:
@@ -109,3 +146,25 @@ class Pool:
                 return conn, time.monotonic() - returned_at
             del self._open[conn]
         return None
+
+
+@asynccontextmanager
+async def connected_pool(
+    url: str, size: int, silence: int = SILENCE_SECONDS
+) -> AsyncIterator[Pool]:
+    """Yield a pool of the service's role with the settings of SESSION, on the primary.
+
+    During a failover the address may lead to a standby, where rows may be outdated. `silence` is in
+    seconds, as in `connect`.
+    """
+    options = {"command_timeout": STATEMENT_SECONDS, "target_session_attrs": "primary"}
+    pool = Pool(lambda: connect(url, SESSION, silence=silence, **options), size)
+    try:
+        await pool.fill(min(2, size))
+        yield pool
+    finally:
+        # A server that is away cannot close its end; what is left is terminated.
+        with suppress(*TRANSIENT_DB_ERRORS):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await pool.close()
+        pool.terminate()

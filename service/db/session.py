@@ -11,16 +11,9 @@ import asyncpg
 from service.config import SILENCE_SECONDS
 from service.db.compatibility import SchemaError, check_newer_schema
 from service.db.connections import connect
+from service.db.pool import CLOSE_SECONDS, RECONNECT_SECONDS, SESSION, STATEMENT_SECONDS, Bounds
 from service.db.statements import sql
-from service.db.transactions import (
-    CLOSE_SECONDS,
-    RECONNECT_SECONDS,
-    SESSION,
-    STATEMENT_SECONDS,
-    TRANSIENT_DB_ERRORS,
-    UNAVAILABLE,
-    Bounds,
-)
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, UNAVAILABLE
 from service.errors import Unavailable, describe_error, retry_after
 from service.loops import Loop, wait_for_event
 

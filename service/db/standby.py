@@ -22,18 +22,10 @@ import asyncpg
 
 from service.config import Config
 from service.db.connections import Connection, connect
-from service.db.pool import Pool
+from service.db.pool import SESSION, STATEMENT_SECONDS, Pool, database_bounds
 from service.db.statements import Statement, sql
-from service.db.transactions import (
-    SESSION,
-    STATEMENT_SECONDS,
-    TRANSIENT_DB_ERRORS,
-    Database,
-    database_bounds,
-    is_lost,
-    run_read_only,
-    terminate_interrupted,
-)
+from service.db.transactions import Database, run_read_only
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_lost, terminate_interrupted
 from service.errors import describe_error
 from service.loops import Loop
 
@@ -293,3 +285,7 @@ class StandbyReads(Loop):
         else:
             self.unused_since = self.unused_since or datetime.now(UTC)
             log.warning("standby: reads run on the primary: %s", cause)
+
+
+#: Reads that show all writes acknowledged before they began, on the primary or a standby.
+Reads = Database | StandbyReads

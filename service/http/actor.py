@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from service.db.transactions import set_actor
+from service.db.audit_actor import set_actor
 from service.http import app_keys
 from service.http.client_address import SENDER
 

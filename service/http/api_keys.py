@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import Database
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import Conflict, Unauthorized, describe_error
 from service.fair_queue import CLIENT
 from service.loops import Loop

@@ -11,7 +11,8 @@ from multidict import MultiDictProxy
 
 from service.config import Config
 from service.db.session import DedicatedSession
-from service.db.transactions import Database, Reads
+from service.db.standby import Reads
+from service.db.transactions import Database
 from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
 from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from aiohttp import web
 
-from service.db.transactions import UNAVAILABLE, is_transient
+from service.db.transient_errors import UNAVAILABLE, is_transient
 from service.errors import (
     CONSTRAINTS,
     ApiError,

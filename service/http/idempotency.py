@@ -22,8 +22,10 @@ from aiohttp.typedefs import Handler
 
 from service import json_codec
 from service.db.connections import Connection
+from service.db.retry import retry
 from service.db.statements import Statement, sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database, retry
+from service.db.transactions import Database
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import (
     STILL_RUNNING,
     BadRequest,

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from service import logs
-from service.db.transactions import retry
+from service.db.retry import retry
 from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.fair_queue import CLIENT, STRANGERS

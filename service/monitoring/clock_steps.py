@@ -3,7 +3,8 @@
 import logging
 
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import Database
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.loops import Loop
 
 SECONDS = 5.0  # between two looks

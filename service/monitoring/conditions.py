@@ -5,7 +5,7 @@ unreachable portal, come from that process.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -138,74 +138,47 @@ WORDING: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class WatchRow:
-    """A count of one kind: `subject` is overdue or attention.
-
-    `oldest` is the start of the oldest one, `now` the time of the database.
-    """
+class Condition:
+    """The count of one kind, and since when the oldest is. `subject` is overdue or attention."""
 
     subject: str
     kind: str
     n: int
-    oldest: datetime | None
-    now: datetime
-
-    @property
-    def age(self) -> float:
-        """Return the age of the oldest one in seconds."""
-        return (self.now - self.oldest) / timedelta(seconds=1) if self.oldest else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One kind of condition: the count, and the start of the oldest one."""
-
-    kind: str
-    n: int
     since: datetime | None
-    what: str
-    action: str
 
     @property
     def age(self) -> float:
         """Return the seconds since its start, 0 if it has none."""
         return (datetime.now(UTC) - self.since).total_seconds() if self.since else 0.0
 
+    def describe(self) -> tuple[str, str]:
+        """Return what the condition is, and what to do."""
+        what, action = WORDING[self.kind]
+        return what.format(n=self.n), action
+
     def as_json(self) -> dict[str, Any]:
-        """Return the fields, with the instant as ISO 8601 text."""
+        """Return the condition as /readyz shows it, with the instant as ISO 8601 text."""
         since = self.since.isoformat(timespec="milliseconds") if self.since else None
-        return {**asdict(self), "since": since}
-
-
-def describe(kind: str, n: int, since: datetime | None) -> Condition:
-    """Return a condition with its wording. Raises KeyError for a kind without one."""
-    what, action = WORDING[kind]
-    return Condition(kind, n, since, what.format(n=n), action)
-
-
-def collect(rows: Iterable[WatchRow]) -> list[Condition]:
-    """Return the conditions of rows, the oldest first."""
-    return sort_by_age(describe(row.kind, row.n, row.oldest) for row in rows if row.n)
+        what, action = self.describe()
+        return {"kind": self.kind, "n": self.n, "since": since, "what": what, "action": action}
 
 
 def sort_by_age(conditions: Iterable[Condition]) -> list[Condition]:
-    """Return the conditions, the oldest first and those without a start last."""
-    return sorted(conditions, key=lambda condition: (condition.since is None, condition.since))
+    """Return the conditions with a count, the oldest first and those without a start last."""
+    found = [condition for condition in conditions if condition.n]
+    return sorted(found, key=lambda condition: (condition.since is None, condition.since))
 
 
-async def read_rows(conn: Connection, config: Config) -> list[WatchRow]:
-    """Return the counts of overdue work and conditions of all companies."""
-    rows = await sql.watch(
+async def read_conditions(conn: Connection, config: Config) -> list[Condition]:
+    """Return the conditions of all companies, some of them with a count of 0."""
+    rows = await sql.conditions(
         conn,
+        age=min(MINIMUM_AGE, config.overdue),
         grace=config.overdue,
         settle=config.portal_settle,
         proof_gap=config.portal_proof_gap,
         every=config.sweep,
-    )
-    refused = await sql.refused_logins_watch(
-        conn,
         client_id=config.portal_client_id,
         fingerprint=config.portal_credentials_fingerprint,
     )
-    conditions = await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue))
-    return [WatchRow(**row) for row in (*rows, *refused, *conditions)]
+    return [Condition(**row) for row in rows]

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from service.db.connections import Connection
 from service.db.pool import Pool
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
@@ -183,12 +183,10 @@ def _to_number(value: int | timedelta | None) -> float:
 def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
     """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
     yield "einvoice_watchdog_age_seconds", (), watchdog.age
-    for kind, (n, age) in watchdog.overdue.items():
-        yield "einvoice_overdue", (kind,), n
-        yield "einvoice_overdue_seconds", (kind,), age
-    for row in watchdog.of("attention"):
-        yield "einvoice_attention", (row.kind,), row.n
-        yield "einvoice_attention_seconds", (row.kind,), row.age
+    attention = [row for row in watchdog.rows or () if row.subject == "attention"]
+    for row in (*watchdog.overdue, *attention):
+        yield f"einvoice_{row.subject}", (row.kind,), row.n
+        yield f"einvoice_{row.subject}_seconds", (row.kind,), row.age
     for condition in watchdog.conditions:
         yield "einvoice_condition_seconds", (condition.kind,), condition.age
 

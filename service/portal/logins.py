@@ -14,7 +14,8 @@ from typing import Any
 
 from service.config import Config, fingerprint_credentials
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.db.transactions import Database
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.portal import responses
 from service.portal.errors import LoginRefused, NotSent, Unclear

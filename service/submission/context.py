@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -63,7 +63,7 @@ class SubmissionWaiters:
                 del self._waiting[name]
 
 
-@dataclass(slots=True)
+@dataclass
 class SubmissionContext:
     """The database, the portal client and the running tasks of one process.
 
@@ -89,8 +89,7 @@ class SubmissionContext:
         It has the company's portal credentials as they are now, so that no flow mixes two logins.
         """
         own = await own_clients.load(self.database, self.config, company_id)
-        parts = {each.name: getattr(self, each.name) for each in fields(SubmissionContext)}
-        return CompanyContext(**parts, portal=self.shared_portal.for_company(own))
+        return CompanyContext(**vars(self), portal=self.shared_portal.for_company(own))
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine independently of its request; a graceful shutdown waits for it."""
@@ -140,7 +139,7 @@ class SubmissionContext:
             await asyncio.wait(self.tasks, timeout=seconds)
 
 
-@dataclass(slots=True)
+@dataclass
 class CompanyContext(SubmissionContext):
     """The context of a flow of one company. `portal` uses the company's login."""
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error
 from service.loops import running
 from service.portal.errors import PortalError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from service.db.transactions import is_interruption
+from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store

@@ -8,7 +8,7 @@ from functools import partial
 
 from service import failpoints
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.monitoring.metrics import SUBMISSION_MOVES
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading

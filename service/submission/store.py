@@ -16,7 +16,7 @@ from asyncpg import Record
 from service import failpoints, json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, is_transient
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
 from service.documents.ubl import document
 from service.documents.ubl.pointers import locate_errors

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from service import failpoints, json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.signing import signature

@@ -17,7 +17,7 @@ from typing import Any
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop, running
 from service.portal.documents import Document

@@ -167,14 +167,14 @@ def _finding(
     kind: str, tin: str, listed: Document, row: Row | None, other_uuid: str | None = None
 ) -> Finding:
     return Finding(
-        kind,
-        tin,
-        listed.number,
-        listed.type_code,
-        listed.uuid,
-        other_uuid,
-        row["id"] if row else None,
-        listed.received_at,
+        kind=kind,
+        tin=tin,
+        number=listed.number,
+        document_type=listed.type_code,
+        uuid=listed.uuid,
+        other_uuid=other_uuid,
+        submitted_document_id=row["id"] if row else None,
+        received_at=listed.received_at,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample

@@ -1,67 +1,134 @@
--- A row reports states that are normal for a moment and a problem when they last longer than `age`.
--- A submission that is Queued again has the cause in last_error, with its beginning: the portal
--- could not be reached, or the clocks differ. The columns are those of watch().
+-- Each condition has a branch here, and its wording in service/monitoring/conditions.py. It reads
+-- the tables and shares no code with the claims of the workers. A state that is normal for a moment
+-- is a condition when it lasts longer than `age`.
 --
--- Every process calls this every half minute. It finds its rows by partial indexes that contain
--- only problems, and scans no table. Sending and Uncertain are read separately because each has a
--- small index.
-create or replace function conditions(age interval)
-  returns table (subject text, kind text, n bigint, oldest timestamptz)
+-- Every process calls this every half minute. Submissions are read by their partial indexes. Of the
+-- accepted ones whose documents have an outcome, which can be as many as invoices of three days,
+-- only the overdue ones are read.
+--
+-- A submission that is Queued again has the cause in last_error, with its beginning: the portal
+-- could not be reached, or the clocks differ. A held company without a verified TIN could send
+-- nothing anyway. A company is due to be compared while documents may have changed since its latest
+-- comparison: for 74 hours after they were sent. Those of more than 30 days ago are not listed.
+create or replace function conditions(
+    age interval, grace interval, settle interval, proof_gap interval, every interval)
+  returns table (subject text, kind text, n bigint, since timestamptz)
   stable security definer set search_path = pg_catalog, public
   set plan_cache_mode = force_custom_plan
   language sql
   begin atomic
-    select 'attention', 'UnknownOutcome', count(*), min(u.last_sent_at)
-      from (select s.last_sent_at
-              from public.submissions s
-             where s.state = 'Sending' and s.last_sent_at < clock_timestamp() - age
-            union all
-            select s.last_sent_at
-              from public.submissions s
-             where s.state = 'Uncertain' and s.last_sent_at < clock_timestamp() - age) u
-    having count(*) > 0
-    union all
-    select 'attention', 'SenderSilent', count(*), min(s.lease_until)
-      from public.submissions s
-     where s.state = 'Sending' and s.lease_until < clock_timestamp() - age
-    having count(*) > 0
-    union all
-    select 'attention', 'UnclearCancellation', count(*), min(d.cancellation_requested_at)
-      from public.submitted_documents d
-     where d.cancelling_until is not null and d.cancel_sent_by < clock_timestamp() - age
-    having count(*) > 0
-    union all
-    select 'attention', 'RepeatedFailure', count(*), min(s.updated_at)
-      from public.submissions s
-     where s.has_repeated_claims and s.state in ('Queued', 'Sending', 'Uncertain', 'Accepted')
-    having count(*) > 0
-    union all
-    select 'attention', w.code, count(*), min(w.since)
-      from (select s.last_error ->> 'code' as code,
-                   coalesce((s.last_error ->> 'since')::timestamptz, s.updated_at) as since
-              from public.submissions s
-             where s.state = 'Queued'
-               and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')) w
-     where w.since < clock_timestamp() - age
-     group by w.code
-    union all
-    select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::bigint, c.stepped_at
-      from public.database_clock c
-     where c.stepped_at > clock_timestamp() - interval '1 day'
-    union all
-    select 'attention', 'OpenTransaction', 1, c.open_since
-      from public.database_clock c
-     where c.oldest is not null
-       and c.open_since < clock_timestamp() - greatest(age, interval '60 seconds')
-    union all
-    select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
-      from public.portal_odd_rows o
-     where o.last_seen_at > clock_timestamp() - interval '3 days'
-    having count(*) > 0;
+    with held as (
+      select h.company_id, h.since, c.tin <> '' and c.tin_verified_at is not null as can_send
+        from public.sending_holds h
+        join public.companies c on c.id = h.company_id
+       where h.released_at is null
+    ), sending as (
+      select s.company_id,
+             s.state,
+             greatest(s.not_before, s.lease_until) as due_at,
+             s.lease_until,
+             s.last_sent_at
+        from public.submissions s
+       where (s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null)
+          or s.state = 'Sending'
+          or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
+          or s.state = 'Uncertain'
+          or (s.state = 'Accepted' and not s.has_outcome)
+          or (s.state = 'Accepted' and s.has_outcome
+              and s.not_before < statement_timestamp() - grace)
+    ), found (subject, kind, n, since) as (
+      select 'overdue',
+             s.state,
+             1,
+             case when s.due_at < clock_timestamp() - grace then s.due_at else s.last_sent_at end
+        from sending s
+       where (s.due_at < clock_timestamp() - grace
+              and (s.state <> 'Queued'
+                   or not exists (select from held h where h.company_id = s.company_id)))
+          or (s.state in ('Sending', 'Uncertain')
+              and s.last_sent_at + settle + 2 * proof_gap < clock_timestamp() - 3 * grace)
+      union all
+      select 'overdue', 'Cancellation', 1, o.due_at
+        from public.submitted_documents d
+       cross join lateral (
+               select least(d.cancelling_until,
+                            coalesce(d.cancel_sent_by, d.cancellation_requested_at) + settle)
+                      as due_at) o
+       where d.cancelling_until is not null and o.due_at < clock_timestamp() - grace
+      union all
+      select 'overdue', 'Delivery', 1, o.due_at
+        from public.webhook_endpoints e
+       cross join lateral (select min(greatest(w.next_attempt_at, w.lease_until)) as due_at
+                             from public.webhook_deliveries w
+                            where w.company_id = e.company_id
+                              and w.endpoint_id = e.id
+                              and w.status = 'Pending') o
+       where e.enabled and o.due_at < clock_timestamp() - grace
+      union all
+      select 'overdue', 'Sweep', 1, w.swept_at
+        from public.sweeps w
+       where w.swept_at < clock_timestamp() - 24 * every
+         and greatest(statement_timestamp() - interval '30 days', w.swept_at - interval '74 hours')
+             < (select max(s.last_sent_at)
+                  from public.submissions s
+                 where s.company_id = w.company_id and s.last_sent_at is not null)
+         and not exists (select from held h where h.company_id = w.company_id)
+      union all
+      select 'attention', shown.kind, 0, null
+        from (values ('NeedsPerson'), ('Finding'), ('Hold')) shown (kind)
+      union all
+      select 'attention', 'NeedsPerson', 1, s.updated_at
+        from public.submissions s
+       where s.state = 'NeedsPerson'
+      union all
+      select 'attention', 'Finding', 1, f.found_at
+        from public.sweep_findings f
+       where f.resolved_at is null
+      union all
+      select 'attention', 'Hold', 1, h.since from held h where h.can_send
+      union all
+      select 'attention', 'UnknownOutcome', 1, s.last_sent_at
+        from sending s
+       where s.state in ('Sending', 'Uncertain') and s.last_sent_at < clock_timestamp() - age
+      union all
+      select 'attention', 'SenderSilent', 1, s.lease_until
+        from sending s
+       where s.state = 'Sending' and s.lease_until < clock_timestamp() - age
+      union all
+      select 'attention', 'UnclearCancellation', 1, d.cancellation_requested_at
+        from public.submitted_documents d
+       where d.cancelling_until is not null and d.cancel_sent_by < clock_timestamp() - age
+      union all
+      select 'attention', 'RepeatedFailure', 1, s.updated_at
+        from public.submissions s
+       where s.has_repeated_claims and s.state in ('Queued', 'Sending', 'Uncertain', 'Accepted')
+      union all
+      select 'attention', w.code, 1, w.since
+        from (select s.last_error ->> 'code' as code,
+                     coalesce((s.last_error ->> 'since')::timestamptz, s.updated_at) as since
+                from public.submissions s
+               where s.state = 'Queued'
+                 and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')) w
+       where w.since < clock_timestamp() - age
+      union all
+      select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::int, c.stepped_at
+        from public.database_clock c
+       where c.stepped_at > clock_timestamp() - interval '1 day'
+      union all
+      select 'attention', 'OpenTransaction', 1, c.open_since
+        from public.database_clock c
+       where c.oldest is not null
+         and c.open_since < clock_timestamp() - greatest(age, interval '60 seconds')
+      union all
+      select 'attention', 'UnreadableRows', 1, o.first_seen_at
+        from public.portal_odd_rows o
+       where o.last_seen_at > clock_timestamp() - interval '3 days'
+    )
+    select f.subject, f.kind, sum(f.n), min(f.since) from found f group by f.subject, f.kind;
   end;
 alter function conditions owner to einvoice_across;
 revoke all on function conditions from public;
 grant execute on function conditions to einvoice_service;
 comment on function conditions is
-  'Conditions of all companies that an operator should know within a minute: kind, number, since '
-  'when. Zero counts are left out.';
+  'Overdue work, and what an operator should know within a minute, of all companies: kind, number, '
+  'since when. Zero counts are those that /readyz always shows.';

@@ -77,9 +77,6 @@ values (:account_id, :id, :name, :email, :role);
 -- name: integration_user_get :value
 select record from integration_user_records where account_id = :account_id and id = :id;
 
--- name: integration_user_exists :value
-select true from integration_users where account_id = :account_id and id = :id;
-
 -- name: integration_user_page :one
 -- Return `total` and `data`, a JSON array of records, newest first, of the users with :query in
 -- their name or email address.
@@ -115,13 +112,17 @@ update integration_users
 returning true;
 
 -- name: integration_user_organizations :one
--- Return `total` and `data`, the organizations that a user is a member of, newest first.
-select count(*) as total,
-       coalesce(json_agg(r.record order by o.created_at desc, o.id desc), '[]') as data
-  from organization_members m
-  join organizations o on o.account_id = m.account_id and o.id = m.organization_id
-  join organization_records r on r.account_id = m.account_id and r.id = m.organization_id
- where m.account_id = :account_id and m.user_id = :id;
+-- Return `total` and `data`, the organizations that a user is a member of, newest first. No row if
+-- the account has no such user.
+select count(o.id) as total,
+       coalesce(json_agg(r.record order by o.created_at desc, o.id desc)
+                  filter (where o.id is not null), '[]') as data
+  from integration_users u
+  left join organization_members m on m.account_id = u.account_id and m.user_id = u.id
+  left join organizations o on o.account_id = m.account_id and o.id = m.organization_id
+  left join organization_records r on r.account_id = o.account_id and r.id = o.id
+ where u.account_id = :account_id and u.id = :id
+ group by u.id;
 
 -- name: organization_insert :exec
 insert into organizations (account_id, id, name) values (:account_id, :id, :name);

@@ -68,21 +68,6 @@ delete from refused_logins
  where (client_id = :client_id and taxpayer in ('', :taxpayer) and fingerprint = :fingerprint)
     or retry_at < clock_timestamp() - interval '1 day';
 
--- name: refused_logins_watch :many
--- Return how many logins of the operator's client the portal refuses, for how many companies their
--- own, and since when, for the watchdog.
-select 'attention' as subject, 'CredentialsRefused' as kind, count(*) as n, min(since) as oldest,
-       clock_timestamp() as now
-  from refused_logins
- where client_id = :client_id
-   and fingerprint = :fingerprint
-   and retry_at > clock_timestamp() - interval '1 day'
- union all
-select 'attention', 'CompanyCredentialsRefused', count(*), min(r.since), clock_timestamp()
-  from own_portal_clients() o
-  join refused_logins r on r.client_id = o.client_id and r.fingerprint = o.fingerprint
- where r.taxpayer = '' and r.retry_at > clock_timestamp() - interval '1 day';
-
 -- name: refused_logins_list :many
 -- Return all refused logins, the oldest first, for operators. `company_id` is null for those of the
 -- operator's client.

@@ -26,9 +26,6 @@ select id from stored;
 -- name: webhook_get :value
 select to_json(r) from webhook_records r where company_id = :company_id and id = :id;
 
--- name: webhook_exists :value
-select true from webhook_endpoints where company_id = :company_id and id = :id;
-
 -- name: webhook_page :one
 -- Return `total` and `data`, a JSON array of records, newest first.
 select (select count(*) from webhook_endpoints where company_id = :company_id) as total,
@@ -108,7 +105,8 @@ with retired as (
 select instant(max(valid_until)) from retired;
 
 -- name: webhook_delivery_page :one
--- Return the deliveries of one endpoint as webhook_page does, those with :status unless null.
+-- Return the deliveries of one endpoint as webhook_page does, those with :status unless null. No
+-- row if the company has no such endpoint.
 with found as (
   select id
     from webhook_deliveries
@@ -122,7 +120,9 @@ select (select count(*) from found) as total,
                   from found
                  order by id desc
                  limit :per_page::bigint offset :offset::bigint) page
-          join webhook_delivery_records r on r.company_id = :company_id and r.id = page.id) as data;
+          join webhook_delivery_records r on r.company_id = :company_id and r.id = page.id) as data
+  from webhook_endpoints
+ where company_id = :company_id and id = :endpoint_id;
 
 -- name: webhook_delivery_again :value
 -- Make a delivery due at once and restart its schedule. No row if the endpoint has no delivery with

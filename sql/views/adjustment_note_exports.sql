@@ -24,8 +24,7 @@ select n.id,
         and k.id = n.consolidated_invoice_id
  where n.deleted_at is null;
 grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
+call copy_comments('adjustment_notes', 'adjustment_note_exports');
 comment on view adjustment_note_exports is
   'Adjustment notes as the export endpoint returns them. Deleted ones are left out.';
-comment on column adjustment_note_exports.id is 'Note.';
-comment on column adjustment_note_exports.company_id is 'Company of the note.';
 comment on column adjustment_note_exports.export is 'The note as a JSON object.';

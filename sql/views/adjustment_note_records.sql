@@ -36,40 +36,14 @@ select id,
   from adjustment_notes
  where deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;
+call copy_comments('adjustment_notes', 'adjustment_note_records');
 comment on view adjustment_note_records is
   'Adjustment notes as the API returns them. Deleted ones are left out.';
-comment on column adjustment_note_records.id is 'Identifies the note.';
-comment on column adjustment_note_records.company_id is 'Company that issues it.';
-comment on column adjustment_note_records.invoice_id is
-  'Invoice that is adjusted. Null when a consolidated invoice is.';
-comment on column adjustment_note_records.consolidated_invoice_id is
-  'Consolidated invoice that is adjusted. Null when an invoice is.';
-comment on column adjustment_note_records.code is
-  'Number without prefix, unique for each type among those that are not deleted.';
-comment on column adjustment_note_records.type is 'CREDIT_NOTE, DEBIT_NOTE or REFUND_NOTE.';
-comment on column adjustment_note_records.line_items is 'Line items as the API shows them.';
-comment on column adjustment_note_records.issue_date is 'When it is issued, as text.';
-comment on column adjustment_note_records.status is
-  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
 comment on column adjustment_note_records.is_submitted_to_portal is
   'Whether the portal has it or is being sent it.';
 comment on column adjustment_note_records.legal_monetary_total is 'Totals as a JSON object.';
-comment on column adjustment_note_records.created_at is 'When it was created, as text.';
-comment on column adjustment_note_records.updated_at is 'When the row was last changed, as text.';
-comment on column adjustment_note_records.payment is
-  'Terms and means of payment as the API shows them. Null: none.';
-comment on column adjustment_note_records.delivery is 'Delivery as the API shows it. Null: none.';
-comment on column adjustment_note_records.billing_period is
-  'Period that is billed, as the API shows it. Null: none.';
 comment on column adjustment_note_records."references" is
   'References to other documents, as the API shows them. Null: none.';
-comment on column adjustment_note_records.reference is
-  'Reference that the client chose. Null: none.';
-comment on column adjustment_note_records.metadata is 'Texts of the client by key. Null: none.';
 comment on column adjustment_note_records.last_submission is
   'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
   'reached the portal. Null: never submitted.';
-comment on column adjustment_note_records.prepayment is
-  'Payment before the issue, as the API shows it. Null: none.';
-comment on column adjustment_note_records.payable_rounding_amount is
-  'Rounding that is part of the amount to pay. Null: none.';

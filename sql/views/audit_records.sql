@@ -21,20 +21,11 @@ select a.id,
   left join users u on u.id = case when a.actor ~ '^user [0-9]+$'
                                    then substr(a.actor, 6)::bigint end;
 grant select on audit_records to einvoice_service, einvoice_reader;
+call copy_comments('audit_log', 'audit_records');
 comment on view audit_records is 'The audit log with the names of keys and people.';
-comment on column audit_records.id is 'Identifies the entry.';
-comment on column audit_records.company_id is 'Company of the record.';
-comment on column audit_records.at is 'When it happened.';
 comment on column audit_records.actor is 'Id of the API key or person, command, or background.';
-comment on column audit_records.action is 'What was done, such as create or cancel.';
-comment on column audit_records.subject is 'What it was done to, such as invoice 7.';
 comment on column audit_records.who is
   'The key with its name, the person with the email address, or the actor.';
-comment on column audit_records.request_id is 'Request that did it. Null: none.';
-comment on column audit_records.client_address is
-  'Address of the client. Null: not in a request, or not known.';
-comment on column audit_records.changes is
-  'Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are kept.';
 comment on column audit_records.before_sha256 is
   'SHA-256 of the record before. Null: there was none, or it is not recorded.';
 comment on column audit_records.after_sha256 is

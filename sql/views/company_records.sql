@@ -29,20 +29,13 @@ select c.id,
        as_supplier(c) as as_supplier
   from companies c;
 grant select on company_records to einvoice_service, einvoice_reader;
+call copy_comments('companies', 'company_records');
 comment on view company_records is
   'Companies as the API returns them. A text that is not known yet is empty.';
-comment on column company_records.id is 'Identifies the company.';
-comment on column company_records.name is 'Registered name.';
-comment on column company_records.tin_code is
-  'TIN as it was entered. Column tin holds the normalised form.';
 comment on column company_records.registration_number is
   'Business registration or identity number. Empty: not known.';
 comment on column company_records.registration_type is
   'Kind of registration_number. Empty: not known.';
-comment on column company_records.sst_registration_number is
-  'Sales and service tax number. Null: none.';
-comment on column company_records.tourism_tax_registration_number is
-  'Tourism tax number. Null: none.';
 comment on column company_records.business_activity_description is
   'Business activity in words. Empty: not known.';
 comment on column company_records.msic_code is
@@ -54,22 +47,10 @@ comment on column company_records.city is 'City. Empty: not known.';
 comment on column company_records.address is 'Street address. Empty: not known.';
 comment on column company_records.phone is 'Phone number. Empty: not known.';
 comment on column company_records.email is 'Email address. Empty: not known.';
-comment on column company_records.bank_account is
-  'Bank account number. No request and no command sets it.';
-comment on column company_records.exporter_certified_number is
-  'Number of a certified exporter. No request and no command sets it.';
-comment on column company_records.setting is
-  'Settings as the API shows them: prefixes of numbers, count of digits, automatic submission.';
-comment on column company_records.created_at is 'When the company was created, as text.';
-comment on column company_records.updated_at is 'When the row was last changed, as text.';
-comment on column company_records.default_tax_types_and_rates is
-  'Default taxes of line items, as the API shows them.';
 comment on column company_records.is_company_ready is
   'Whether the portal would accept the company as an issuer.';
 comment on column company_records.readiness is
   'Why the portal would reject the company as an issuer. Empty: it is ready.';
 comment on column company_records.tin_verified is 'Whether the operator confirmed the TIN.';
-comment on column company_records.tin_verified_at is
-  'When the operator confirmed the TIN, as text. Null: not confirmed.';
 comment on column company_records.as_buyer is 'The company as the buyer of a document.';
 comment on column company_records.as_supplier is 'The company as the supplier of a document.';

@@ -29,9 +29,8 @@ select k.id,
   join companies c on c.id = k.company_id
  where k.deleted_at is null;
 grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
+call copy_comments('consolidated_invoices', 'consolidated_invoice_exports');
 comment on view consolidated_invoice_exports is
   'Consolidated invoices as the export endpoint returns them. Deleted ones are left out.';
-comment on column consolidated_invoice_exports.id is 'Consolidated invoice.';
-comment on column consolidated_invoice_exports.company_id is 'Company of the consolidated invoice.';
 comment on column consolidated_invoice_exports.export is
   'The consolidated invoice as a JSON object.';

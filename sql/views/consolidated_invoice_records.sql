@@ -32,34 +32,18 @@ select id,
   from consolidated_invoices
  where deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
+call copy_comments('consolidated_invoices', 'consolidated_invoice_records');
 comment on view consolidated_invoice_records is
   'Consolidated invoices as the API returns them. Deleted ones are left out.';
-comment on column consolidated_invoice_records.id is 'Identifies the consolidated invoice.';
-comment on column consolidated_invoice_records.company_id is 'Company that issues it.';
 comment on column consolidated_invoice_records.is_submitted_to_portal is
   'Whether the portal has it or is being sent it.';
 comment on column consolidated_invoice_records.invoice_code is 'Number without prefix, as text.';
-comment on column consolidated_invoice_records.type is
-  'CONSOLIDATED_INVOICE or CONSOLIDATED_SELF_BILLED_INVOICE.';
 comment on column consolidated_invoice_records.month is 'Month of its sales, as YYYY-MM.';
 comment on column consolidated_invoice_records.invoice_count is
   'Number of invoices that it was made of.';
-comment on column consolidated_invoice_records.line_items is 'Line items as the API shows them.';
 comment on column consolidated_invoice_records.final_adjusted_amount is
   'Value after valid notes, in MYR.';
-comment on column consolidated_invoice_records.status is
-  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
 comment on column consolidated_invoice_records.legal_monetary_total is 'Totals as a JSON object.';
-comment on column consolidated_invoice_records.issue_date is 'When it is issued, as text.';
-comment on column consolidated_invoice_records.invoice_level_allowance_charge is
-  'Allowance or charge of the whole document, as the API shows it. Null: none.';
-comment on column consolidated_invoice_records.created_at is 'When it was created, as text.';
-comment on column consolidated_invoice_records.updated_at is
-  'When the row was last changed, as text.';
 comment on column consolidated_invoice_records.last_submission is
   'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
   'reached the portal. Null: never submitted.';
-comment on column consolidated_invoice_records.prepayment is
-  'Sum of the prepayments of its invoices, as the API shows it. Null: none.';
-comment on column consolidated_invoice_records.payable_rounding_amount is
-  'Sum of the roundings of its invoices. Null: none.';

@@ -35,24 +35,11 @@ select f.*,
                        else i.buyer end as party) other
          where i.deleted_at is null) f;
 grant select on consolidation_candidates to einvoice_service, einvoice_reader;
+call copy_comments('invoices', 'consolidation_candidates');
 comment on view consolidation_candidates is
   'Invoices with the facts that the rules of consolidation read. Deleted ones are left out.';
-comment on column consolidation_candidates.company_id is
-  'Company that issues it, or receives a self-billed one.';
-comment on column consolidation_candidates.id is 'Invoice.';
-comment on column consolidation_candidates.code is
-  'Number without prefix, unique in a year among those that are not deleted.';
 comment on column consolidation_candidates.number is 'Number with prefix.';
-comment on column consolidation_candidates.type is
-  'INVOICE, SELF_BILLED_INVOICE, or one of these that is not final yet (PENDING_FINALIZE_...).';
-comment on column consolidation_candidates.status is
-  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
-comment on column consolidation_candidates.issue_date is 'When it is issued.';
-comment on column consolidation_candidates.currency_code is 'Currency of all amounts, ISO 4217.';
-comment on column consolidation_candidates.excluding_tax is 'Amount without taxes.';
 comment on column consolidation_candidates.total_amount is 'Value, prepaid or to pay.';
-comment on column consolidation_candidates.consolidated_invoice_id is
-  'Consolidated invoice that includes the invoice now. Null: none.';
 comment on column consolidation_candidates.is_named is
   'Whether the other party is named, not the general public.';
 comment on column consolidation_candidates.was_accepted is

@@ -14,12 +14,7 @@ select company_id, null, null, id
   from consolidated_invoices
  where deleted_at is null;
 grant select on document_keys to einvoice_service, einvoice_reader;
+call copy_comments('submitted_documents', 'document_keys');
 comment on view document_keys is
   'The keys of all documents that are not deleted, in the columns by which a submitted document '
   'refers to one.';
-comment on column document_keys.company_id is 'Company of the document.';
-comment on column document_keys.invoice_id is 'The invoice. Null: another document.';
-comment on column document_keys.adjustment_note_id is
-  'The adjustment note. Null: another document.';
-comment on column document_keys.consolidated_invoice_id is
-  'The consolidated invoice. Null: another document.';

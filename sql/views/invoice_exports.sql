@@ -28,8 +28,7 @@ select i.id,
         and k.id = i.consolidated_invoice_id
  where i.deleted_at is null;
 grant select on invoice_exports to einvoice_service, einvoice_reader;
+call copy_comments('invoices', 'invoice_exports');
 comment on view invoice_exports is
   'Invoices as the export endpoint returns them. Deleted ones are left out.';
-comment on column invoice_exports.id is 'Invoice.';
-comment on column invoice_exports.company_id is 'Company of the invoice.';
 comment on column invoice_exports.export is 'The invoice as a JSON object.';

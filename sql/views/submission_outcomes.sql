@@ -13,16 +13,9 @@ select d.id,
   left join submissions s
          on s.company_id = d.company_id and s.id = d.submission_id and d.status = 'Submitting';
 grant select on submission_outcomes to einvoice_service, einvoice_reader;
+call copy_comments('submitted_documents', 'submission_outcomes');
 comment on view submission_outcomes is
   'Submitted documents with their outcome as the records of their invoices and notes show it.';
-comment on column submission_outcomes.id is 'Identifies the submitted document.';
-comment on column submission_outcomes.company_id is 'Company that submits.';
-comment on column submission_outcomes.invoice_id is
-  'Invoice that it is a version of. Null for other kinds.';
-comment on column submission_outcomes.adjustment_note_id is
-  'Note that it is a version of. Null for other kinds.';
-comment on column submission_outcomes.consolidated_invoice_id is
-  'Consolidated invoice that it is a version of. Null for other kinds.';
 comment on column submission_outcomes.outcome is
   'Status, the code and the message of the first error, and the time of the latest change. The '
   'error of a submission without an outcome is the last transient one.';

@@ -33,7 +33,8 @@ from test_notes import ONE, create_note, create_valid_note
 from test_validations import TIN
 
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 # Arrangements
 

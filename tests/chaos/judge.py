@@ -13,7 +13,7 @@ import asyncpg
 
 from service.commands.reconcile import reconcile
 from service.config import read_config
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 
 from . import rules
 from .clients import Record

@@ -17,7 +17,8 @@ from harness.sandbox import Administration
 
 from service.config import Config, read_config
 from service.db.migrations import migrate
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 from . import judge, naive, schedule
 from .clients import Company

@@ -31,8 +31,10 @@ from service.dashboard.links import PASSWORD as PASSWORD_LINK
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.dashboard.people import Person, invite
 from service.dashboard.table import make_page_routes
+from service.db.audit_actor import acting_as
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, acting_as, connected_pool
+from service.db.transactions import Database
 
 axe = pytest.importorskip(
     "axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed"

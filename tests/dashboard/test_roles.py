@@ -20,7 +20,8 @@ from yarl import URL
 from service.commands.people import invite_user, link_user
 from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 ACCOUNTANT = "accountant@firm.example"
 OWN = "words that only the accountant knows"

@@ -30,8 +30,9 @@ from test_signature import parse_as_written, split_signature, verify
 
 from service import json_codec
 from service.config import ConfigError, read_config
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.documents.signing.certificate import ISSUER_FORMS
 from service.submission.signers import Signers
 

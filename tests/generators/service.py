@@ -11,7 +11,8 @@ from harness.processes import SandboxProcess, Service
 
 from service.config import read_config
 from service.db.migrations import migrate
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 
 @asynccontextmanager

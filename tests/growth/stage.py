@@ -27,7 +27,8 @@ from service.commands.integrations import insert_integration_key, insert_organiz
 from service.config import Config, read_config
 from service.dashboard import sharing, sign_in
 from service.db.migrations import migrate
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.http import limits
 
 ANSWER_SECONDS = 120

@@ -25,7 +25,8 @@ from harness.postgres_server import PostgresServer
 from harness.processes import ChildProcess, free_port
 from harness.waiting import patience, wait_until
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 API_UNITS = ("einvoice-api@8081", "einvoice-api@8082")
 WORKER_UNIT = "einvoice-worker"

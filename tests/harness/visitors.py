@@ -12,7 +12,8 @@ from yarl import URL
 from service.config import Config
 from service.dashboard import people
 from service.dashboard.links import NewLink, make_link
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 PASSWORD = "four plain words together"
 _TOKEN = re.compile(r'name="form_token" value="([^"]*)"')

@@ -606,7 +606,7 @@ ONCE = (
 KEPT = (
     Mutant(
         "sessions-commit-asynchronously",
-        "service/db/transactions.py",
+        "service/db/pool.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
         ("tests/operations/test_durability.py",),
@@ -614,8 +614,8 @@ KEPT = (
     Mutant(
         "transactions-commit-asynchronously",
         "service/db/transactions.py",
-        '_BEGIN = "begin; ',
-        '_BEGIN = "begin; set local synchronous_commit = off; ',
+        '    "begin; set local app.actor',
+        '    "begin; set local synchronous_commit = off; set local app.actor',
         ("tests/operations/test_durability.py",),
     ),
     Mutant(
@@ -688,7 +688,7 @@ KEPT = (
     ),
     Mutant(
         "request-that-a-shutdown-aborts-not-repeated",
-        "service/db/transactions.py",
+        "service/db/transient_errors.py",
         "isinstance(report, asyncpg.AdminShutdownError) for report in reports",
         "report is None and error is None for report in reports",
         (
@@ -2041,9 +2041,9 @@ HELD = (
     ),
     Mutant(
         "unverified-company-counted-as-held",
-        "sql/functions/watch.sql",
-        "from held h where h.can_send;",
-        "from held h;",
+        "sql/functions/conditions.sql",
+        "from held h where h.can_send\n",
+        "from held h\n",
         (
             f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
         ),
@@ -2837,7 +2837,7 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "commit-without-confirmation-succeeds",
-        "service/db/transactions.py",
+        "service/db/retry.py",
         "if count_warnings(conn) > warnings:",
         "if False:",
         (f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),

@@ -24,7 +24,8 @@ from service.commands.codes import import_codes
 from service.config import read_config
 from service.db.connections import Connection
 from service.db.encryption import Vault
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.documents.signing.certificate import DEFAULT_FORM, read_pair
 from service.portal.addresses import ENVIRONMENTS, find_address_problems
 from service.portal.logins import Login, OwnClient

@@ -12,7 +12,7 @@ from kit import request_json
 from service.http import app_keys
 
 #: Ways to open a transaction, and `across`, which has no company.
-WAYS = ["company", "reading", "account", "reading_account", "across"]
+WAYS = ["company", "reading", "account", "across"]
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from test_exports import insert_copies
 from service import json_codec
 from service.db.compatibility import newest_number, read_migrations
 from service.db.migrations import migrate
-from service.db.pool import MOST_WAITING
-from service.db.transactions import Bounds, Database, connected_pool
+from service.db.pool import MOST_WAITING, Bounds, connected_pool
+from service.db.transactions import Database
 from service.errors import TooManyRequests, Unavailable
 from service.http import app_keys
 from service.http.limits import (

@@ -8,8 +8,9 @@ from conftest import Company, StartService
 from kit import AS_BUYER, buyer, create_invoice, create_valid_invoice
 from test_exports import insert_copies
 
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 
 INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.

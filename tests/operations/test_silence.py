@@ -23,7 +23,8 @@ from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
 from service.db.connections import connect, get_socket, keepalive
 from service.db.migrations import migrate
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
 from service.http import app_keys

@@ -38,9 +38,10 @@ from service.config import read_config
 from service.db import standby as standby_module
 from service.db.connections import Connection
 from service.db.migrations import migrate
+from service.db.pool import connected_pool
 from service.db.standby import FOREIGN, LAGGING, NO_POSITION, StandbyReads
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.http import app_keys
 from service.submission.database_identity import record_database_identity
 

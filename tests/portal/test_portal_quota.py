@@ -24,7 +24,8 @@ from test_batches import (
 from test_validations import TIN
 
 from service.config import read_config
-from service.db.transactions import Database, connected_pool, database_bounds
+from service.db.pool import connected_pool, database_bounds
+from service.db.transactions import Database
 from service.http import app_keys
 from service.monitoring.metrics import PORTAL_WAITS
 from service.portal.errors import Held

@@ -36,8 +36,9 @@ from kit import (
 from sources import GOLDEN, ISSUER, ISSUERS
 
 from service import json_codec
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.documents.ubl import document
 
 SELLER = "AccountingSupplierParty.0.Party.0"

@@ -14,8 +14,9 @@ from service import errors, failpoints, json_codec, schema
 from service.commands import docs
 from service.commands.main import create_command_line
 from service.config import SETTINGS, ConfigError, read_config
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.documents import consolidation, states
 from service.documents.signing import certificate
 

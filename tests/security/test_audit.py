@@ -29,7 +29,8 @@ from test_notes import create_note
 
 from service.commands.companies import revoke_key
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ from yarl import URL
 
 from service.commands.companies import CommandError, add_key, revoke_key
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.errors import Conflict
 from service.http import app_keys
 from service.http.api_keys import insert_key, new_key

@@ -17,8 +17,9 @@ from test_validations import TIN, check_tin
 
 from service.commands.companies import insert_company, share_tin, unshare_tin, verify_tin
 from service.config import Config, read_config
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 
 MANY = 1000
 AT_ONCE = 8

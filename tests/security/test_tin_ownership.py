@@ -39,7 +39,8 @@ from service.commands.companies import (
 )
 from service.commands.reconcile import reconcile
 from service.config import Config, ConfigError, read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import CONSTRAINTS

@@ -29,7 +29,8 @@ from test_tin_claims import add_claims
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 from service.portal.client import Portal, portal_session
 from service.portal.documents import Document
 from service.portal.errors import Held, NotSent, Refused, Unclear

@@ -27,8 +27,9 @@ from harness.standby import StandbyServer
 from kit import create_invoice, get_invoice, submit, wait_for_status
 
 from service.db.migrations import migrate
+from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database
 from service.errors import Unavailable
 from service.submission import database_identity
 

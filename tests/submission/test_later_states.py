@@ -188,8 +188,9 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
             "insert into sweeps (company_id, swept_at) values ($1, now() - $2::interval)",
             *[company.id, swept * hour],
         )
-    spans = {"grace": hour, "settle": hour, "proof_gap": hour, "every": hour / 24}
-    watched = {row["kind"] for row in await sql.watch(owner, **spans)}
+    spans = dict.fromkeys(("age", "grace", "settle", "proof_gap"), hour)
+    found = await sql.conditions(owner, **spans, every=hour / 24, client_id="", fingerprint="")
+    watched = {row["kind"] for row in found}
     assert ("Sweep" in watched) == (is_due and swept is not None)
     row = await sql.sweep_claim(
         owner,

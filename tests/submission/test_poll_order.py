@@ -10,7 +10,8 @@ from kit import create_valid_invoice
 from service.commands.companies import insert_company
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.pool import connected_pool
+from service.db.transactions import Database
 
 ADD = """
 insert into submissions

@@ -1,0 +1,107 @@
+"""Retries of work that PostgreSQL aborts, and of work that gets no locks on tables."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import asyncpg
+
+from service.db.connections import Connection, count_warnings
+from service.db.statements import sql
+from service.db.transient_errors import UNAVAILABLE, is_aborted
+from service.errors import Unavailable, describe_error, retry_after
+
+TRIES = 3  # Attempts at work that PostgreSQL aborts.
+#: How often work waits for its locks, a second each time.
+LOCK_TRIES = 120
+
+#: The writing transactions of retryable work that were, or may have been, committed.
+_COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
+
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
+
+log = logging.getLogger(__name__)
+
+
+async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> _Result:
+    """Return the result of `work(value)`, which is repeated if PostgreSQL aborts it.
+
+    It is not repeated once one of its writing transactions was, or may have been, committed.
+    """
+    outer, committed = _COMMITTED.get(), list[bool]()
+    token = _COMMITTED.set(committed)
+    try:
+        return await _repeat(
+            TRIES, 0.05, lambda: work(value), lambda error: not committed and is_aborted(error)
+        )
+    finally:
+        _COMMITTED.reset(token)
+        if outer is not None:
+            outer += committed
+
+
+async def retry_locked(
+    conn: Connection, message: str, work: Callable[[], Awaitable[_Result]], pause: float = 1
+) -> _Result:
+    """Run work in a transaction, repeat it while it gets no locks, and return its result.
+
+    The transaction waits one second for its locks, during which later requests queue behind it.
+    Then it logs the message and lets them pass.
+    """
+
+    async def run() -> _Result:
+        async with conn.transaction():
+            await sql.migration_patience(conn)
+            return await work()
+
+    errors = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+    return await _repeat(LOCK_TRIES, pause, run, lambda error: isinstance(error, errors), message)
+
+
+async def _repeat(
+    tries: int,
+    pause: float,
+    work: Callable[[], Awaitable[_Result]],
+    is_repeatable: Callable[[asyncpg.PostgresError], bool],
+    message: str = "retry",
+) -> _Result:
+    """Return the result of `work`, which is repeated after repeatable errors.
+
+    It logs them, and pauses for one to two times `pause` seconds.
+    """
+    for _ in range(tries - 1):
+        try:
+            return await work()
+        except asyncpg.PostgresError as error:
+            if not is_repeatable(error):
+                raise
+            log.warning("%s: %s", message, describe_error(error))
+        await asyncio.sleep(pause * random.uniform(1, 2))
+    return await work()
+
+
+@contextmanager
+def noting_commit(conn: Connection) -> Iterator[None]:
+    """Note that the block committed a transaction, so that it is not retried.
+
+    After an error other than an abort, the commit may have happened. Raises Unavailable after a
+    warning: the transaction is committed, but no synchronous standby has confirmed it.
+    """
+    error: asyncpg.PostgresError | None = None
+    warnings = count_warnings(conn)
+    try:
+        yield
+    except asyncpg.PostgresError as raised:
+        error = raised
+        raise
+    finally:
+        committed = _COMMITTED.get()
+        if committed is not None and not (error and is_aborted(error)):
+            committed.append(True)
+    if count_warnings(conn) > warnings:
+        raise Unavailable(UNAVAILABLE, retry_after(2))
