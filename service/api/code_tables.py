@@ -13,7 +13,7 @@ from service.api.operation import Operation, QueryParameter
 from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
-from service.http.requests import not_found
+from service.http.requests import not_found, read_path_part
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Code tables")
@@ -56,7 +56,7 @@ async def list_code_tables(request: web.Request) -> web.Response:
 )
 async def get_code_table(request: web.Request) -> web.Response:
     """Return a page of the codes of a table, in the order of the list."""
-    name, page = request.match_info["name"], read_page(request, (SEARCH,))
+    name, page = read_path_part(request, "name"), read_page(request, (SEARCH,))
     if name not in codes.DESCRIPTIONS:
         raise not_found(NOUN)
     found = list(_find(name, page.filters["query"] or ""))

@@ -88,7 +88,7 @@ def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
 
 
 def render_form(
-    request: web.Request, template: str, form: Form, names: Sequence[str], **values: Any
+    request: web.Request, form: Form, names: Sequence[str], **values: Any
 ) -> web.Response:
     """Return a form. `names` are its fields other than those of lines.
 
@@ -100,7 +100,7 @@ def render_form(
     focus = form.focus or next((name for name in shown if name in wrong), "")
     return render(
         request,
-        template,
+        "document_form.html",
         form.status,
         fields=form.fields,
         wrong=wrong,
@@ -288,23 +288,29 @@ def _without_empty(value: Any) -> Any:
     return value
 
 
-def describe_lines(lines: Sequence[Any]) -> Fields:
-    """Return the fields of stored lines."""
-    fields = dict(flatten(lines, "/lineItems"))
-    return {
-        **fields,
-        **{f"/lineItems/{number}/origin": str(number) for number in range(len(lines))},
-    }
+def describe_body(body: Mapping[str, Any], zone: ZoneInfo) -> Fields:
+    """Return the fields of a body."""
+    fields = dict(_flatten(body, ""))
+    for name in INSTANTS & body.keys():
+        fields[f"/{name}"] = describe_instant(datetime.fromisoformat(body[name]), zone)
+    for number in range(len(body["lineItems"])):
+        fields[f"/lineItems/{number}/origin"] = str(number)
+    return fields
 
 
-def flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+def describe_instant(at: datetime, zone: ZoneInfo) -> str:
+    """Return the text of a field with an instant."""
+    return f"{at.astimezone(zone):%Y-%m-%dT%H:%M}"
+
+
+def _flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
     """Yield (JSON Pointer, text) of the members of a value that are not objects or arrays."""
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from flatten(member, f"{pointer}/{name}")
+            yield from _flatten(member, f"{pointer}/{name}")
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from flatten(entry, f"{pointer}/{index}")
+            yield from _flatten(entry, f"{pointer}/{index}")
     elif value is not None:
         yield pointer, str(value)
 

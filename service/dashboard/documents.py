@@ -199,11 +199,13 @@ async def read_targets(
 
 async def _read_target(request: web.Request, kind: Kind, document_id: int) -> Target:
     answer = await call(request, "GET", f"{kind.api}/{document_id}")
-    if not answer.is_success:
-        return Target(kind, document_id)
-    record = answer.value
-    currency = record.get("currency_code") or HOME_CURRENCY
-    return Target(kind, document_id, str(record[kind.code]), other_party(record), currency)
+    return describe_target(kind, answer.value) if answer.is_success else Target(kind, document_id)
+
+
+def describe_target(kind: Kind, record: Mapping[str, Any]) -> Target:
+    """Return the record of a document as what a note adjusts."""
+    currency = read_currency(record, None)
+    return Target(kind, record["id"], str(record[kind.code]), other_party(record), currency)
 
 
 def read_currency(record: Mapping[str, Any], target: Target | None) -> str:

@@ -1,8 +1,8 @@
 """Calls of the API's operations inside the process, as the company of the session.
 
 The dashboard is a client of the API: it has no rules and no statements of documents of its own. A
-call runs the handler of a route with a request of its own. Sign-in, limits and log line are those
-of the page.
+call runs the handler of a route with a copy of the page's request. Sign-in, limits and log line are
+those of the page.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,10 +13,11 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from yarl import URL
 
 from service import json_codec
 from service.errors import ApiError
-from service.http.aiohttp_internals import run_inner_request
+from service.http import app_keys
 from service.http.error_responses import error_response
 from service.offload import offload
 
@@ -30,7 +31,7 @@ PASSED_HEADERS = (
 ANSWER_BYTES = web.RequestKey("answer_bytes", int)
 
 #: Calls the handler of an operation, and returns its response, also for an exception.
-Run = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+Run = Callable[[web.Request, Handler], Awaitable[web.Response]]
 
 
 @dataclass(frozen=True)
@@ -93,20 +94,35 @@ async def call(
 async def run_operation(
     request: web.Request, method: str, target: str, content: bytes, run: Run
 ) -> Answer:
-    """Run the operation of a path, and return its response."""
-    answer = Answer(*await run_inner_request(request, method, target, content, run))
+    """Run the operation of a path, without middleware, and return its response.
+
+    Its request has the values of the page's request, such as the company, but none of its headers.
+    """
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+    called = request.clone(method=method, rel_url=URL(target, encoded=True), headers=headers)
+    match = await request.app.router.resolve(called)
+    called[app_keys.BODY], called[app_keys.CALLED] = content, match
+    answer = read_answer(await run(called, match.handler))
     request[ANSWER_BYTES] = answer_bytes(request) + len(answer.body)
     if answer.headers["Content-Type"].startswith("application/json"):
         await offload(len(answer.body), getattr, answer, "value")
     return answer
 
 
-async def run_handler(request: web.Request, handler: Handler) -> web.StreamResponse:
+def read_answer(response: web.Response) -> Answer:
+    """Return the response of a handler that was called."""
+    assert isinstance(response.body, bytes)
+    return Answer(response.status, response.body, response.headers)
+
+
+async def run_handler(request: web.Request, handler: Handler) -> web.Response:
     """Call a handler, and return its response, also that of an error."""
     try:
-        return await handler(request)
+        response = await handler(request)
     except Exception as error:
         return error_response(error, request)
+    assert isinstance(response, web.Response)
+    return response
 
 
 def answer_bytes(request: web.Request) -> int:

@@ -183,7 +183,7 @@ def _path_of(row: Mapping[str, Any]) -> str:
 
 
 def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iterator[Item]:
-    """Yield documents that are not at the portal. An invoice is corrected in its form."""
+    """Yield documents that are not at the portal. Those with a form are corrected there."""
     for row in rows:
         errors = json_codec.loads_own(row["errors"])
         title = TEXTS["failed"][row["status"]].format(number=row["number"])
@@ -191,7 +191,7 @@ def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iter
         if row["code"] in outcomes.FOR_OPERATOR:
             reasons = [f"{pages.TEXTS['outcomes']['not_sent'][row['code']]}."]
         place, action = _path_of(row), TEXTS["open"]
-        if row["invoice_id"] and row["code"] in CORRECTABLE and may_write:
+        if not row["consolidated_invoice_id"] and row["code"] in CORRECTABLE and may_write:
             place, action = f"{place}/edit", TEXTS["correct"]
         yield Item("bad", title, reasons, place, action, row["updated_at"])
 

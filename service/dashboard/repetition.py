@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from service import json_codec
-from service.dashboard.operations import Answer, run_handler, run_operation
+from service.dashboard.operations import Answer, read_answer, run_handler, run_operation
 from service.dashboard.pages import FORM_KEY, FORM_TOKEN, TEXTS, redirect
 from service.dashboard.sessions import SESSION
 from service.errors import ClaimLost, Conflict, KeyReused
@@ -67,9 +67,7 @@ async def create(request: web.Request, path: str, body: object) -> Answer:
 async def run_once(request: web.Request, handler: Handler) -> Answer:
     """Run a handler of the page once for the form of the request, and return its response."""
     _prepare(request)
-    response = await _run_once(request, request, handler)
-    assert isinstance(response, web.Response) and isinstance(response.body, bytes)
-    return Answer(response.status, response.body, response.headers)
+    return read_answer(await _run_once(request, request, handler))
 
 
 async def find_created(request: web.Request, path: str) -> int | None:
@@ -104,9 +102,7 @@ def _prepare(request: web.Request) -> None:
         request[idempotency.SEAL] = request[SESSION].seal_secrets
 
 
-async def _run_once(
-    page: web.Request, request: web.Request, handler: Handler
-) -> web.StreamResponse:
+async def _run_once(page: web.Request, request: web.Request, handler: Handler) -> web.Response:
     """Run a handler once for the form of a page, and return its response, also for an error."""
     return await run_handler(request, partial(_claim_and_run, page, handler))
 

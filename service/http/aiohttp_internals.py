@@ -4,16 +4,10 @@ tests/operations/test_aiohttp_internals.py pins the behaviour that is relied on.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.typedefs import Handler
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
 from service.http import app_keys
 
@@ -122,76 +116,3 @@ class Runner(web.AppRunner):
     def build_server(self, server: web.Server) -> web.Server:
         """Return the server to use. `server` is aiohttp's, without connections yet."""
         return Server(server)
-
-
-class _Collector(AbstractStreamWriter):
-    """Keeps the body of a response instead of sending it."""
-
-    def __init__(self) -> None:
-        self.chunks: list[bytes] = []
-
-    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        self.chunks.append(bytes(chunk))
-
-    async def write_eof(self, chunk: bytes = b"") -> None:
-        if chunk:
-            self.chunks.append(bytes(chunk))
-
-    async def drain(self) -> None:
-        pass
-
-    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
-        pass
-
-    def enable_chunking(self) -> None:
-        pass
-
-    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
-        pass
-
-
-async def run_inner_request(
-    request: web.Request,
-    method: str,
-    target: str,
-    body: bytes,
-    run: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
-) -> tuple[int, bytes, Mapping[str, str]]:
-    """Run the handler of a path, without middleware, and return (status, body, headers).
-
-    The request has the values of the outer one, such as its company, but none of its headers.
-    `run` calls the handler, and returns the response, also for an exception.
-    """
-    loop = asyncio.get_running_loop()
-    headers = CIMultiDict({"Content-Type": "application/json", "Content-Length": str(len(body))})
-    message = RawRequestMessage(
-        method,
-        target,
-        request.version,
-        CIMultiDictProxy(headers),
-        raw_headers=(),
-        should_close=False,
-        compression=None,
-        upgrade=False,
-        chunked=False,
-        url=URL(target, encoded=True),
-    )
-    writer = _Collector()
-    inner = web.Request(
-        message,
-        EMPTY_PAYLOAD,
-        request.protocol,
-        writer,
-        request.task,
-        loop,
-        client_max_size=0,
-        state={**dict(request.items()), app_keys.BODY: body},
-    )
-    match = await request.app.router.resolve(inner)
-    match.add_app(request.app)
-    match.freeze()
-    inner._match_info = match
-    response = await run(inner, match.handler)
-    if isinstance(response, web.Response) and isinstance(response.body, bytes):
-        writer.chunks.append(response.body)
-    return response.status, b"".join(writer.chunks), response.headers

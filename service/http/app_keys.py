@@ -3,7 +3,7 @@
 Types of higher layers have their keys in their own modules, for example in submission/context.py.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -55,6 +55,8 @@ VISITOR_SHA256 = web.RequestKey("visitor_sha256", bytes)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 BODY = web.RequestKey("body", bytes)  # as received
 FORM: web.RequestKey[MultiDictProxy[str]] = web.RequestKey("form")  # its fields
+#: The path parts of an operation that a page calls.
+CALLED: web.RequestKey[Mapping[str, str]] = web.RequestKey("called")
 REQUEST_ID = web.RequestKey("request_id", str)
 #: Members that are stored without effect, or that an update removed, as [{path, message}].
 WARNINGS: web.RequestKey[list[dict[str, str]]] = web.RequestKey("warnings")

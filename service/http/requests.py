@@ -221,12 +221,17 @@ def read_integer(
     return default
 
 
+def read_path_part(request: web.Request, part: str) -> str:
+    """Return the text of a part of the operation's path."""
+    return request.get(app_keys.CALLED, request.match_info)[part]
+
+
 def read_path_id(request: web.Request, noun: str, part: str = "id") -> int:
     """Return an id from the path.
 
     Raises NotFound, in the same words as for an unknown id, if the text is not a valid id.
     """
-    text = request.match_info[part]
+    text = read_path_part(request, part)
     if not _ID.fullmatch(text) or int(text) > MAX_ID:
         raise not_found(noun)
     return int(text)
@@ -234,7 +239,7 @@ def read_path_id(request: web.Request, noun: str, part: str = "id") -> int:
 
 def read_text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> str:
     """Return an id from the path that is a text matching `pattern`. Raises NotFound."""
-    text = request.match_info["id"]
+    text = read_path_part(request, "id")
     if not pattern.fullmatch(text):
         raise not_found(noun)
     return text

@@ -174,7 +174,8 @@ async def test_failed_checks_of_all_kinds_need_attention_until_submitted(
     await submit(site, late)
     await submit(site, note_id, "/api/adjustment-notes")
     await member.get("/")
-    for name, link in (("INV-04711", f"/invoices/{late}/edit"), ("CN-04712", f"/notes/{note_id}")):
+    forms = (("INV-04711", f"/invoices/{late}/edit"), ("CN-04712", f"/notes/{note_id}/edit"))
+    for name, link in forms:
         assert f"{name} was not sent" in member.words and f'href="{link}"' in member.text
     await member.get(f"/invoices/{late}")
     assert member.words.count("(CF321)") == 1
@@ -328,3 +329,41 @@ async def test_hints_for_others_are_not_shown_to_an_accountant(
         await visitor.get(f"/invoices/{invoice_id}")
         assert ("favouriteColour" in visitor.words) == sees_hints, visitor.words
         assert "because sending is on hold" in visitor.words and "pg-2" not in visitor.words
+
+
+async def create_note(site: Client) -> int:
+    """Create a note for a valid invoice, with members that the form does not have."""
+    invoice_id = await create_valid_invoice(site, code=4711)
+    body = note(payment={"mode": "03"}, payableRoundingAmount=-0.01)
+    return (await create_record(site, f"/api/invoices/{invoice_id}/adjustment-note", **body))["id"]
+
+
+async def test_an_edited_note_keeps_what_the_form_does_not_have(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    note_id = await create_note(site)
+    fields = FormReader(await member.get(f"/notes/{note_id}/edit")).fields
+    assert "Invoice 4711" in member.words and "52.37" in member.words
+    assert fields["/type"] == "CREDIT_NOTE" and fields["/lineItems/0/origin"] == "0"
+    fields |= {"/adjustmentNoteCode": "78", "/lineItems/0/unit/count": "0.5"}
+    await member.post(f"/notes/{note_id}/edit", {**fields, "do": "save"})
+    assert (member.status, member.path) == (200, f"/notes/{note_id}")
+    assert "The changes are saved." in member.words
+    _, found = await request_json(site, "GET", f"/api/adjustment-notes/{note_id}")
+    assert (found["code"], found["line_items"][0]["unit"]["count"]) == (78, 0.5)
+    assert (found["payment"], found["payable_rounding_amount"]) == ({"mode": "03"}, -0.01)
+    actor = "select actor from audit_log where subject = $1 order by id desc limit 1"
+    user_id = await owner.fetchval("select id from users where email like 'member%'")
+    assert await owner.fetchval(actor, f"adjustment note {note_id}") == f"user {user_id}"
+
+
+async def test_a_refused_change_of_a_note_is_shown_in_the_form(
+    member: Visitor, site: Client
+) -> None:
+    note_id = await create_note(site)
+    fields = FormReader(await member.get(f"/notes/{note_id}/edit")).fields
+    await member.post(f"/notes/{note_id}/edit", {**fields, "/lineItems/0/unit/count": "900"})
+    assert member.status == 422 and "exceeds" in member.words
+    assert FormReader(member.text).fields["/lineItems/0/unit/count"] == "900"
+    await member.post(f"/notes/{note_id}/edit", {**fields, "do": "add"})
+    assert FormReader(member.text).fields["/lineItems/1/unit/count"] == "1"

@@ -14,7 +14,7 @@ from multidict import MultiDict
 
 from service import json_codec
 from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
-from service.dashboard.invoice_form import PARTY
+from service.dashboard.editing import PARTY
 from service.http.forms import FORM
 
 SETTLEMENT = {

@@ -1321,6 +1321,20 @@ EXACT = (
         ("tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",),
     ),
     Mutant(
+        "called-operation-reads-the-path-of-the-page",
+        "service/http/requests.py",
+        "request.get(app_keys.CALLED, request.match_info)[part]",
+        "request.match_info[part]",
+        ("tests/dashboard/test_documents.py::test_a_note_names_its_invoice_and_has_its_currency",),
+    ),
+    Mutant(
+        "called-operation-streams-to-the-browser",
+        "service/api/exports.py",
+        "if app_keys.CALLED in request:",
+        "if request.method is None:",
+        ("tests/dashboard/test_spreadsheet.py::test_a_page_of_large_documents_is_complete",),
+    ),
+    Mutant(
         "note-in-the-home-currency",
         "service/dashboard/documents.py",
         "return target.currency if target else",

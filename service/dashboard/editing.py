@@ -1,0 +1,286 @@
+"""The pages that create and edit invoices and notes, with one form."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from service.dashboard import pages
+from service.dashboard.document_form import (
+    MOST_LINES,
+    TOTALS,
+    Form,
+    build_body,
+    change_lines,
+    create_document,
+    describe_body,
+    describe_instant,
+    find_focus,
+    leave_form,
+    read_fields,
+    refuse,
+    render_form,
+    render_totals,
+    show_created,
+)
+from service.dashboard.documents import (
+    CONSOLIDATED,
+    HOME_CURRENCY,
+    INVOICES,
+    NOTES,
+    Kind,
+    Target,
+    describe_target,
+    find_latest_errors,
+    read_amounts,
+    read_next_code,
+    read_targets,
+)
+from service.dashboard.operations import call, read
+from service.dashboard.pages import Page
+from service.dashboard.sessions import WRITE
+from service.errors import Conflict
+from service.http import app_keys
+
+PAGES: list[Page] = []
+page = partial(pages.page, PAGES)
+
+TEXTS = pages.TEXTS["form"]
+#: Kind of document -> members of its bodies -> members of its records.
+MEMBERS = {
+    INVOICES: {
+        "type": "type",
+        "code": "invoice_code",
+        "issueDateTime": "issue_date",
+        "buyer": "buyer",
+        "supplier": "supplier",
+        "lineItems": "line_items",
+        "currencyCode": "currency_code",
+        "exchangeRate": "exchange_rate",
+    },
+    NOTES: {
+        "type": "type",
+        "adjustmentNoteCode": "code",
+        "adjustmentNoteIssueDate": "issue_date",
+        "lineItems": "line_items",
+    },
+}
+#: Fields of the document, and those of the other party of an invoice below /buyer or /supplier.
+DOCUMENT = {
+    INVOICES: ("/type", "/code", "/issueDateTime", "/currencyCode", "/exchangeRate"),
+    NOTES: ("/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate"),
+}
+PARTY = (
+    "/type",
+    "/name",
+    "/tin",
+    "/registration/type",
+    "/registration/number",
+    "/contactNumber",
+    "/email",
+    "/address/line1",
+    "/address/line2",
+    "/address/line3",
+    "/address/zipCode",
+    "/address/city",
+    "/address/state",
+    "/address/country",
+)
+#: The values of a new invoice.
+NEW = {
+    "/type": "INVOICE",
+    "/currencyCode": HOME_CURRENCY,
+    "/buyer/type": "LOCAL_COMPANY",
+    "/buyer/registration/type": "BRN",
+    "/buyer/address/country": "MYS",
+    "/lineItems/0/unit/count": "1",
+    "/lineItems/0/unit/code": "C62",
+    "/lineItems/0/classifications/0": "022",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EditedDocument:
+    """A document that the form creates, or the record that it edits.
+
+    `path` is that of the operation that creates it, or of the record. `body` is what the fields
+    change; of a new note, it has the lines of the `target`. `leave` is the page before, and `notice`
+    says on the next one that it is stored.
+    """
+
+    kind: Kind
+    path: str
+    leave: str
+    body: Mapping[str, Any]
+    notice: str
+    record: Mapping[str, Any] | None = None
+    target: Target | None = None
+
+    def add_amounts(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a body with the members that totals depend on and the form does not have."""
+        return {**read_amounts(self.record), **body} if self.record else body
+
+
+FindEdited = Callable[[web.Request], Awaitable[EditedDocument]]
+
+
+async def _find_new_invoice(request: web.Request) -> EditedDocument:
+    return EditedDocument(INVOICES, INVOICES.api, INVOICES.path, {}, "created")
+
+
+async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
+    """Return the note for the document of the path."""
+    document_id = request.match_info["id"]
+    record = await read(request, f"{kind.api}/{document_id}")
+    return EditedDocument(
+        NOTES,
+        f"{kind.api}/{document_id}/adjustment-note",
+        f"{kind.path}/{document_id}",
+        {"targetInvoiceType": record["type"], "lineItems": record["line_items"]},
+        "note_created",
+        target=describe_target(kind, record),
+    )
+
+
+async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
+    """Return the record of the path. Raises Conflict if it has more lines than the form."""
+    document_id = request.match_info["id"]
+    record = await read(request, f"{kind.api}/{document_id}")
+    if len(record["line_items"]) > MOST_LINES:
+        raise Conflict(TEXTS["too_long"])
+    return EditedDocument(
+        kind,
+        f"{kind.api}/{document_id}",
+        f"{kind.path}/{document_id}",
+        _make_body(kind, record),
+        "saved",
+        record,
+        (await read_targets(request, kind, [record])).get(record["id"]),
+    )
+
+
+def _make_body(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a record in the shape of a body, without null ones.
+
+    The buyer of a self-billed invoice is the company, which no body contains.
+    """
+    own = "buyer" if "SELF_BILLED" in record["type"] else None
+    return {
+        name: record[member]
+        for name, member in MEMBERS[kind].items()
+        if name != own and record.get(member)
+    }
+
+
+async def show_new_invoice(request: web.Request) -> web.Response:
+    """Return the form for a new invoice, with the next code and the default tax."""
+    edited = await _find_new_invoice(request)
+    if elsewhere := await show_created(request, INVOICES, edited.path):
+        return elsewhere
+    company = (await read(request, "/api/companies"))["data"]
+    fields = dict(NEW)
+    for tax in company["default_tax_types_and_rates"][:1]:
+        fields["/lineItems/0/taxDetails/0/taxType"] = tax["tax_type"]
+        fields["/lineItems/0/taxDetails/0/taxRate/percentage"] = str(tax["tax_rate"])
+    fields["/code"] = str(await read_next_code(request, INVOICES))
+    zone = request.app[app_keys.CONFIG].time_zone
+    fields["/issueDateTime"] = describe_instant(datetime.now(zone), zone)
+    return _render(request, edited, Form(fields))
+
+
+async def show_new_note(kind: Kind, request: web.Request) -> web.Response:
+    """Return the form for a new note, with the lines of the document that it adjusts."""
+    edited = await _find_new_note(kind, request)
+    if elsewhere := await show_created(request, NOTES, edited.path):
+        return elsewhere
+    zone = request.app[app_keys.CONFIG].time_zone
+    body = {
+        "type": "CREDIT_NOTE",
+        "adjustmentNoteCode": await read_next_code(request, NOTES, "CREDIT_NOTE"),
+        "adjustmentNoteIssueDate": datetime.now(zone).isoformat(),
+        "lineItems": edited.body["lineItems"][:MOST_LINES],
+    }
+    return _render(request, edited, Form(describe_body(body, zone)))
+
+
+async def show_record(kind: Kind, request: web.Request) -> web.Response:
+    """Return the form of a stored document, with what the portal rejects at its fields."""
+    edited = await _find_record(kind, request)
+    wrong = await _find_errors(request, edited)
+    fields = describe_body(edited.body, request.app[app_keys.CONFIG].time_zone)
+    return _render(request, edited, Form(fields, wrong, edited.body))
+
+
+async def _find_errors(request: web.Request, edited: EditedDocument) -> dict[str, str]:
+    """Return what the portal would reject, and has rejected, by the member that it concerns.
+
+    An error of the portal that concerns no member has its path in the portal's document.
+    """
+    assert edited.record
+    checks = (await call(request, "POST", f"{edited.path}/preflight")).value
+    submitted = await read(request, f"{edited.path}/submitted-documents")
+    wrong: dict[str, str] = {}
+    for each in (*checks.get("errors", []), *find_latest_errors(edited.record, submitted)):
+        wrong.setdefault(each.get("pointer") or each.get("path") or "", each["message"])
+    return wrong
+
+
+async def save(find: FindEdited, request: web.Request) -> web.Response:
+    """Store the document, or show the form again with totals, another line or violations."""
+    edited = await find(request)
+    fields, choice = read_fields(request)
+    if changed := change_lines(fields, choice):
+        return _render(request, edited, Form(changed, focus=find_focus(changed, choice)))
+    body = build_body(fields, edited.body, request.app[app_keys.CONFIG].time_zone)
+    if choice == "totals":
+        currency = _find_currency(edited, fields)
+        return render_totals(request, edited.add_amounts(body), currency)
+    if choice == "check":
+        return _render(request, edited, Form(fields, body=body, focus=TOTALS))
+    if edited.record is None:
+        stored = await create_document(request, edited.kind, edited.path, fields, body)
+    else:
+        answer = await call(request, "PUT", edited.path, body)
+        stored = edited.record["id"] if answer.is_success else refuse(answer, fields, body)
+    if isinstance(stored, Form):
+        return _render(request, edited, stored)
+    return await leave_form(request, edited.kind, stored, choice, edited.notice)
+
+
+def _find_currency(edited: EditedDocument, fields: Mapping[str, str]) -> str:
+    """Return the currency of the form. That of a note is its target's."""
+    return edited.target.currency if edited.target else fields.get("/currencyCode") or HOME_CURRENCY
+
+
+def _render(request: web.Request, edited: EditedDocument, form: Form) -> web.Response:
+    """Return the form."""
+    if form.body:
+        form = replace(form, body=edited.add_amounts(form.body))
+    role = "supplier" if "SELF_BILLED" in form.fields.get("/type", "") else "buyer"
+    party = () if edited.target else (f"/{role}{name}" for name in PARTY)
+    return render_form(
+        request,
+        form,
+        (*DOCUMENT[edited.kind], *party),
+        edited=edited,
+        role=role,
+        currency=_find_currency(edited, form.fields),
+    )
+
+
+def _declare(path: str, show: pages.PageHandler, find: FindEdited) -> None:
+    """Declare the page of a form, and what its buttons do."""
+    page("GET", path, right=WRITE)(show)
+    page("POST", path, right=WRITE)(partial(save, find))
+
+
+_declare("/invoices/new", show_new_invoice, _find_new_invoice)
+for _kind in (INVOICES, CONSOLIDATED):
+    _path = f"{_kind.path}/{{id:[0-9]+}}/note"
+    _declare(_path, partial(show_new_note, _kind), partial(_find_new_note, _kind))
+for _kind in MEMBERS:
+    _path = f"{_kind.path}/{{id:[0-9]+}}/edit"
+    _declare(_path, partial(show_record, _kind), partial(_find_record, _kind))
