@@ -52,6 +52,7 @@ DOCUMENTS = Documents(
     get=sql.adjustment_note_get,
     export=sql.adjustment_note_export,
     export_batch=sql.adjustment_note_export_batch,
+    cancelling="cancel-latest-adjustment-note-submitted",
 )
 CREATED = "Adjustment note created."
 UPDATED, DELETED = "Adjustment note updated.", "Adjustment note deleted."
@@ -212,7 +213,6 @@ async def delete_adjustment_note(request: web.Request) -> web.Response:
 submissions.declare(
     operation,
     DOCUMENTS,
-    cancelling="cancel-latest-adjustment-note-submitted",
     submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
 )
 printing.declare(operation, DOCUMENTS)

@@ -263,7 +263,7 @@ async def delete_invoice(request: web.Request) -> web.Response:
     return responses.success_response(DELETED)
 
 
-submissions.declare(operation, DOCUMENTS, cancelling="cancel-latest-invoice-submitted")
+submissions.declare(operation, DOCUMENTS)
 printing.declare(operation, DOCUMENTS)
 links.declare(operation, DOCUMENTS)
 declare_note_creation(

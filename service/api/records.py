@@ -43,7 +43,8 @@ class Documents:
     """A kind of document as a resource.
 
     `schema` is that of a record, and the start of the names of the other schemas. `get`,
-    `export` and `export_batch` are statements.
+    `export` and `export_batch` are statements, `cancelling` is the last segment of the path that
+    cancels.
     """
 
     kind: DocumentKind
@@ -54,6 +55,7 @@ class Documents:
     get: Statement
     export: Statement
     export_batch: Statement
+    cancelling: str = "cancel-latest-invoice-submitted"
 
     @property
     def record_path(self) -> str:

@@ -67,13 +67,11 @@ def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
 def declare(
     operation: partial[Operation],
     documents: Documents,
-    cancelling: str,
     submit_errors: tuple[ApiError, ...] = (),
 ) -> None:
     """Declare the operations that submit and cancel a kind of document.
 
-    `cancelling` is the last segment of the path that cancels. `submit_errors` are the errors of a
-    submission that other kinds do not have. Spec: Endpoints
+    `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
     """
     kind, path, name = documents.kind, documents.record_path, documents.kind.identifier
     operation(
@@ -101,7 +99,7 @@ def declare(
     )(partial(submit, kind))
     operation(
         "POST",
-        f"{path}/{cancelling}",
+        f"{path}/{documents.cancelling}",
         "Cancel the latest submitted document",
         "Success",
         message=CANCELLED,

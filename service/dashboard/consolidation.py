@@ -19,6 +19,7 @@ from service.http.forms import FORM
 PAGES: list[Page] = []
 page = partial(pages.page, PAGES)
 
+USUAL = "CONSOLIDATED_INVOICE"  # type
 MOST_SHOWN = 200  # invoices that are left out
 MOST_PLANNED = 300  # invoices of a month whose lines are computed without being asked for
 
@@ -29,7 +30,7 @@ async def show_plan(request: web.Request) -> web.Response:
     zone = request.app[app_keys.CONFIG].time_zone
     before = datetime.now(zone).replace(day=1) - timedelta(days=1)
     month = request.query.get("month") or f"{before:%Y-%m}"
-    return await _render_plan(request, month, request.query.get("type") or CONSOLIDATED.types[0])
+    return await _render_plan(request, month, request.query.get("type") or USUAL)
 
 
 @page("POST", "/consolidated/plan", right=WRITE)

@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 import segno
 from aiohttp import web
 
+from service.api import adjustment_notes, consolidated_invoices, invoices
+from service.api.records import Documents
 from service.dashboard import pages
 from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
@@ -54,22 +56,22 @@ def read_amounts(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record.get(member) for name, member in AMOUNTS.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """A kind of document: the path of its pages and of its operations, and its texts.
+    """A kind of document on pages: their path, its resource in the API, and its texts.
 
-    `types` are the values of its type; `subject` is its name in the audit log, and `column` its
-    foreign key in other tables. `code` is the member of a record with its code.
+    `code` is the member of a record with its code.
     """
 
     path: str
-    api: str
+    documents: Documents
     texts: str
-    types: tuple[str, ...]
-    subject: str
-    column: str
-    cancelling: str = "cancel-latest-invoice-submitted"
     code: str = "invoice_code"
+
+    @property
+    def api(self) -> str:
+        """The path of its operations."""
+        return self.documents.path
 
     @property
     def t(self) -> Mapping[str, Any]:
@@ -77,40 +79,10 @@ class Kind:
         return TEXTS["kinds"][self.texts]
 
 
-INVOICES = Kind(
-    "/invoices",
-    "/api/invoices",
-    "invoice",
-    (
-        "INVOICE",
-        "SELF_BILLED_INVOICE",
-        "PENDING_FINALIZE_INVOICE",
-        "PENDING_FINALIZE_SELF_BILLED_INVOICE",
-    ),
-    "invoice",
-    "invoice_id",
-)
-NOTES = Kind(
-    "/notes",
-    "/api/adjustment-notes",
-    "note",
-    ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"),
-    "adjustment note",
-    "adjustment_note_id",
-    "cancel-latest-adjustment-note-submitted",
-    "code",
-)
-CONSOLIDATED = Kind(
-    "/consolidated",
-    "/api/consolidated-invoices",
-    "consolidated",
-    ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE"),
-    "consolidated invoice",
-    "consolidated_invoice_id",
-)
+INVOICES = Kind("/invoices", invoices.DOCUMENTS, "invoice")
+NOTES = Kind("/notes", adjustment_notes.DOCUMENTS, "note", "code")
+CONSOLIDATED = Kind("/consolidated", consolidated_invoices.DOCUMENTS, "consolidated")
 KINDS = (INVOICES, NOTES, CONSOLIDATED)
-#: Member of a note -> kind of the document that it adjusts.
-TARGETS = {"invoice_id": INVOICES, "consolidated_invoice_id": CONSOLIDATED}
 HOME_CURRENCY = "MYR"
 COUNT_TO = 1000  # matches of a search
 MOST_NOTES = 100  # on the page of an invoice
@@ -145,6 +117,12 @@ class Meta:
     is_exact: bool  # else there are more than `total`
     previous: str | None
     next: str | None
+
+
+def find_document(row: Mapping[str, Any]) -> tuple[Kind, int]:
+    """Return kind and id of the document that a row refers to, or that a note adjusts."""
+    ids = ((kind, row.get(kind.documents.kind.column)) for kind in KINDS)
+    return next((kind, document_id) for kind, document_id in ids if document_id)
 
 
 def make_meta(
@@ -187,10 +165,7 @@ async def read_targets(
     """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
     if kind is not NOTES:
         return {}
-    places = {
-        record["id"]: next((each, record[name]) for name, each in TARGETS.items() if record[name])
-        for record in records
-    }
+    places = {record["id"]: find_document(record) for record in records}
     wanted = list(dict.fromkeys(places.values()))
     found = await asyncio.gather(*(_read_target(request, *place) for place in wanted))
     targets = dict(zip(wanted, found, strict=True))
@@ -262,7 +237,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
         checks = (await call(request, "POST", f"{place}/preflight")).value
     company = request[app_keys.COMPANY]
     activity = await request.app[app_keys.READS].read(
-        sql.activity_of, company_id=company, subject=f"{kind.subject} {record['id']}"
+        sql.activity_of, company_id=company, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
@@ -314,8 +289,8 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str,
     """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
     if kind is NOTES:
         return []
-    ids = {each.column: int(request.match_info["id"]) if each is kind else None for each in KINDS}
-    del ids[NOTES.column]
+    ids = kind.documents.kind.ids(int(request.match_info["id"]))
+    del ids[NOTES.documents.kind.column]
     return await request.app[app_keys.READS].read(
         sql.adjustment_notes_of, company_id=request[app_keys.COMPANY], most=MOST_NOTES, **ids
     )
@@ -327,9 +302,10 @@ async def _describe_submitting(
     """Return what is known of a submission without outcome, or None for another document."""
     if record["status"] != "Submitting":
         return None
-    ids = {each.column: record["id"] if each is kind else None for each in KINDS}
     row = await request.app[app_keys.READS].read(
-        sql.submission_of_subject, company_id=request[app_keys.COMPANY], **ids
+        sql.submission_of_subject,
+        company_id=request[app_keys.COMPANY],
+        **kind.documents.kind.ids(record["id"]),
     )
     return describe_submitting(row["state"], row["is_held"])
 
@@ -387,7 +363,10 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     else:
         reason = form.get("reason", "").strip()
         answer = await call(
-            request, "POST", f"{place}/{kind.cancelling}", {"reason": reason} if reason else {}
+            request,
+            "POST",
+            f"{place}/{kind.documents.cancelling}",
+            {"reason": reason} if reason else {},
         )
     if answer.is_success or (action == "submit" and answer.status == RECORDED):
         return redirect(f"{request.path.rsplit('/', 1)[0]}?notice={action}")

@@ -107,8 +107,8 @@ class EditedDocument:
     """A document that the form creates, or the record that it edits.
 
     `path` is that of the operation that creates it, or of the record. `body` is what the fields
-    change; of a new note, it has the lines of the `target`. `leave` is the page before, and `notice`
-    says on the next one that it is stored.
+    change; of a new note, it has the lines of the `target`. `leave` is the page before. `notice`
+    is shown when the document is stored.
     """
 
     kind: Kind

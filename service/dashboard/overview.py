@@ -12,7 +12,7 @@ from aiohttp import web
 from service import json_codec
 from service.config import Config
 from service.dashboard import operations, outcomes, pages
-from service.dashboard.documents import KINDS
+from service.dashboard.documents import find_document
 from service.dashboard.pages import Page, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
@@ -179,7 +179,8 @@ def _month_of(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 def _path_of(row: Mapping[str, Any]) -> str:
     """Return the path of the document of a row of submitted_documents."""
-    return next(f"{kind.path}/{row[kind.column]}" for kind in KINDS if row[kind.column])
+    kind, document_id = find_document(row)
+    return f"{kind.path}/{document_id}"
 
 
 def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iterator[Item]:

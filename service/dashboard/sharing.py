@@ -12,7 +12,7 @@ from aiohttp import web
 from service.api.links import LIFETIMES, REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
-from service.dashboard.documents import INVOICES, KINDS, Kind
+from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.operations import Failed, call, pass_through, read
 from service.dashboard.pages import Page, redirect, render
 from service.dashboard.repetition import create, form_key, give_key, show_secrets
@@ -81,8 +81,8 @@ async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
 async def show_shared(request: web.Request) -> web.Response:
     """Return the printed page of a shared document."""
     link = await _enter(request, VIEW)
-    kind = next(kind for kind in KINDS if link[kind.column])
-    answer = await call(request, "GET", f"{kind.api}/{link[kind.column]}/print")
+    kind, document_id = find_document(link)
+    answer = await call(request, "GET", f"{kind.api}/{document_id}/print")
     if not answer.is_success:
         raise NotFound(TEXTS["gone"])
     return pass_through(answer)

@@ -15,11 +15,10 @@ from aiohttp import web
 from yarl import URL
 
 from service import json_codec
-from service.api import adjustment_notes, consolidated_invoices, invoices
 from service.api.exports import stream_export
 from service.api.filters import DOCUMENT_SORTS
 from service.api.pagination import Page, read_page
-from service.api.records import Documents, Source, read_parts
+from service.api.records import Source, read_parts
 from service.dashboard import pages
 from service.dashboard.documents import (
     CONSOLIDATED,
@@ -90,11 +89,11 @@ _FORMULA = re.compile(
 )
 
 
-#: Kind of document -> its list in the API, and the statement with further facts.
-LISTS: dict[Kind, tuple[Documents, Statement]] = {
-    INVOICES: (invoices.DOCUMENTS, sql.invoice_sheet),
-    NOTES: (adjustment_notes.DOCUMENTS, sql.adjustment_note_sheet),
-    CONSOLIDATED: (consolidated_invoices.DOCUMENTS, sql.consolidated_invoice_sheet),
+#: Kind of document -> the statement with further facts of its list.
+FACTS: dict[Kind, Statement] = {
+    INVOICES: sql.invoice_sheet,
+    NOTES: sql.adjustment_note_sheet,
+    CONSOLIDATED: sql.consolidated_invoice_sheet,
 }
 
 
@@ -103,12 +102,11 @@ async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
 
     Raises ValidationError for invalid filters, and the errors of stream_export.
     """
-    documents, facts = LISTS[kind]
     query = {**read_filters(request), "per_page": PER_PAGE, "count_to": 1}  # needs no total
     listing = request.clone(rel_url=URL.build(path=kind.api, query=query))
-    page = read_page(listing, documents.filters, DOCUMENT_SORTS)
+    page = read_page(listing, kind.documents.filters, DOCUMENT_SORTS)
     response = web.StreamResponse(headers=_make_headers(kind.path.strip("/")))
-    return await stream_export(request, response, _make_list(request, page, documents, facts))
+    return await stream_export(request, response, _make_list(request, page, kind))
 
 
 async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
@@ -134,16 +132,14 @@ def _make_headers(name: str) -> dict[str, str]:
     }
 
 
-async def _make_list(
-    request: web.Request, page: Page, documents: Documents, facts: Statement
-) -> AsyncGenerator[str, None]:
+async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGenerator[str, None]:
     """Yield the text of a list in parts."""
     zone = request.app[app_keys.CONFIG].time_zone
     read_facts = partial(
-        request.app[app_keys.READS].read, facts, company_id=request[app_keys.COMPANY]
+        request.app[app_keys.READS].read, FACTS[kind], company_id=request[app_keys.COMPANY]
     )
     yield MARK + _make_rows([COLUMNS])
-    async for records in _read_records(request, page, documents.source):
+    async for records in _read_records(request, page, kind.documents.source):
         found = {row["id"]: row for row in await read_facts(ids=[each["id"] for each in records])}
         yield _make_rows(_read_columns(each, found[each["id"]], zone) for each in records)
 
