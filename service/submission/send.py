@@ -13,10 +13,11 @@ from service.monitoring.metrics import SUBMISSION_MOVES
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import (
-    Duplicate,
+    LoginRefused,
     NotSent,
     PortalError,
     Refused,
+    Throttled,
     Unclear,
 )
 from service.portal.open_submission import OpenSubmission
@@ -250,7 +251,7 @@ async def _classify(
 
 
 def describe_failure(why: PortalError) -> NotReceived | Refusal | OutcomeUnknown:
-    """Return the event for a failed request: refused, unknown, or not received.
+    """Return the event for a failed request: refused, not received, or unknown.
 
     A refusal of the sender applies to every document.
     """
@@ -259,8 +260,8 @@ def describe_failure(why: PortalError) -> NotReceived | Refusal | OutcomeUnknown
         case Refused():
             for_all = why.code in SENDER_CODES or why.status in (401, 403)
             return Refusal(error, tuple(why.errors), for_all)
-        case Duplicate():
-            return OutcomeUnknown(error)
+        case NotSent() | Throttled() | LoginRefused():
+            return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
         case Unclear():
             return OutcomeUnknown(error, tuple(why.evidence))
-    return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
+    return OutcomeUnknown(error)  # a Duplicate

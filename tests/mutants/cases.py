@@ -415,8 +415,8 @@ ONCE = (
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
-        "        case Duplicate():\n            return OutcomeUnknown(error)",
-        "        case Duplicate():\n            return Refusal(error)",
+        "    return OutcomeUnknown(error)  # a Duplicate",
+        "    return Refusal(error)",
         (
             "tests/submission/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
         ),
