@@ -17,11 +17,11 @@ from service.dashboard.pages import render_error
 from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
-from service.db.pool import BACKGROUND_CONNECTIONS, connected_pool, database_bounds
+from service.db.pool import BACKGROUND_CONNECTIONS, database_bounds
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.standby import Reads, StandbyReads
-from service.db.transactions import Database
+from service.db.transactions import Database, connected_database
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog
@@ -106,10 +106,8 @@ def _set_limits(app: web.Application, config: Config) -> None:
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
-    async with connected_pool(
-        config.database_url, config.pool_size, config.database_silence
-    ) as pool:
-        database = app[app_keys.DATABASE] = Database(pool, database_bounds(config))
+    async with connected_database(config, config.pool_size) as database:
+        app[app_keys.DATABASE] = database
         async with database.across() as conn:
             await check_tenant_isolation(conn)
         await record_database_identity(database)
@@ -133,8 +131,8 @@ async def _open_reads(app: web.Application) -> AsyncIterator[Reads]:
     if not config.database_read_url:
         yield database
         return
-    async with connected_pool(config.database_url, 1, config.database_silence) as pool:
-        reads = StandbyReads(config, database, Database(pool, database_bounds(config)))
+    async with connected_database(config, 1) as positions:
+        reads = StandbyReads(config, database, positions)
         app[app_keys.WATCHDOG].add_condition("StandbyUnused", lambda: reads.unused_since)
         app[app_keys.GAUGES].include(ReadsCollector(reads))
         async with reads.running():
@@ -241,11 +239,8 @@ async def _portal(app: web.Application) -> AsyncIterator[None]:
 async def _background(app: web.Application) -> AsyncIterator[None]:
     """Run the background work with a pool of its own, so that requests cannot use it up."""
     config = app[app_keys.CONFIG]
-    async with connected_pool(
-        config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
-    ) as pool:
-        database = Database(pool, database_bounds(config))
-        app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", pool))
+    async with connected_database(config, BACKGROUND_CONNECTIONS) as database:
+        app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", database.pool))
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield
 

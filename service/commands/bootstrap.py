@@ -29,9 +29,8 @@ from service.db.audit_actor import acting_as
 from service.db.cells import check_cell
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
-from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, connected_database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
 from service.portal.addresses import find_address_problems
@@ -190,10 +189,7 @@ async def migrate_database(config: Config) -> list[str]:
 
 async def check_database(config: Config) -> None:
     """Raise OperatorError if PostgreSQL is not durable, or has secrets of another SECRET_KEY."""
-    async with (
-        connected_pool(config.database_url, 1, config.database_silence) as pool,
-        Database(pool).across() as conn,
-    ):
+    async with connected_database(config, 1) as database, database.across() as conn:
         unsafe = await sql.unsafe_settings(conn)
         rows = await sql.secret_key_ids(conn)
     if unsafe and config.database_durability == "on":
@@ -218,6 +214,6 @@ async def with_database(config: Config) -> AsyncIterator[tuple[Config, Database]
     """Yield the configuration and a migrated database, for a command."""
     async with with_postgres(config) as config:
         await migrate_database(config)
-        async with connected_pool(config.database_url, 2, config.database_silence) as pool:
+        async with connected_database(config, 2) as database:
             with acting_as("command"):
-                yield config, Database(pool)
+                yield config, database

@@ -35,9 +35,8 @@ from service.config import ROOT, Config, read_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
-from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, connected_database
 from service.http import app_keys
 from service.http.aiohttp_internals import Site
 from service.http.closing import close_idle_connections, close_port
@@ -327,8 +326,8 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
 
 async def _share_code_lists(config: Config) -> None:
     """Give the sandbox the lists that were imported while it did not run."""
-    async with connected_pool(config.database_url, 1, config.database_silence) as pool:
-        if error := await share_with_sandbox(config, Database(pool)):
+    async with connected_database(config, 1) as database:
+        if error := await share_with_sandbox(config, database):
             print(error, file=sys.stderr)
 
 
@@ -355,8 +354,7 @@ async def _demo_company(config: Config) -> str:
     with other companies gets no demo company.
     """
     marker = config.data_dir / "demo-company.json"
-    async with connected_pool(config.database_url, 2, config.database_silence) as pool:
-        database = Database(pool)
+    async with connected_database(config, 2) as database:
         with acting_as("command"):
             # Of several first starts, one creates the company and its owner.
             async with database.across() as conn, conn.transaction():

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
+from service.config import Config
 from service.db.audit_actor import get_actor
 from service.db.connections import Connection
-from service.db.pool import RECONNECT_SECONDS, Bounds, Pool
+from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
 from service.db.retry import noting_commit
 from service.db.statements import Statement, sql
 from service.db.transient_errors import (
@@ -162,6 +163,13 @@ class Database:
                 if time.monotonic() + RECONNECT_SECONDS >= end or not is_transient(error):
                     raise
             await asyncio.sleep(RECONNECT_SECONDS)
+
+
+@asynccontextmanager
+async def connected_database(config: Config, size: int) -> AsyncIterator[Database]:
+    """Yield the configured database by a pool of `size` connections."""
+    async with connected_pool(config.database_url, size, config.database_silence) as pool:
+        yield Database(pool, database_bounds(config))
 
 
 async def run_read_only(

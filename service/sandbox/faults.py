@@ -18,7 +18,8 @@ from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
 from .login import unauthorized
-from .submissions import Entry, duplicate_payload, refuse_same_payload, rejection
+from .records import Entry
+from .submissions import duplicate_payload, refuse_same_payload, rejection
 from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
@@ -113,7 +114,7 @@ async def reject(request: web.Request, process: Process, order: Order) -> web.Re
     await refuse_same_payload(request)
     numbers = sorted(code_numbers("submit", await request.read()))
     finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
-    rejected = [rejection(Entry(number, b"", None, [finding])) for number in numbers]
+    rejected = [rejection(Entry(number, b"", None, [finding], [])) for number in numbers]
     return answer({**NO_DOCUMENTS, "rejectedDocuments": rejected}, status=202)
 
 

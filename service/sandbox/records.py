@@ -13,6 +13,8 @@ from .controls import Sandbox
 from .database import Row, sql
 from .document import NOTES, Document
 from .identifiers import new_uuid
+from .magic import forced_delay
+from .validators import Finding
 
 #: Column of an amount -> (the total of the invoice, name in a document, name in a row of a list).
 TOTALS = {
@@ -23,39 +25,42 @@ TOTALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """An accepted document with its bytes and warnings; times are in Unix seconds."""
+@dataclass(frozen=True)
+class Entry:
+    """One document of a submission after the immediate checks. Findings reject it, warnings not."""
 
-    submission_uid: str
-    document: Document
+    code_number: str
     raw: bytes
+    document: Document | None
+    findings: list[Finding]
     warnings: list[dict[str, str]]
-    received_at: float
-    due_at: float  # end of validation
 
 
-def insert_document(sandbox: Sandbox, caller: Row, receipt: Receipt) -> str:
-    """Store an accepted document inside the caller's transaction and return its uuid."""
-    document, uuid = receipt.document, new_uuid()
+def insert_document(sandbox: Sandbox, caller: Row, entry: Entry, uid: str, now: float) -> str:
+    """Store an accepted document of a submission and return its uuid.
+
+    `now` is in Unix seconds. The caller has opened a transaction.
+    """
+    document, uuid = entry.document, new_uuid()
+    assert document
     sql.document_insert(
         sandbox.db,
         uuid=uuid,
-        submission_uid=receipt.submission_uid,
+        submission_uid=uid,
         number=document.number,
         type=document.type,
         version=document.version,
         issued_at=document.issued_at,
-        sha256=hashlib.sha256(receipt.raw).hexdigest(),
-        received_at=receipt.received_at,
-        due_at=receipt.due_at,
+        sha256=hashlib.sha256(entry.raw).hexdigest(),
+        received_at=now,
+        due_at=now + sandbox.controls.processing_seconds + forced_delay(entry.code_number),
         **submitter_columns(sandbox, caller),
         **party_columns(document),
         **total_columns(document),
     )
-    sql.body_insert(sandbox.db, uuid=uuid, document=receipt.raw)
-    if receipt.warnings:
-        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(receipt.warnings))
+    sql.body_insert(sandbox.db, uuid=uuid, document=entry.raw)
+    if entry.warnings:
+        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings))
     for original, _ in document.references if document.type in NOTES else ():
         sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
     return uuid

@@ -4,7 +4,6 @@ import base64
 import binascii
 import hashlib
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -18,25 +17,14 @@ from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, VERSIONS, Document, read_json
 from .identifiers import new_uuid
-from .magic import forced_delay, raise_forced_refusal
+from .magic import raise_forced_refusal
 from .paging import read_page, read_query
-from .records import Receipt, head, insert_document, submitted_by
+from .records import Entry, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
 from .xml_documents import read_xml
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One document of a submission after the immediate checks. Findings reject it, warnings not."""
-
-    code_number: str
-    raw: bytes
-    document: Document | None
-    findings: list[Finding]
-    warnings: list[dict[str, str]] = field(default_factory=list)
 
 
 async def submit(request: web.Request) -> web.Response:
@@ -186,10 +174,8 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[Entry]) -> d
                 received_at=now,
             )
         for each in accepted:
-            assert uid and each.document
-            due_at = now + sandbox.controls.processing_seconds + forced_delay(each.code_number)
-            receipt = Receipt(uid, each.document, each.raw, each.warnings, now, due_at)
-            uuid = insert_document(sandbox, caller, receipt)
+            assert uid
+            uuid = insert_document(sandbox, caller, each, uid, now)
             answered.append({"uuid": uuid, "invoiceCodeNumber": each.code_number})
     return {
         "submissionUid": uid,
