@@ -54,7 +54,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
             found.append((statement.name, len(result)))
         elif isinstance(result, list):
             texts = [value for row in result for value in row if isinstance(value, str)]
-            if texts:  # Background work runs statements that find nothing.
+            if texts:  # Most statements of background work find nothing.
                 found.append((statement.name, sum(map(len, texts))))
         return result
 
@@ -127,7 +127,8 @@ async def test_page_within_the_budget_needs_one_statement(
         results.clear()
         status, page = await request_json(api, "GET", LIST + query)
         assert status == 200 and len(page["data"]) == 100
-        assert [name for name, _ in results] == ["invoice_search" if query else "invoice_page"]
+        names = [name for name, _ in results if name.startswith("invoice_")]
+        assert names == ["invoice_search" if query else "invoice_page"]
 
 
 async def test_streamed_page_has_the_same_text_as_a_small_one(

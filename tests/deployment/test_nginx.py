@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import asyncpg
 import pytest
 from conftest import Company, patience, until
 from harness.nginx import NAME, Local, Nginx, find_nginx
@@ -458,18 +457,12 @@ async def test_rolling_restart_fails_no_read_and_loses_no_create(open_site: Open
 
 
 @pytest.mark.long
-async def test_killed_api_process_fails_no_read_and_loses_no_create(
-    open_site: OpenSite, owner: asyncpg.Connection
-) -> None:
-    """A repetition gets a 409 while the claim of the killed process holds, at most 90 seconds."""
+async def test_killed_api_process_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
     site = await open_site(REQUESTS_PER_MINUTE="0")
     load, process = Load(site), site.processes[0]
 
     async def kill_and_start() -> None:
         await process.kill()
-        await owner.execute(
-            "update idempotency_keys set lease_until = clock_timestamp() where status is null"
-        )
         await load.go_on()
         await process.start()
 
