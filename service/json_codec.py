@@ -16,7 +16,7 @@ MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
 LONGEST_STEP = 200  # characters of a name in a path
 MAX_DIGITS = 40  # characters of a number without exponent
-#: Values of a body, counted by commas and brackets before it is parsed. A stored document has less.
+#: Values of a request body, counted by commas and brackets before it is parsed.
 MAX_VALUES = 100_000
 
 _INSTANT = re.compile(
@@ -48,12 +48,10 @@ def loads(raw: bytes) -> Any:
 
 
 def parse_any_depth(raw: bytes) -> Any:
-    """Parse strict JSON: UTF-8, no duplicate members, no NaN, at most MAX_VALUES values.
+    """Parse strict JSON: UTF-8, no duplicate members, no NaN.
 
     Integers become int, all other numbers Decimal. Raises NotJson.
     """
-    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise NotJson(_TOO_MANY)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -66,6 +64,12 @@ def parse_any_depth(raw: bytes) -> Any:
         ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
+
+
+def check_count(raw: bytes) -> None:
+    """Raise NotJson if a request body has more than MAX_VALUES values."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise NotJson(_TOO_MANY)
 
 
 def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:

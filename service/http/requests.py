@@ -68,6 +68,7 @@ def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, s
     """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
     has_escapes = json_codec.has_unicode_escapes(raw)
     try:
+        json_codec.check_count(raw)
         value = json_codec.parse_any_depth(raw)
         # Nearly all bodies return here. The schema limits their depth.
         if not has_escapes and schema.has_only_known(name, value):
