@@ -27,6 +27,8 @@ ABORTED_TRANSACTION_ERRORS = (
     asyncpg.SerializationError,
     asyncpg.InvalidCachedStatementError,
 )
+#: Reports of a server that closes the connection.
+_SHUTDOWNS = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -62,12 +64,12 @@ def is_lost(conn: Connection, error: BaseException) -> bool:
     PostgreSQL cancels a slow statement before STATEMENT_SECONDS: after a TimeoutError, the
     connection is silently dead.
     """
-    if isinstance(error, (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)):
+    if isinstance(error, _SHUTDOWNS):
         return True
     return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS)
 
 
 def terminate_interrupted(conn: Connection, error: BaseException) -> None:
-    """Terminate a connection whose statement may still be running."""
-    if isinstance(error, (TimeoutError, asyncio.CancelledError)):
+    """Terminate a connection whose statement may still be running, or that the server closes."""
+    if isinstance(error, (TimeoutError, asyncio.CancelledError, *_SHUTDOWNS)):
         conn.terminate()
