@@ -89,7 +89,6 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
     "cancel": (Quota(12),),
     "details": (Quota(125),),
     "raw": (Quota(60),),
-    "recent": (Quota(12),),
     "search": (Quota(1, 5, of_taxpayer=True), Quota(12, alone=12)),
 }
 
