@@ -48,7 +48,7 @@ types: $(DEV_STAMP) ## Check the types.
 	@$(BIN)/pyright
 
 growth: $(DEV_STAMP) ## Measure how processor time grows with the input: ARGS="--list", "--only TEXT".
-	@exec env PYTHONPATH=.:tests $(RUNNING) -m growth $(ARGS)
+	@exec $(RUNNING) -m tests.growth $(ARGS)
 
 docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
 	@exec $(RUNNING) run.py docs
@@ -58,16 +58,16 @@ lock: $(DEV_STAMP) ## Write requirements.lock: the newest versions that requirem
 	    --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock requirements.txt
 
 mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".
-	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
+	@exec $(RUNNING) -m tests.mutants $(ARGS)
 
 fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation, and malformed ones.
 	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/api/test_schemathesis.py tests/api/test_malformed.py $(ARGS)
 
 chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
-	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)
+	@exec $(RUNNING) -m tests.chaos $(ARGS)
 
 generators: $(DEV_STAMP) ## Run client generators and linters on the OpenAPI description; downloads them. ARGS="--only NAME".
-	@exec env PYTHONPATH=.:tests $(RUNNING) -m generators $(ARGS)
+	@exec $(RUNNING) -m tests.generators $(ARGS)
 
 $(RUN_STAMP): requirements.txt requirements-embedded.txt
 	@command -v "$(PYTHON)" >/dev/null || \

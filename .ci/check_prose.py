@@ -62,6 +62,10 @@ WORDS = (
     "wishes",
 )
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+#: Words that only names do not use: there is a standard term, or they say too little.
+NAME_WORDS = ("actors", "grounds?", "kit", "looks", "proofs?", "season", "settlements", "stage")
+FORBIDDEN_NAMES = re.compile(rf"\b(?:{'|'.join((*WORDS, *NAME_WORDS))})\b", re.IGNORECASE)
+CAPITAL = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
 #: First words that make a docstring a clause instead of a summary.
 OPENINGS = re.compile(r"(?:What|Whether|As|Of|For)\b")
 LONGEST_TEST_NAME = 80
@@ -73,7 +77,9 @@ ALLOWED = re.compile(r"in-house|house number|House, |MAKEFILE_LIST")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of prose at a line of a file. `is_docstring`: it documents a definition.
+    """A piece of prose at a line of a file, or the words of a name.
+
+    `is_docstring`: it documents a definition.
 
     `length` is that of the line with its code, for lines of Markdown outside of tables.
     """
@@ -82,6 +88,7 @@ class Text:
     line: int
     text: str
     is_docstring: bool = False
+    is_name: bool = False
     length: int = 0
 
 
@@ -105,13 +112,22 @@ def python_texts(path: Path) -> Iterator[Text]:
         if isinstance(node.value, str) and node.value.count(" ") > 1:
             yield Text(path, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield _read_name(path, token.start[0], token.string)
         if token.type == tokenize.COMMENT:
             yield Text(path, token.start[0], token.string.lstrip("#: "))
+
+
+def _read_name(path: Path, line: int, name: str) -> Text:
+    return Text(path, line, CAPITAL.sub(" ", name), is_name=True)
 
 
 def sql_texts(path: Path) -> Iterator[Text]:
     """Yield the comments of an SQL file, and the texts of its `comment on` statements."""
     source = path.read_text()
+    for found in re.finditer(r"-- name: (\w+)|(?:table|function) (\w+)|^  (\w+) \w", source, re.M):
+        line = source.count("\n", 0, found.start()) + 1
+        yield _read_name(path, line, found[1] or found[2] or found[3])
     for found in re.finditer(r"--(?! name:)(.*)|comment on .*?is\s+'((?:[^']|'')*)'", source):
         line = source.count("\n", 0, found.start()) + 1
         yield Text(path, line, found[1] or found[2] or "")
@@ -152,13 +168,16 @@ def find_texts() -> Iterator[Text]:
             continue
         reader = plain_texts if path.name == "Makefile" else READERS.get(path.suffix)
         is_data = path.suffix == ".json" and path.parent.name not in ("schemas", "examples")
+        if path.is_file() and reader:
+            yield _read_name(path, 1, path.stem)
         if path.is_file() and reader and not is_data and path != Path(__file__).resolve():
             yield from reader(path)
 
 
 def find_violations(text: Text) -> Iterator[str]:
     """Yield a description of each violation in a text."""
-    for found in FORBIDDEN.finditer(ALLOWED.sub("", text.text)):
+    forbidden = FORBIDDEN_NAMES if text.is_name else FORBIDDEN
+    for found in forbidden.finditer(ALLOWED.sub("", text.text)):
         yield f"the word {found[0]!r}"
     if text.is_docstring and OPENINGS.match(text.text.strip()):
         yield f"a docstring that begins with {text.text.split()[0]!r}"

@@ -30,9 +30,9 @@ from benchmark import (
     run,
     start_service,
 )
-from harness.network import Network
 
 from service.documents.ubl import document
+from tests.harness.network import Network
 
 TIMEOUT_SECONDS = 3600
 COUNT_SENT = "select count(*) from submitted_documents where uuid is not null"

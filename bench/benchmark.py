@@ -23,13 +23,8 @@ import asyncpg
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The scripts import the service and the harness of the tests.
-sys.path[1:1] = [str(ROOT), str(ROOT / "tests")]
+sys.path[1:1] = [str(ROOT)]
 
-from harness import processes
-from harness.companies import Company, add_company, make_tin
-from harness.databases import create_database, provide_server
-from harness.environments import make_environment
-from harness.sandbox import Administration
 from programs import run_program
 
 from service.commands.bootstrap import run as run_loop
@@ -40,6 +35,11 @@ from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.statements import Statements
 from service.db.transactions import Database
+from tests.harness import processes
+from tests.harness.companies import Company, add_company, make_tin
+from tests.harness.databases import create_database, provide_server
+from tests.harness.environments import make_environment
+from tests.harness.sandbox import Administration
 
 _tin_numbers = itertools.count(1)
 COMMAND_SECONDS = 60

@@ -15,10 +15,11 @@ import cpu
 import peer_programs
 from benchmark import Company, Service
 from export import TIMEOUT_SECONDS, read_export
-from harness.processes import ChildProcess
 from invoices import create_requests
 from programs import ProgramError, run_program
 from wrk import Load, LoadResult, run_wrk
+
+from tests.harness.processes import ChildProcess
 
 PEERS = peer_programs.PEERS
 #: A process of the service, or of a peer.

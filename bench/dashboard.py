@@ -19,11 +19,11 @@ from typing import Any
 
 import aiohttp
 from benchmark import Service, parse_options, print_table, run, sql, start_service
-from harness.companies import Company
-from harness.visitors import Visitor, make_person
 from yarl import URL
 
 from service.dashboard.table import make_page_routes
+from tests.harness.companies import Company
+from tests.harness.visitors import Visitor, make_person
 
 MOST_MS = 100.0
 EMAIL = "aminah@example.com"

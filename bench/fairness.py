@@ -26,12 +26,12 @@ from pathlib import Path
 
 import aiohttp
 from benchmark import Service, make_parser, print_table, run, sql, start_service
-from harness.companies import Company
-from harness.visitors import Visitor, make_person
 from invoices import create_requests
 from yarl import URL
 
 from service.http.api_keys import new_key
+from tests.harness.companies import Company
+from tests.harness.visitors import Visitor, make_person
 
 GOAL = 3.0
 GETS, CREATES = 20, 5  # of the victim, a second

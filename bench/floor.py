@@ -28,7 +28,6 @@ from asyncpg.prepared_stmt import PreparedStatement
 from benchmark import Company, Service, parse_options, prepare_service, run
 from compare_targets import PAGE, Invoices, add_invoices, next_codes, write_companies
 from cpu import find_postmaster, read_cpu
-from harness.processes import free_port
 from invoices import create_requests
 from wrk import Load, run_wrk
 
@@ -37,6 +36,7 @@ from service.db.pool import SESSION
 from service.db.statements import sql
 from service.documents.body_checks import check_draft
 from service.http.requests import parse_document_instant
+from tests.harness.processes import free_port
 
 CONNECTIONS = 8  # to PostgreSQL
 COMPANIES, INVOICES = 20, 1000  # companies that send requests in turn, invoices of each

@@ -31,7 +31,7 @@ from service.http.code_lists import CodeLists
 from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
 from service.monitoring import gauges
-from service.monitoring.clock_steps import ClockKeeper
+from service.monitoring.clock_steps import ClockWatcher
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.reads import ReadsCollector
 from service.monitoring.watchdog import Watchdog
@@ -229,7 +229,7 @@ async def _portal(app: web.Application) -> AsyncIterator[None]:
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
         tin_checks = app[TIN_CHECKS] = TinChecks(context)
         contact = ContactCheck(portal, config.watchdog.total_seconds())
-        async with contact.running(), ClockKeeper(database).running():
+        async with contact.running(), ClockWatcher(database).running():
             yield
         await tin_checks.close()
         closing.begin()

@@ -291,7 +291,7 @@ class Config:
     portal_timeout: timedelta = _setting("PORTAL_TIMEOUT_SECONDS", "25", SECONDS)
     portal_lease: timedelta = _setting("PORTAL_LEASE_SECONDS", "60", SECONDS)
     portal_settle: timedelta = _setting("PORTAL_SETTLE_SECONDS", "360", SECONDS)
-    portal_proof_gap: timedelta = _setting("PORTAL_PROOF_GAP_SECONDS", "30", SECONDS)
+    portal_confirmation_gap: timedelta = _setting("PORTAL_CONFIRMATION_GAP_SECONDS", "30", SECONDS)
     portal_poll: timedelta = _setting("PORTAL_POLL_SECONDS", "3", SECONDS)
     portal_poll_max: timedelta = _setting("PORTAL_POLL_MAX_SECONDS", "60", SECONDS)
     portal_recheck: timedelta = _setting("PORTAL_RECHECK_SECONDS", "3600", SECONDS)

@@ -28,13 +28,6 @@ import pytest
 import uvloop
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import BaseTestServer, TestClient
-from core import mark_core
-from harness.companies import Company, add_company, make_tin
-from harness.databases import create_database, name_of, provide_server
-from harness.environments import variables
-from harness.sandbox import Administration
-from harness.waiting import patience as patience  # for the test modules
-from harness.waiting import until as until
 
 from service.app import create_app
 from service.commands.serve import DEMO_COMPANY
@@ -45,15 +38,22 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
+from tests.core import mark_core
+from tests.harness.companies import Company, add_company, make_tin
+from tests.harness.databases import create_database, name_of, provide_server
+from tests.harness.environments import variables
+from tests.harness.sandbox import Administration
+from tests.harness.waiting import patience as patience  # for the test modules
+from tests.harness.waiting import until as until
 
 #: Modules whose fixtures every test module can use.
 pytest_plugins = [
-    "fixtures_dashboard",
-    "fixtures_sandbox",
-    "fixtures_service",
-    "fixtures_shared",
-    "fixtures_specification",
-    "fixtures_webhooks",
+    "tests.fixtures_dashboard",
+    "tests.fixtures_sandbox",
+    "tests.fixtures_service",
+    "tests.fixtures_shared",
+    "tests.fixtures_specification",
+    "tests.fixtures_webhooks",
 ]
 
 #: TINs of companies created without one. The sandbox registers a taxpayer at its first login.

@@ -6,7 +6,8 @@ They are derived, not chosen: a test that a mutant names is the one that notices
 from collections.abc import Iterable
 
 import pytest
-from mutants.cases import MUTANTS
+
+from tests.mutants.cases import MUTANTS
 
 #: Fixtures that start a server or a service.
 SLOW = {"cluster", "own_context", "portal", "sandbox", "start"}

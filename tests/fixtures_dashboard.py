@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from conftest import Client, Company, StartService
-from harness.visitors import Visitor, make_person
-from kit import GENEROUS
 
 from service.config import read_config
+from tests.api_requests import GENEROUS
+from tests.conftest import Client, Company, StartService
+from tests.harness.visitors import Visitor, make_person
 
 #: Signs a new person in, by a link: (service, role) -> visitor.
 SignIn = Callable[[Client, str], Awaitable[Visitor]]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from conftest import ClientFactory
 
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
+from tests.conftest import ClientFactory
 
 SUPPLIER, BUYER = "C4821093650", "C5510387420"
 STREET = ("PTD 1203, Jalan Perindustrian 4", "Kawasan Perindustrian Bukit Bakri")

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Protocol
 
 import pytest
-from conftest import Client, ClientFactory, Sandbox, Templates, make_company
-from harness.databases import create_database
-from harness.environments import variables
-from harness.processes import Finished, run_command
 
 from service.app import create_app
 from service.config import read_config
 from service.db import pool
 from service.db.connections import Connection
+from tests.conftest import Client, ClientFactory, Sandbox, Templates, make_company
+from tests.harness.databases import create_database
+from tests.harness.environments import variables
+from tests.harness.processes import Finished, run_command
 
 
 class RunCommand(Protocol):

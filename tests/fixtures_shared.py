@@ -14,16 +14,16 @@ import asyncpg
 import pytest
 from aiohttp.test_utils import BaseTestServer
 from aiohttp.typedefs import StrOrURL
-from conftest import Client, ClientFactory, Templates, run_context
-from harness.companies import Company, add_company, make_tin
-from harness.databases import create_database
-from harness.environments import variables
-from harness.processes import SandboxProcess, Service
 from yarl import URL
 
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.conftest import Client, ClientFactory, Templates, run_context
+from tests.harness.companies import Company, add_company, make_tin
+from tests.harness.databases import create_database
+from tests.harness.environments import variables
+from tests.harness.processes import SandboxProcess, Service
 
 BATCH = 50  # companies that are created at once
 SETTINGS = {

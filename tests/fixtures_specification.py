@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from conftest import Client, ClientFactory, Company, Sandbox, StartService, choose_fixture
-from fixtures_shared import SETTINGS, RunningServer, SharedService
-from kit import Account, make_account
+
+from tests.api_requests import Account, make_account
+from tests.conftest import Client, ClientFactory, Company, Sandbox, StartService, choose_fixture
+from tests.fixtures_shared import SETTINGS, RunningServer, SharedService
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from conftest import AnyClient, until
-from kit import GENEROUS
 from pytest_aiohttp.plugin import AiohttpServer
+
+from tests.api_requests import GENEROUS
+from tests.conftest import AnyClient, until
 
 #: Receivers on loopback are allowed, and retries after days take place at once.
 LOCAL = {

@@ -14,7 +14,7 @@ from service.commands.reconcile import with_submission_context
 from service.commands.running import read_running_config
 from service.config import Config
 from service.db.statements import sql
-from service.submission.connection_check import ConnectionCheck, Step
+from service.submission.connection_check import CheckStep, ConnectionCheck
 from service.submission.context import SubmissionContext
 from service.submission.signers import Signers
 
@@ -54,7 +54,9 @@ async def check_portal(config: Config, company_id: int | None = None) -> bool:
     return not has_failed
 
 
-async def _check(context: SubmissionContext, company_id: int | None) -> AsyncGenerator[Step, None]:
+async def _check(
+    context: SubmissionContext, company_id: int | None
+) -> AsyncGenerator[CheckStep, None]:
     """Yield the steps of the portal, and of one company or a summary of each."""
     check = ConnectionCheck(context)
     try:
@@ -81,22 +83,22 @@ async def _reject_unknown(context: SubmissionContext, company_id: int) -> None:
 
 async def _summarize_companies(
     context: SubmissionContext, check: ConnectionCheck
-) -> AsyncGenerator[Step, None]:
+) -> AsyncGenerator[CheckStep, None]:
     """Yield a step for each company that can send, or has sent."""
     async with context.database.across() as conn:
         ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
     if not ids:
-        yield Step("companies", "skipped", NO_COMPANIES)
+        yield CheckStep("companies", "skipped", NO_COMPANIES)
     for company_id in ids:
         steps = [step async for step in check.check_company(company_id)]
         yield _summarize(company_id, steps)
 
 
-def _summarize(company_id: int, steps: list[Step]) -> Step:
+def _summarize(company_id: int, steps: list[CheckStep]) -> CheckStep:
     """Return one step for all steps of a company."""
     name = f"company {company_id}"
     if failed := [step.name for step in steps if step.state == "failed"]:
         text = f"Failed: {', '.join(failed)}. Run `run.py check-portal --company {company_id}`."
-        return Step(name, "failed", text)
+        return CheckStep(name, "failed", text)
     passed = [step.name for step in steps if step.state == "ok"]
-    return Step(name, "ok", ", ".join(passed))
+    return CheckStep(name, "ok", ", ".join(passed))

@@ -32,7 +32,7 @@ from service.submission.sweep_rules import MOST_DAYS
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
 WHAT_TO_DO = (
     "Look the document up on the portal's own pages. It is skipped, and everything else goes on. "
-    "If it belongs to the company, resolve its submission manually (settle-submission), "
+    "If it belongs to the company, resolve its submission manually (resolve-submission), "
     "and update the service so that it can read it."
 )
 #: What to do about errors of the portal, by their messages.
@@ -85,13 +85,13 @@ def register(line: CommandLine) -> None:
     parser.add_argument(
         "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
     )
-    _register_settle_submission(line)
+    _register_resolve_submission(line)
 
 
-def _register_settle_submission(line: CommandLine) -> None:
+def _register_resolve_submission(line: CommandLine) -> None:
     parser = line.add(
-        "settle-submission",
-        lambda options: settle_submission(
+        "resolve-submission",
+        lambda options: resolve_submission(
             read_running_config(), options.company, options.id, options.received, options.note
         ),
         "Resolve a submission that needs manual review. `--received` must name the document that "
@@ -134,9 +134,9 @@ async def with_submission_context(config: Config) -> AsyncIterator[SubmissionCon
         with_database(with_portal(config)) as (config, database),
         portal_session(config) as session,
     ):
-        gate = PortalRateLimiter(database, config, urgent=False, patience=PATIENCE)
+        rate_limiter = PortalRateLimiter(database, config, urgent=False, patience=PATIENCE)
         portal = Portal(
-            session, config, rate_limiter=gate, refusals=RefusedLogins(database, config)
+            session, config, rate_limiter=rate_limiter, refusals=RefusedLogins(database, config)
         )
         yield SubmissionContext(
             config,
@@ -226,7 +226,7 @@ async def _find_owner(database: Database, finding_id: int) -> int:
     return company_id
 
 
-async def settle_submission(
+async def resolve_submission(
     config: Config, company_id: int, submission_id: int, uuids: list[str] | None, note: str
 ) -> dict[str, Any]:
     """Resolve a submission and return {company_id, submission_id, state}. Raises CommandError.

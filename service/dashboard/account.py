@@ -6,14 +6,14 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.numbers import read_number
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
 from service.db.statements import sql
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.forms import FORM
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES, right=PERSON)
 
 PLACE = "/account"

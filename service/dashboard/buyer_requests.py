@@ -8,11 +8,11 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import Failed, call
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 API = "/api/einvoice-requests"

@@ -10,13 +10,13 @@ from service.dashboard import pages
 from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import create
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.forms import FORM
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 USUAL = "CONSOLIDATED_INVOICE"  # type

@@ -26,7 +26,7 @@ from service.dashboard.outcomes import (
     describe_notice,
     describe_submitting,
 )
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
@@ -36,7 +36,7 @@ from service.http import app_keys
 from service.http.forms import FORM
 from service.offload import offload
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 PER_PAGE = 25

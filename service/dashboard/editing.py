@@ -40,12 +40,12 @@ from service.dashboard.documents import (
     read_targets,
 )
 from service.dashboard.operations import call, read
-from service.dashboard.pages import Page
+from service.dashboard.pages import PageRoute
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
 from service.http import app_keys
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 TEXTS = pages.TEXTS["form"]

@@ -75,7 +75,7 @@ class Link:
 
     @property
     def step(self) -> str:
-        """The kind of proof that the link asks for.
+        """The kind of evidence that the link asks for.
 
         A company's link sets no password for a person with a role in another company. A role that
         the person has not accepted does not count if the link's company has an accepted one.

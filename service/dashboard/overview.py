@@ -13,7 +13,7 @@ from service import json_codec
 from service.config import Config
 from service.dashboard import operations, outcomes, pages
 from service.dashboard.documents import find_document
-from service.dashboard.pages import Page, render
+from service.dashboard.pages import PageRoute, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -23,7 +23,7 @@ from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
 from service.submission.context import SUBMISSION_CONTEXT
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 MOST_ROWS = 20  # of failed and of unclear documents

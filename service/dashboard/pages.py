@@ -86,7 +86,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRoute:
     """A route of the dashboard. `right` is what the role must have, None for a public page.
 
     A form that changes secrets or roles has `return_to`: the path of its page, to which the person
@@ -130,7 +130,7 @@ class FormRejected(ApiError):
 
 
 def page(
-    pages: list[Page],
+    pages: list[PageRoute],
     method: str,
     path: str,
     right: str | None = READ,
@@ -139,18 +139,18 @@ def page(
     """Return a decorator that adds a page to the list of its module."""
 
     def declare(handler: AnyHandler) -> AnyHandler:
-        pages.append(Page(method, path, handler, right, return_to))
+        pages.append(PageRoute(method, path, handler, right, return_to))
         return handler
 
     return declare
 
 
-def make_routes(pages: list[Page]) -> list[web.RouteDef]:
+def make_routes(pages: list[PageRoute]) -> list[web.RouteDef]:
     """Return the routes of pages."""
     return [web.RouteDef(each.method, each.path, partial(_handle, each), {}) for each in pages]
 
 
-async def _handle(page: Page, request: web.Request) -> web.StreamResponse:
+async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
     """Check the session and the form, and run the handler. Errors become pages."""
     try:
         if page.right is None:
@@ -210,7 +210,7 @@ async def _enter(request: web.Request, right: str) -> None:
         raise Forbidden(TEXTS["errors"]["no_right"])
 
 
-async def _check_form(page: Page, request: web.Request) -> None:
+async def _check_form(page: PageRoute, request: web.Request) -> None:
     """Raise FormRejected unless a POST comes from a form of this person and company.
 
     Forms of the person alone are accepted for each company.
@@ -239,7 +239,7 @@ def _check_origin(request: web.Request) -> None:
         raise FormRejected(TEXTS["errors"]["form_rejected"])
 
 
-def _choose_limits(page: Page, session: Session | None) -> FormLimits:
+def _choose_limits(page: PageRoute, session: Session | None) -> FormLimits:
     if page.path in CARRIERS:
         return CARRIER_FORM
     return PUBLIC_FORM if session is None else SESSION_FORM

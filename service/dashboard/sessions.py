@@ -177,7 +177,7 @@ def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NewSession:
     """A session to begin, for a person who has proved a password or used a link.
 
     `password_hash` is that of the person then. `action` is the entry in the log of the person, None
@@ -191,7 +191,7 @@ class Entry:
     is_authenticated: bool = True
 
 
-async def begin_session(database: Database, entry: Entry) -> str | None:
+async def begin_session(database: Database, entry: NewSession) -> str | None:
     """Begin a session, and return its token, or None if the password has changed since."""
     token = make_token()
     async with database.person() as conn:

@@ -15,14 +15,14 @@ from aiohttp import web
 from multidict import MultiDict, MultiDictProxy
 
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import Page, redirect, render
+from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import create, show_secrets
 from service.dashboard.sessions import ADMINISTER
 from service.http.forms import FORM, FormFields
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FormRefusal:
     """Why a page is shown again: messages at its fields, and the message of any other error."""
 
     status: int = 200
@@ -31,10 +31,10 @@ class Refusal:
     title: str = ""
 
 
-NO_REFUSAL = Refusal()
+NO_REFUSAL = FormRefusal()
 NO_FORM: FormFields = MultiDictProxy(MultiDict())
 #: Runs what a form is for. None: it is done.
-Run = Callable[[web.Request], Awaitable[Answer | Refusal | None]]
+Run = Callable[[web.Request], Awaitable[Answer | FormRefusal | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SettingsPage:
     """A page: its path, its template and the values of it, and its forms with their fields."""
 
     path: str
@@ -64,15 +64,15 @@ class Settings:
     right: str = ADMINISTER
 
 
-def make_pages(*table: Settings) -> list[Page]:
+def make_pages(*table: SettingsPage) -> list[PageRoute]:
     """Return the pages of a table, each with its forms."""
-    pages: list[Page] = []
+    pages: list[PageRoute] = []
     for each in table:
-        pages.append(Page("GET", _make_route(each.path), partial(_show, each), each.right))
+        pages.append(PageRoute("GET", _make_route(each.path), partial(_show, each), each.right))
         for action in each.actions:
             path, handler = _make_route(each.path + action.path), partial(_act, each, action)
             return_to = each.path if action.needs_password else None
-            pages.append(Page("POST", path, handler, each.right, return_to))
+            pages.append(PageRoute("POST", path, handler, each.right, return_to))
     return pages
 
 
@@ -94,17 +94,17 @@ def operation(
     return run
 
 
-async def _show(page: Settings, request: web.Request, refusal: Refusal = NO_REFUSAL) -> Any:
+async def _show(page: SettingsPage, request: web.Request, refusal: FormRefusal = NO_REFUSAL) -> Any:
     values = {"refusal": refusal, **await page.read(request)}
     return render(request, page.template, refusal.status, **values)
 
 
-async def _act(page: Settings, action: Action, request: web.Request) -> web.Response:
+async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.Response:
     """Run the form, and go where it leads, or show the page again."""
     outcome = await action.run(request)
     if isinstance(outcome, Answer) and not outcome.is_success:
         outcome = _read_refusal(page, request, outcome)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, FormRefusal):
         return await _show(page, request, outcome)
     place = (action.leads_to or page.path).format(**request.match_info)
     if outcome and (not action.notice or outcome.status == 201):
@@ -112,7 +112,7 @@ async def _act(page: Settings, action: Action, request: web.Request) -> web.Resp
     return redirect(f"{place}?{urlencode({**request.query, 'notice': action.notice})}")
 
 
-def _read_refusal(page: Settings, request: web.Request, answer: Answer) -> Refusal:
+def _read_refusal(page: SettingsPage, request: web.Request, answer: Answer) -> FormRefusal:
     """Return the error of an operation. Raises Failed if the record of the path is unknown."""
     if answer.status == 404 and request.match_info:
         raise Failed(answer)
@@ -121,4 +121,4 @@ def _read_refusal(page: Settings, request: web.Request, answer: Answer) -> Refus
         name = next((part for part in path.split("/") if part in page.fields), "")
         wrong.setdefault(name, message)
     is_at_fields = bool(wrong) and "" not in wrong
-    return Refusal(answer.status, wrong, None if is_at_fields else answer.message)
+    return FormRefusal(answer.status, wrong, None if is_at_fields else answer.message)

@@ -13,7 +13,7 @@ from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer
 from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
-from service.dashboard.settings import NO_FORM, Action, Refusal, Settings, make_pages
+from service.dashboard.settings import NO_FORM, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
 from service.errors import NotFound
 from service.http import api_keys, app_keys
@@ -34,7 +34,7 @@ async def _read_keys(request: web.Request) -> Mapping[str, Any]:
     return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
 
 
-async def _create_key(request: web.Request) -> Answer | Refusal:
+async def _create_key(request: web.Request) -> Answer | FormRefusal:
     form = request[FORM]
     name = form.get("name", "").strip()[:KEY_NAME_CHARACTERS]
     expires = form.get("expires", "").strip()
@@ -44,11 +44,11 @@ async def _create_key(request: web.Request) -> Answer | Refusal:
         if expires:
             expires_at = datetime.fromisoformat(expires).replace(tzinfo=zone)
     except ValueError:
-        return Refusal(422, {"name": KEY_TEXTS["no_day"]})
+        return FormRefusal(422, {"name": KEY_TEXTS["no_day"]})
     if not name:
-        return Refusal(422, {"name": KEY_TEXTS["no_name"]})
+        return FormRefusal(422, {"name": KEY_TEXTS["no_name"]})
     if expires_at and expires_at <= datetime.now(UTC):
-        return Refusal(422, {"name": KEY_TEXTS["past"]})
+        return FormRefusal(422, {"name": KEY_TEXTS["past"]})
     return await run_once(request, partial(_insert_key, name, expires_at))
 
 
@@ -92,13 +92,13 @@ def _find_form(request: web.Request) -> str:
     return PEOPLE if user_id is None else f"{PEOPLE}/{user_id}/link"
 
 
-async def _invite(request: web.Request) -> Answer | Refusal:
+async def _invite(request: web.Request) -> Answer | FormRefusal:
     """Invite a person, or change an accepted role."""
     form = request[FORM]
     email, name = (form.get(field, "").strip() for field in ("email", "name"))
     role = form.get("role", "")
     if not people.is_email(email) or not name or role not in RIGHTS:
-        return Refusal(422, message=PEOPLE_TEXTS["incomplete"])
+        return FormRefusal(422, message=PEOPLE_TEXTS["incomplete"])
     person = people.Person(email, name[:NAME_CHARACTERS])
     return await run_once(request, partial(_give_role, person, role))
 
@@ -136,7 +136,7 @@ async def _remove_member(request: web.Request) -> None:
 
 
 PAGES = make_pages(
-    Settings(
+    SettingsPage(
         KEYS,
         "settings_keys.html",
         _read_keys,
@@ -145,7 +145,7 @@ PAGES = make_pages(
             Action("/{id:[0-9A-Za-z]{12,15}}/revoke", _revoke_key, "revoked", needs_password=False),
         ),
     ),
-    Settings(
+    SettingsPage(
         PEOPLE,
         "settings_people.html",
         _read_people,

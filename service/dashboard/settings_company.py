@@ -8,9 +8,9 @@ from aiohttp import web
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, call, read
-from service.dashboard.pages import Page, redirect
+from service.dashboard.pages import PageRoute, redirect
 from service.dashboard.sessions import ADMINISTER
-from service.dashboard.settings import NO_REFUSAL, Action, Refusal, Settings, make_pages
+from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
 from service.documents import codes
 from service.http import app_keys
@@ -122,7 +122,7 @@ async def _read_numbering(request: web.Request) -> Mapping[str, Any]:
     return {"setting": setting, TAXES: [*first, *company[TAXES][1:]]}  # It has only the first.
 
 
-async def _save_numbers(request: web.Request) -> Answer | Refusal:
+async def _save_numbers(request: web.Request) -> Answer | FormRefusal:
     if request[FORM].get("do") == "preview":
         return NO_REFUSAL
     return await call(request, "PUT", COMPANY, await _read_numbering(request))
@@ -138,22 +138,22 @@ async def _read_activity(request: web.Request) -> Mapping[str, Any]:
 
 
 PAGES = [
-    Page("GET", "/settings", _go_to_profile, ADMINISTER),
+    PageRoute("GET", "/settings", _go_to_profile, ADMINISTER),
     *make_pages(
-        Settings(
+        SettingsPage(
             "/settings/profile",
             "settings_profile.html",
             _read_profile,
             (Action("", _save_profile, "saved", needs_password=False),),
             PROFILE,
         ),
-        Settings(
+        SettingsPage(
             "/settings/numbers",
             "settings_numbers.html",
             _read_numbers,
             (Action("", _save_numbers, "saved", needs_password=False),),
             (*PREFIXES, DIGITS, *TAX),
         ),
-        Settings("/settings/activity", "settings_activity.html", _read_activity),
+        SettingsPage("/settings/activity", "settings_activity.html", _read_activity),
     ),
 ]

@@ -15,7 +15,14 @@ from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import read, read_if_any
 from service.dashboard.repetition import take_secrets
-from service.dashboard.settings import NO_FORM, Action, Refusal, Settings, make_pages, operation
+from service.dashboard.settings import (
+    NO_FORM,
+    Action,
+    FormRefusal,
+    SettingsPage,
+    make_pages,
+    operation,
+)
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.http.forms import FORM, FormFields
@@ -105,7 +112,7 @@ async def _read_company(request: web.Request) -> Mapping[str, Any]:
     return (await read(request, "/api/companies"))["data"]
 
 
-async def _test_portal(request: web.Request) -> Refusal | None:
+async def _test_portal(request: web.Request) -> FormRefusal | None:
     """Ask the portal for the company's own TIN, signed in as for its documents."""
     company = await _read_company(request)
     question = make_own_question(request[app_keys.COMPANY], company)
@@ -117,9 +124,9 @@ async def _test_portal(request: web.Request) -> Refusal | None:
             kind=company["registration_type"],
             number=company["registration_number"],
         )
-        return Refusal(message=reason, title=TEXTS["fails"])
+        return FormRefusal(message=reason, title=TEXTS["fails"])
     except ApiError as error:
-        return Refusal(message=str(error), title=TEXTS["fails"])
+        return FormRefusal(message=str(error), title=TEXTS["fails"])
     return None
 
 
@@ -128,14 +135,14 @@ def _read_credentials(form: FormFields) -> dict[str, str]:
 
 
 PAGES = make_pages(
-    Settings(
+    SettingsPage(
         WEBHOOKS,
         "settings_webhooks.html",
         _read_webhooks,
         (Action("", operation("POST", WEBHOOKS_API, _read_entries)),),
         ("url", "types"),
     ),
-    Settings(
+    SettingsPage(
         WEBHOOK,
         "settings_webhook.html",
         _read_webhook,
@@ -156,7 +163,7 @@ PAGES = make_pages(
         ),
         ("url", "types"),
     ),
-    Settings(
+    SettingsPage(
         "/settings/certificate",
         "settings_certificate.html",
         _read_certificate,
@@ -166,7 +173,7 @@ PAGES = make_pages(
         ),
         ("certificate", "key", "password"),
     ),
-    Settings(
+    SettingsPage(
         "/settings/portal",
         "settings_portal.html",
         _read_portal,

@@ -13,7 +13,7 @@ from service.dashboard.numbers import read_number
 from service.dashboard.pages import (
     FORM_KEY,
     FORM_TOKEN,
-    Page,
+    PageRoute,
     SignInNeeded,
     local_path,
     redirect,
@@ -24,7 +24,7 @@ from service.dashboard.sessions import (
     NO_COMPANY,
     PERSON,
     SESSION,
-    Entry,
+    NewSession,
     begin_session,
     cookie_name,
     delete_cookie,
@@ -42,7 +42,7 @@ from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.offload import offload, run_in_thread
 
-PAGES: list[Page] = []
+PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 #: Tries of passwords of one person from one network, and of one client address.
@@ -87,7 +87,7 @@ async def sign_in(request: web.Request) -> web.Response:
         values = {"email": email, "error": TEXTS["wrong"], "next": target, "carried": carried}
         return render(request, "sign_in.html", 401, **values)
     identify(request, f"user {user['id']}")
-    entry = Entry(user["id"], await _rehash(request, user, password), None, "sign_in")
+    entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
     if carried:
         return await _enter_with_form(request, entry, user["form_secret"])
     return await _enter(request, entry, local_path(target))
@@ -98,7 +98,7 @@ def _read(form: FormFields) -> str:
     return form.get("carried", "")
 
 
-async def _enter_with_form(request: web.Request, entry: Entry, secret: bytes) -> web.Response:
+async def _enter_with_form(request: web.Request, entry: NewSession, secret: bytes) -> web.Response:
     """Begin a session, and show the form that is carried, to be sent by a click.
 
     Only the person who has filled it in sees it, and in the company for which it was opened. Any
@@ -189,7 +189,7 @@ async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) 
     return digest
 
 
-async def _enter(request: web.Request, entry: Entry, target: str) -> web.Response:
+async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Response:
     """Begin a session, and go to a page. Without a company it shows the person's first one.
 
     Raises SignInNeeded if the password has changed since it was checked.
@@ -238,7 +238,9 @@ async def use_link(request: web.Request) -> web.Response:
         if user is None:
             raise
     identify(request, f"user {user['id']}")
-    return await _enter(request, Entry(user["id"], user["password_hash"], None, "sign_in"), "/")
+    return await _enter(
+        request, NewSession(user["id"], user["password_hash"], None, "sign_in"), "/"
+    )
 
 
 async def _use_link(request: web.Request) -> web.Response:
@@ -256,7 +258,7 @@ async def _use_link(request: web.Request) -> web.Response:
     identify(request, f"user {link.user_id}")
     await links.use_link(database, link, digest)
     present = digest or link.password_hash
-    entry = Entry(link.user_id, present, link.company_id, None, link.step != ENTER)
+    entry = NewSession(link.user_id, present, link.company_id, None, link.step != ENTER)
     return await _enter(request, entry, "/" if len(link.roles) == 1 and link.role else "/companies")
 
 
@@ -311,7 +313,7 @@ async def change_password(request: web.Request) -> web.Response:
     digest = await request.app[SIGN_IN].passwords.hash(password)
     database = request.app[app_keys.DATABASE]
     await links.change_password(database, session, digest, is_first=not has_password)
-    entry = Entry(session.user_id, digest, session.company_id, None)
+    entry = NewSession(session.user_id, digest, session.company_id, None)
     notice = "password_changed" if has_password else "password_chosen"
     return await _enter(request, entry, f"/?notice={notice}")
 
@@ -357,7 +359,7 @@ async def confirm(request: web.Request) -> web.Response:
         return render(request, "confirm.html", 422, **values)
     async with request.app[app_keys.DATABASE].across() as conn:
         await sql.session_end(conn, token_sha256=session.digest)
-    entry = Entry(session.user_id, user["password_hash"], session.company_id, "confirm")
+    entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     if carried:
         return await _enter_with_form(request, entry, session.form_secret)
     return await _enter(request, entry, local_path(target))

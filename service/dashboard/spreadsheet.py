@@ -42,7 +42,7 @@ from service.http import app_keys
 from service.http.responses import accepts_gzip
 from service.offload import offload
 
-PAGES: list[pages.Page] = []
+PAGES: list[pages.PageRoute] = []
 page = partial(pages.page, PAGES)
 
 MOST_ROWS = 10_000
@@ -267,6 +267,8 @@ def _make_cell(value: object) -> str:
 
 
 for _kind in KINDS:
-    _list = pages.Page("GET", f"{_kind.path}.csv", partial(show_csv, _kind), READ, is_stream=True)
+    _list = pages.PageRoute(
+        "GET", f"{_kind.path}.csv", partial(show_csv, _kind), READ, is_stream=True
+    )
     PAGES.append(_list)
     page("GET", f"{_kind.path}/{{id:[0-9]+}}.csv")(partial(show_lines_csv, _kind))

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SecretKind:
     """A purpose of secrets, and the statement that stores an encrypted one."""
 
     purpose: str
@@ -27,9 +27,9 @@ class Kind:
 
 
 KINDS = {
-    WEBHOOK_SECRET: Kind(WEBHOOK_SECRET, sql.webhook_secret_seal),
-    SIGNING_KEY: Kind(SIGNING_KEY, sql.signing_key_seal),
-    PORTAL_SECRET: Kind(PORTAL_SECRET, sql.portal_secret_seal),
+    WEBHOOK_SECRET: SecretKind(WEBHOOK_SECRET, sql.webhook_secret_seal),
+    SIGNING_KEY: SecretKind(SIGNING_KEY, sql.signing_key_seal),
+    PORTAL_SECRET: SecretKind(PORTAL_SECRET, sql.portal_secret_seal),
 }
 
 

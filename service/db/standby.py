@@ -53,7 +53,7 @@ class Skipped(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Server:
+class StandbyServer:
     """One of the servers behind the address of the standby.
 
     `position` is the last one that was seen. `started` and `finished` number the waits for replay,
@@ -76,8 +76,8 @@ class Standby:
         self._bounds = database_bounds(config)
         self._pool = Pool(self._connect, config.pool_size)
         self._monitor: Connection | None = None  # for probes, while the pool may be busy
-        self._servers: dict[str, Server] = {}
-        self._server_of: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
+        self._servers: dict[str, StandbyServer] = {}
+        self._server_of: WeakKeyDictionary[Connection, StandbyServer] = WeakKeyDictionary()
         self._is_closed = False
 
     async def probe(self) -> None:
@@ -124,7 +124,7 @@ class Standby:
         except BaseException:
             conn.terminate()
             raise
-        server = self._server_of[conn] = self._servers.setdefault(row["name"], Server())
+        server = self._server_of[conn] = self._servers.setdefault(row["name"], StandbyServer())
         server.position = row["position"]
         return conn
 
@@ -151,7 +151,7 @@ class Standby:
         if self._is_closed:
             raise Unusable("Its connections were closed.")
 
-    async def _wait_for_replay(self, conn: Connection, server: Server) -> str | None:
+    async def _wait_for_replay(self, conn: Connection, server: StandbyServer) -> str | None:
         """Return None once the server has replayed the position of the primary, else why not."""
         seen, target = server.position, await self._read_target()
         if target is None or not target["is_current"]:

@@ -90,7 +90,7 @@ def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
     return None
 
 
-class _Connection(aiohttp_internals.Connection):
+class _ClientConnection(aiohttp_internals.Connection):
     """A connection with a timeout for request heads."""
 
     __slots__ = ("_head_timer", "_limits", "waits_since")
@@ -188,7 +188,7 @@ class _Connection(aiohttp_internals.Connection):
 
 
 class _Server(aiohttp_internals.Server):
-    connection_class = _Connection
+    connection_class = _ClientConnection
 
     def __init__(self, server: web.Server, limits: Config) -> None:
         super().__init__(server, handler=_reject_unsupported(server.request_handler))
@@ -205,7 +205,7 @@ class _Server(aiohttp_internals.Server):
         waiting = [
             connection
             for connection in self.connections
-            if isinstance(connection, _Connection) and connection.waits_for_client
+            if isinstance(connection, _ClientConnection) and connection.waits_for_client
         ]
         if waiting:
             min(waiting, key=lambda connection: connection.waits_since).force_close()

@@ -12,7 +12,7 @@ SECONDS = 5.0  # between two looks
 log = logging.getLogger(__name__)
 
 
-class ClockKeeper(Loop):
+class ClockWatcher(Loop):
     """Lets the database move the recorded times that lie ahead after a step. See note_clock()."""
 
     def __init__(self, database: Database) -> None:

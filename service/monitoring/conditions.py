@@ -62,7 +62,7 @@ WORDING: dict[str, tuple[str, str]] = {
     "NeedsPerson": (
         "{n} submissions need manual review.",
         "Run `run.py attention`, compare each with the portal, "
-        "then run `run.py settle-submission`.",
+        "then run `run.py resolve-submission`.",
     ),
     "Finding": (
         "{n} differences from the portal are open.",
@@ -176,7 +176,7 @@ async def read_conditions(conn: Connection, config: Config) -> list[Condition]:
         age=min(MINIMUM_AGE, config.overdue),
         grace=config.overdue,
         settle=config.portal_settle,
-        proof_gap=config.portal_proof_gap,
+        confirmation_gap=config.portal_confirmation_gap,
         every=config.sweep,
         client_id=config.portal_client_id,
         fingerprint=config.portal_credentials_fingerprint,

@@ -25,7 +25,7 @@ from service.monitoring.conditions import (
 )
 from service.monitoring.event_loop import BLOCKED_SECONDS
 
-STALE_LOOKS = 3  # Looks that may fail before the watchdog itself is overdue.
+STALE_CHECKS = 3  # Looks that may fail before the watchdog itself is overdue.
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Watchdog(Loop):
         self._conn: Connection | None = None
         self._turn = asyncio.Lock()  # A connection runs one statement at a time.
         self._seen_at = time.monotonic()
-        stale = STALE_LOOKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
+        stale = STALE_CHECKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
         #: name -> function that returns when the task last made progress, monotonic, and the
         #: longest time without progress, in seconds
         self._beats = {"Watchdog": (lambda: self._seen_at, stale)}

@@ -23,7 +23,7 @@ from service.config import Config
 from service.portal import listings, responses
 from service.portal.documents import Document
 from service.portal.errors import LoginRefused, PortalError, TruncatedListing
-from service.portal.listings import Listing, Page, RetryPage
+from service.portal.listings import Listing, ListingPage, RetryPage
 from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens, choose_login
 from service.portal.open_submission import OpenSubmission, connect_submission
 from service.portal.responses import PortalResponse, SubmissionReceipt
@@ -195,7 +195,7 @@ class Portal(Transport):
         *,
         text: str | None = None,
         further: bool = False,
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[ListingPage, None]:
         """Yield the pages of a search, each as soon as it is read. Rows may be repeated.
 
         The listing is complete only if the last page arrives without an exception: then every row
@@ -255,11 +255,11 @@ class Portal(Transport):
     # Sending
 
     def _pages(
-        self, request: Request, read: Callable[[PortalResponse], Page]
-    ) -> AsyncIterator[Page]:
+        self, request: Request, read: Callable[[PortalResponse], ListingPage]
+    ) -> AsyncIterator[ListingPage]:
         """Return the pages of a listing, each as `read` parses it."""
 
-        async def fetch(number: int) -> Page:
+        async def fetch(number: int) -> ListingPage:
             params = {"pageNo": str(number), "pageSize": str(listings.PAGE_SIZE)}
             further = request.further or number > 1
             page = replace(request, params={**request.params, **params}, further=further)

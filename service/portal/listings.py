@@ -17,7 +17,7 @@ SHORTEST = timedelta(seconds=2)  # the portal counts in whole seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListingPage:
     """One page of a listing, with the listing's totals."""
 
     rows: list[Document]
@@ -40,13 +40,13 @@ class Listing(list[Document]):
 
 
 #: Requests the page with this number of a listing.
-Fetch = Callable[[int], Awaitable[Page]]
+Fetch = Callable[[int], Awaitable[ListingPage]]
 #: Called when a page of a listing could not be read, with the error and the number of failures of
 #: this kind for this page. Returns whether to request the page again, perhaps after a wait.
 RetryPage = Callable[[PortalError, int], Awaitable[bool]]
 
 
-async def read_pages(fetch: Fetch, retry_page: RetryPage | None) -> AsyncIterator[Page]:
+async def read_pages(fetch: Fetch, retry_page: RetryPage | None) -> AsyncIterator[ListingPage]:
     """Yield each page of a listing, at least one. Raises Unclear unless they are complete."""
     tally = Tally()
     for number in range(1, MOST_PAGES + 1):
@@ -60,7 +60,7 @@ async def read_pages(fetch: Fetch, retry_page: RetryPage | None) -> AsyncIterato
     raise error(f"The listing has more than {MOST_PAGES} pages.")
 
 
-async def _read_page(fetch: Fetch, number: int, retry_page: RetryPage | None) -> Page:
+async def _read_page(fetch: Fetch, number: int, retry_page: RetryPage | None) -> ListingPage:
     failures: Counter[type[PortalError]] = Counter()
     while True:
         try:
@@ -71,7 +71,7 @@ async def _read_page(fetch: Fetch, number: int, retry_page: RetryPage | None) ->
                 raise
 
 
-async def merge(pages: AsyncIterator[Page]) -> Listing:
+async def merge(pages: AsyncIterator[ListingPage]) -> Listing:
     """Return the rows of all pages, each once."""
     newest = datetime.max.replace(tzinfo=UTC)
     rows: dict[str, Document] = {}
@@ -122,13 +122,13 @@ class Tally:
     def has_grown(self) -> bool:
         return self._counts[-1] > self._counts[0]
 
-    def add(self, page: Page) -> None:
+    def add(self, page: ListingPage) -> None:
         keys = page.keys
         self._counts.append(page.count)
         self._sizes.append(len(keys))
         self._keys.update(keys)
 
-    def is_last(self, page: Page) -> bool:
+    def is_last(self, page: ListingPage) -> bool:
         """Return whether a page is the last, by its own number or else by the rows read so far."""
         if page.last is not None:
             return len(self._sizes) >= page.last

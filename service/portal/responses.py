@@ -33,7 +33,7 @@ from service.portal.errors import (
     TruncatedListing,
     Unclear,
 )
-from service.portal.listings import MOST_ROWS, Page
+from service.portal.listings import MOST_ROWS, ListingPage
 from service.portal.members import (
     ID,
     Unreadable,
@@ -306,15 +306,15 @@ def receipt(response: PortalResponse) -> SubmissionReceipt:
     return SubmissionReceipt(uid, uuids, refusals, response.date)
 
 
-def submission_page(response: PortalResponse, uid: str) -> Page:
+def submission_page(response: PortalResponse, uid: str) -> ListingPage:
     """Read a page of a submission. Portal: 5.1"""
     body = response.body
     check_same(body, "submissionUid", uid)
     rows, odd = read_rows(body, "documentSummary")
-    return Page(rows, read_member(body, "documentCount", count), odd=odd)
+    return ListingPage(rows, read_member(body, "documentCount", count), odd=odd)
 
 
-def listing_page(response: PortalResponse) -> Page:
+def listing_page(response: PortalResponse) -> ListingPage:
     """Read a page of a search. Portal: 5.5"""
     body = response.body
     counts = body.get("metadata")
@@ -329,7 +329,7 @@ def listing_page(response: PortalResponse) -> Page:
             correlation_id=response.correlation_id,
         )
     rows, odd = read_rows(body, "result")
-    return Page(rows, total, last, odd)
+    return ListingPage(rows, total, last, odd)
 
 
 def details(response: PortalResponse, uuid: str) -> Document:

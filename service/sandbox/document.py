@@ -77,7 +77,7 @@ def value(node: Any, path: str, attribute: str = "_") -> Any:
     return next(iter(values(node, path, attribute)), None)
 
 
-class Party:
+class UblParty:
     """A supplier, buyer or shipping recipient: the object inside `Party`."""
 
     def __init__(self, role: str, root: str, node: Any) -> None:
@@ -129,7 +129,7 @@ class Party:
         return self.text("PostalAddress.Country.IdentificationCode")
 
 
-class Document:
+class UblDocument:
     """The invoice object inside a document of version 1.0 to 1.3; `raw` holds the sent bytes."""
 
     def __init__(self, root: Any, raw: bytes = b"") -> None:
@@ -167,27 +167,27 @@ class Document:
         return moment.replace(tzinfo=UTC).timestamp()
 
     @cached_property
-    def supplier(self) -> Party:
+    def supplier(self) -> UblParty:
         return self.party("SUPPLIER", "AccountingSupplierParty.Party")
 
     @cached_property
-    def buyer(self) -> Party:
+    def buyer(self) -> UblParty:
         return self.party("BUYER", "AccountingCustomerParty.Party")
 
     @cached_property
-    def recipient(self) -> Party:
+    def recipient(self) -> UblParty:
         return self.party("RECIPIENT", "Delivery.DeliveryParty")
 
-    def party(self, role: str, root: str) -> Party:
+    def party(self, role: str, root: str) -> UblParty:
         """Return the party at a path of the invoice, an empty one if it is missing."""
-        return Party(role, root, next(entries(self.invoice, root), {}))
+        return UblParty(role, root, next(entries(self.invoice, root), {}))
 
     @property
-    def issuer(self) -> Party:
+    def issuer(self) -> UblParty:
         return self.buyer if self.type in SELF_BILLED else self.supplier
 
     @property
-    def receiver(self) -> Party:
+    def receiver(self) -> UblParty:
         return self.supplier if self.type in SELF_BILLED else self.buyer
 
     @cached_property
@@ -196,7 +196,7 @@ class Document:
         lines = list(entries(self.invoice, "InvoiceLine"))
         return bool(lines) and all(classifications(line) == ["004"] for line in lines)
 
-    def nameless(self, party: Party) -> bool:
+    def nameless(self, party: UblParty) -> bool:
         """Return whether a party is the general public of a consolidated document.
 
         Its address may be blank. Portal: 10.13

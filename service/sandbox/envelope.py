@@ -10,10 +10,10 @@ MEMBERS = {"format", "document", "documentHash", "codeNumber"}
 FORMATS = ("JSON", "XML")
 XML_TYPES = ("application/xml", "text/xml")
 
-Entry = dict[str, str]
+EnvelopeEntry = dict[str, str]
 
 
-def read_envelope(body: bytes, content_type: str) -> list[Entry]:
+def read_envelope(body: bytes, content_type: str) -> list[EnvelopeEntry]:
     """Return the entries of `documents`. Raises Refusal."""
     if content_type in XML_TYPES:
         raise not_implemented(
@@ -43,7 +43,7 @@ def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     return entries
 
 
-def read_entry(entry: Any, target: str) -> Entry:
+def read_entry(entry: Any, target: str) -> EnvelopeEntry:
     """Return one entry, with its format in upper case. Raises Refusal."""
     if (
         not isinstance(entry, dict)

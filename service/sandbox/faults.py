@@ -18,7 +18,7 @@ from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
 from .login import unauthorized
-from .records import Entry
+from .records import CheckedEntry
 from .submissions import duplicate_payload, refuse_same_payload, rejection
 from .validators import Finding
 
@@ -114,7 +114,7 @@ async def reject(request: web.Request, process: Process, order: Order) -> web.Re
     await refuse_same_payload(request)
     numbers = sorted(code_numbers("submit", await request.read()))
     finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
-    rejected = [rejection(Entry(number, b"", None, [finding], [])) for number in numbers]
+    rejected = [rejection(CheckedEntry(number, b"", None, [finding], [])) for number in numbers]
     return answer({**NO_DOCUMENTS, "rejectedDocuments": rejected}, status=202)
 
 

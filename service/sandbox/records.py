@@ -11,7 +11,7 @@ from .answers import encode
 from .clock import instant
 from .controls import Sandbox
 from .database import Row, sql
-from .document import NOTES, Document
+from .document import NOTES, UblDocument
 from .identifiers import new_uuid
 from .magic import forced_delay
 from .validators import Finding
@@ -26,17 +26,19 @@ TOTALS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CheckedEntry:
     """One document of a submission after the immediate checks. Findings reject it, warnings not."""
 
     code_number: str
     raw: bytes
-    document: Document | None
+    document: UblDocument | None
     findings: list[Finding]
     warnings: list[dict[str, str]]
 
 
-def insert_document(sandbox: Sandbox, caller: Row, entry: Entry, uid: str, now: float) -> str:
+def insert_document(
+    sandbox: Sandbox, caller: Row, entry: CheckedEntry, uid: str, now: float
+) -> str:
     """Store an accepted document of a submission and return its uuid.
 
     `now` is in Unix seconds. The caller has opened a transaction.
@@ -82,7 +84,7 @@ def submitter_columns(sandbox: Sandbox, caller: Row) -> dict[str, str | None]:
     return columns
 
 
-def party_columns(document: Document) -> dict[str, str]:
+def party_columns(document: UblDocument) -> dict[str, str]:
     """Return the columns about the parties."""
     issuer, receiver = document.issuer, document.receiver
     return {
@@ -100,7 +102,7 @@ def party_columns(document: Document) -> dict[str, str]:
     }
 
 
-def total_columns(document: Document) -> dict[str, str]:
+def total_columns(document: UblDocument) -> dict[str, str]:
     """Return the amounts in MYR as decimal text."""
     return {column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()}
 

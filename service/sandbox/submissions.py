@@ -15,11 +15,11 @@ from .answers import Mismatch, Refusal, answer, detail, not_found, refusal_with_
 from .clock import instant
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
-from .document import SIGNED_VERSIONS, VERSIONS, Document, read_json
+from .document import SIGNED_VERSIONS, VERSIONS, UblDocument, read_json
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
 from .paging import read_page, read_query
-from .records import Entry, head, insert_document, submitted_by
+from .records import CheckedEntry, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
 from .xml_documents import read_xml
 
@@ -44,7 +44,7 @@ async def submit(request: web.Request) -> web.Response:
     return answer(store(sandbox, caller, sha256, checked), status=202)
 
 
-def issuers(checked: list[Entry]) -> set[str]:
+def issuers(checked: list[CheckedEntry]) -> set[str]:
     """Return the TINs of the issuers. A document without one is rejected for that reason."""
     return {each.document.issuer.tin for each in checked if each.document} - {""}
 
@@ -74,7 +74,7 @@ def duplicate_payload(seconds: float) -> Refusal:
     return Refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
 
 
-def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
+def examine(sandbox: Sandbox, entry: envelope.EnvelopeEntry) -> CheckedEntry:
     """Run the immediate checks of one document.
 
     In this order: base64, hash, JSON or XML, type and version, structure, core fields. Raises
@@ -85,17 +85,17 @@ def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
         raw = decode_document(entry)
         root = parse_document(raw, entry["format"])
         if entry["format"] == "XML":
-            refuse_signature(Document(root))
-        findings = check_kind(Document(root)) or structure.check(root)
+            refuse_signature(UblDocument(root))
+        findings = check_kind(UblDocument(root)) or structure.check(root)
         if not findings:
-            document = Document(root)
+            document = UblDocument(root)
             findings = core_fields.check(document, sandbox.now(), sandbox.controls)
             findings += check_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
     wrong = totals.wrong_amounts(document.invoice) if document and not findings else []
     warnings = [{"target": path, "message": message} for path, message in wrong]
-    return Entry(code_number, raw, document, findings, warnings)
+    return CheckedEntry(code_number, raw, document, findings, warnings)
 
 
 class Rejected(Exception):
@@ -106,7 +106,7 @@ class Rejected(Exception):
         self.finding = Finding(None, message, target)
 
 
-def decode_document(entry: envelope.Entry) -> bytes:
+def decode_document(entry: envelope.EnvelopeEntry) -> bytes:
     """Return the bytes of the document. Raises Rejected, or Refusal if it is too large."""
     try:
         raw = base64.b64decode(entry["document"], validate=True)
@@ -127,7 +127,7 @@ def parse_document(raw: bytes, document_format: str) -> Any:
         raise Rejected("Document cannot be parsed.", "document") from None
 
 
-def refuse_signature(document: Document) -> None:
+def refuse_signature(document: UblDocument) -> None:
     """Raise Refusal 501 for an XML document of a signed version."""
     if document.version in SIGNED_VERSIONS:
         raise envelope.not_implemented(
@@ -137,7 +137,7 @@ def refuse_signature(document: Document) -> None:
         )
 
 
-def check_kind(document: Document) -> list[Finding]:
+def check_kind(document: UblDocument) -> list[Finding]:
     """Return findings for an unknown type or version. The structure checks find absent ones."""
     if document.type and document.type not in BUILT_IN["document_types"].codes:
         message = f"Document type {document.type} is not known."
@@ -148,7 +148,7 @@ def check_kind(document: Document) -> list[Finding]:
     return []
 
 
-def check_number(document: Document, code_number: str) -> list[Finding]:
+def check_number(document: UblDocument, code_number: str) -> list[Finding]:
     """Return a finding if entry and document have different numbers. Portal: 10.2"""
     if document.number == code_number:
         return []
@@ -156,7 +156,9 @@ def check_number(document: Document, code_number: str) -> list[Finding]:
     return [Finding(None, message, "codeNumber", "Invoice.ID")]
 
 
-def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[Entry]) -> dict[str, Any]:
+def store(
+    sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry]
+) -> dict[str, Any]:
     """Store the accepted documents and return the response body. Rejected ones leave no trace.
 
     Portal: 4.2
@@ -185,7 +187,7 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[Entry]) -> d
     }
 
 
-def rejection(entry: Entry) -> dict[str, Any]:
+def rejection(entry: CheckedEntry) -> dict[str, Any]:
     """Return one entry of `rejectedDocuments`.
 
     Its code is null if the document could not be read, when no finding has a code or a path.

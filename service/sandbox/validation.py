@@ -13,7 +13,7 @@ from typing import Any
 from .answers import encode
 from .controls import Sandbox
 from .database import Row, sql, transaction
-from .document import SIGNED_VERSIONS, Document
+from .document import SIGNED_VERSIONS, UblDocument
 from .identifiers import new_long_id
 from .magic import forced_findings
 from .validators import Finding, codes, currency, duplicates, references, signature, taxpayer
@@ -23,24 +23,26 @@ CHUNK = 50  # documents validated before other tasks of the event loop get a tur
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ValidationStep:
     """A validation step: number, outer code, subject in English and Malay, validator."""
 
     number: str
     code: str
     subject: str
     malay: str
-    check: Callable[[Document, Row, Sandbox], Iterable[Finding]]
+    check: Callable[[UblDocument, Row, Sandbox], Iterable[Finding]]
 
 
 STEPS = (
-    Step("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
-    Step("04", "Error04", "Code Field", "medan kod", codes.check),
-    Step("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
-    Step("06", "Error06", "Document References", "rujukan dokumen", references.check),
-    Step("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
+    ValidationStep("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
+    ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
+    ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
+    ValidationStep("06", "Error06", "Document References", "rujukan dokumen", references.check),
+    ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
 )
-SIGNATURE = Step("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check)
+SIGNATURE = ValidationStep(
+    "08", "Error21", "Document Signature", "tandatangan dokumen", signature.check
+)
 
 
 async def validate_due(sandbox: Sandbox) -> None:
@@ -58,7 +60,7 @@ async def validate_due(sandbox: Sandbox) -> None:
 def validate(sandbox: Sandbox, row: Row) -> None:
     """Run all validation steps of a document and store the result."""
     raw = sql.body_get(sandbox.db, uuid=row["uuid"])
-    document = Document(read_document(raw), raw)
+    document = UblDocument(read_document(raw), raw)
     signed = (SIGNATURE,) if document.version in SIGNED_VERSIONS else ()
     steps = [run_step(step, document, row, sandbox) for step in (*STEPS, *signed)]
     status = "Invalid" if any(step["status"] == "Invalid" for step in steps) else "Valid"
@@ -71,7 +73,9 @@ def validate(sandbox: Sandbox, row: Row) -> None:
     )
 
 
-def run_step(step: Step, document: Document, row: Row, sandbox: Sandbox) -> dict[str, Any]:
+def run_step(
+    step: ValidationStep, document: UblDocument, row: Row, sandbox: Sandbox
+) -> dict[str, Any]:
     """Return the result of one step."""
     name = f"Step{step.number}-{step.subject} Validator"
     findings = [

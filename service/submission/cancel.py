@@ -189,7 +189,7 @@ async def _run(
     async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
     requests = _Requests(await context.sign_in(cancellation.company_id), cancellation, doc)
-    state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
+    state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
     state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
     return await _write(context, cancellation, state, result)
 

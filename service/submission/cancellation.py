@@ -14,20 +14,10 @@ from typing import Protocol
 from service.documents import states
 from service.portal.documents import UNKNOWN, Document
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled, Unclear
-from service.submission.types import NO_DELAY
+from service.submission.types import NO_DELAY, Times
 
 LONGEST_LOOK = timedelta(seconds=60)  # between two reads of the state
 MOST_DOUBLINGS = 10
-
-
-class Times(Protocol):
-    """The settings for the times of repeated requests."""
-
-    @property
-    def portal_settle(self) -> timedelta: ...
-
-    @property
-    def portal_retry(self) -> timedelta: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +25,13 @@ class CancellationState:
     """A cancellation as stored, with the result of this process's own request.
 
     `now` is the database's time, read before the request. `sent_by` is the latest time at which a
-    request was sent that may still be processed, or None. `looks` counts the reads of the state.
+    request was sent that may still be processed, or None. `reads` counts the reads of the state.
     `is_unclear`: this process has just sent another request without a trustworthy response.
     """
 
     now: datetime
     sent_by: datetime | None = None
-    looks: int = 0
+    reads: int = 0
     is_unclear: bool = False
 
     @property
@@ -108,7 +98,7 @@ async def resolve(
         except PortalError as error:
             code = _name_failure(error)
             if code is None:
-                state = replace(state, is_unclear=True, looks=0)
+                state = replace(state, is_unclear=True, reads=0)
             elif not isinstance(error, Refused) and state.sent_by is None:
                 return state, End(code, _asked_wait(error))
         else:
@@ -143,7 +133,7 @@ def _asked_wait(error: PortalError) -> timedelta | None:
 
 def _next_look(state: CancellationState, times: Times) -> timedelta:
     """Return the delay of the next read: doubled each time, within the settling time."""
-    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(state.looks, MOST_DOUBLINGS))
+    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(state.reads, MOST_DOUBLINGS))
     if state.is_settled(times):
         return usual
     last_request = state.now if state.is_unclear or state.sent_by is None else state.sent_by

@@ -6,7 +6,7 @@ from typing import Any
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.checks import preflight
-from service.documents.checks.rule import Circumstances, Finding
+from service.documents.checks.rule import CheckFinding, Circumstances
 from service.documents.ubl import parties
 from service.documents.ubl.document import NOTE_TYPES
 from service.offload import offload
@@ -18,7 +18,7 @@ DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8
 
 async def findings(
     conn: Connection, document: SendableDocument, issued_at: datetime
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """Return the findings of a document that would be sent at the issuer's `now`."""
     circumstances = Circumstances(
         at=document.issuer["now"],
@@ -37,7 +37,7 @@ async def _find_duplicate(
     conn: Connection, document: SendableDocument, issued_at: datetime
 ) -> str | None:
     """Return the uuid of a document that the portal would treat as identical."""
-    return await sql.submitted_document_twin(
+    return await sql.submitted_document_duplicate(
         conn,
         company_id=document.company_id,
         number=document.number,

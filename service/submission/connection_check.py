@@ -61,7 +61,7 @@ State = Literal["ok", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CheckStep:
     """One check: `text` says what was found, or what is wrong and what to do."""
 
     name: str
@@ -110,7 +110,7 @@ class ConnectionCheck:
         """Cancel requests that continue in the background."""
         await self._tin_checks.close()
 
-    async def check_portal(self) -> AsyncGenerator[Step, None]:
+    async def check_portal(self) -> AsyncGenerator[CheckStep, None]:
         """Yield the steps that are independent of companies."""
         known = self._check_addresses()
         yield known
@@ -127,7 +127,7 @@ class ConnectionCheck:
         yield await self._check_configured_certificate()
         yield await self._check_code_lists()
 
-    async def check_company(self, company_id: int) -> AsyncGenerator[Step, None]:
+    async def check_company(self, company_id: int) -> AsyncGenerator[CheckStep, None]:
         """Yield the steps of an existing company. Call `check_portal` before."""
         company = await self._load(company_id)
         yield _check_profile(company)
@@ -138,13 +138,13 @@ class ConnectionCheck:
 
     # The portal
 
-    def _check_addresses(self) -> Step:
+    def _check_addresses(self) -> CheckStep:
         if problems := addresses.find_address_problems(self._config):
-            return Step("addresses", "failed", " ".join(problems))
+            return CheckStep("addresses", "failed", " ".join(problems))
         found = addresses.get_environment(self._config.portal_api_base)
-        return Step("addresses", "ok", found or "not those of a published environment")
+        return CheckStep("addresses", "ok", found or "not those of a published environment")
 
-    async def _check_connection(self, field: str) -> Step:
+    async def _check_connection(self, field: str) -> CheckStep:
         """Connect to an address. The service itself requests nothing of the pages."""
         address = getattr(self._config, field)
         find = addresses.find_connection_problem
@@ -152,47 +152,49 @@ class ConnectionCheck:
             find = addresses.find_name_problem
         seconds = self._config.portal_connect_timeout.total_seconds()
         problem = await find(field, address, seconds)
-        return Step(CONNECTIONS[field], "failed" if problem else "ok", problem or address)
+        return CheckStep(CONNECTIONS[field], "failed" if problem else "ok", problem or address)
 
-    async def _check_clocks(self) -> Step:
+    async def _check_clocks(self) -> CheckStep:
         if not self._can_request:
-            return Step("clock", "skipped", NO_REQUESTS)
+            return CheckStep("clock", "skipped", NO_REQUESTS)
         portal = await self._context.shared_portal.read_clock("")
         database = await read_database_clock(self._context)
         if portal is None or database is None:
             text = f"{SETTINGS['portal_api_base'].variable} answers without a date. Correct it."
-            return Step("clock", "failed", text)
+            return CheckStep("clock", "failed", text)
         return await self._compare_clocks(portal, database)
 
-    async def _compare_clocks(self, portal: ClockReading, database: ClockReading) -> Step:
+    async def _compare_clocks(self, portal: ClockReading, database: ClockReading) -> CheckStep:
         read = partial(read_database_clock, self._context)
         if difference := await self._context.shared_portal.clocks_apart("", database, read):
             text = describe_clocks_apart(difference)["message"]
-            return Step("clock", "failed", f"{text} Synchronise the database server's (NTP).")
+            return CheckStep("clock", "failed", f"{text} Synchronise the database server's (NTP).")
         seconds = abs(portal.ahead_of(database).total_seconds())
-        return Step("clock", "ok", f"{seconds:.0f} s between the portal and the database.")
+        return CheckStep("clock", "ok", f"{seconds:.0f} s between the portal and the database.")
 
-    async def _check_operator_login(self) -> Step:
+    async def _check_operator_login(self) -> CheckStep:
         if not self._can_request:
-            return Step("login", "skipped", NO_REQUESTS)
+            return CheckStep("login", "skipped", NO_REQUESTS)
         problem = await self._log_in(self._context.shared_portal, "", None, CHECK_CREDENTIALS)
         accepted = "The portal accepts PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET."
-        return Step("login", "failed" if problem else "ok", problem or accepted)
+        return CheckStep("login", "failed" if problem else "ok", problem or accepted)
 
-    async def _check_configured_certificate(self) -> Step:
+    async def _check_configured_certificate(self) -> CheckStep:
         now = await self._read_now()
         problems = self._context.signers.find_configured_problems(now)
         name = "configured certificate"
         if problems is None:
-            return Step(name, "skipped", "No document is signed with a configured certificate.")
+            return CheckStep(
+                name, "skipped", "No document is signed with a configured certificate."
+            )
         return _judge_certificate(name, problems)
 
-    async def _check_code_lists(self) -> Step:
+    async def _check_code_lists(self) -> CheckStep:
         async with self._context.database.across() as conn:
             tables = {table.name: table for table in make_tables(await sql.code_list_codes(conn))}
         used = {**{name: codes.BUILT_IN[name] for name in LONG_LISTS}, **tables}
         loaded = [f"{name}, {len(each.codes)}, of {each.day}" for name, each in used.items()]
-        return Step("code lists", "ok", "; ".join(loaded))
+        return CheckStep("code lists", "ok", "; ".join(loaded))
 
     # A company
 
@@ -203,26 +205,28 @@ class ConnectionCheck:
         own = await own_clients.load(self._context.database, self._config, company_id)
         return _Company(company_id, json_codec.loads(record.encode()), issuer, own)
 
-    async def _check_company_login(self, company: _Company) -> Step:
+    async def _check_company_login(self, company: _Company) -> CheckStep:
         """Log in as for the company's documents."""
         name = "intermediary" if self._config.portal_intermediary else "company login"
         if company.own:
             name = "own login"
         if company.own and not company.has_own_login:
             text = f"The company's own credentials belong to the TIN {company.own.tin}, not to "
-            return Step(name, "failed", f"{text}{company.tin}. {WHAT_THE_COMPANY_DOES}")
+            return CheckStep(name, "failed", f"{text}{company.tin}. {WHAT_THE_COMPANY_DOES}")
         if obstacle := self._find_obstacle(company):
-            return Step(name, "skipped", obstacle)
+            return CheckStep(name, "skipped", obstacle)
         if not company.own and not self._config.portal_intermediary:
             text = "PORTAL_INTERMEDIARY is false: the operator's client acts for its own TIN only."
-            return Step(name, "ok", text)
+            return CheckStep(name, "ok", text)
         action = CHECK_APPOINTMENT.format(tin=company.tin)
         action = WHAT_THE_COMPANY_DOES if company.own else action
         portal = self._context.shared_portal.for_company(company.own)
         owner = company.id if company.own else None
         problem = await self._log_in(portal, company.tin, owner, action)
         text = "The portal accepts a login for the TIN {tin}."
-        return Step(name, "failed" if problem else "ok", problem or text.format(tin=company.tin))
+        return CheckStep(
+            name, "failed" if problem else "ok", problem or text.format(tin=company.tin)
+        )
 
     def _find_obstacle(self, company: _Company) -> str:
         """Return why no request can be made for a company, or an empty string."""
@@ -232,24 +236,24 @@ class ConnectionCheck:
             return UNVERIFIED
         return "" if company.own or self._operator_works else NO_OPERATOR
 
-    async def _check_tin(self, company: _Company, login: Step) -> Step:
+    async def _check_tin(self, company: _Company, login: CheckStep) -> CheckStep:
         """Ask the portal for the company's own TIN, as the dashboard's test does."""
         if not login.is_ok:
-            return Step("TIN", "skipped", "It needs a login.")
+            return CheckStep("TIN", "skipped", "It needs a login.")
         if company.lacks(*IDENTITY):
-            return Step("TIN", "skipped", "It needs the registration number of the profile.")
+            return CheckStep("TIN", "skipped", "It needs the registration number of the profile.")
         question = make_own_question(company.id, company.record)
         pair = f"TIN {question.tin} with {question.id_type} {question.id_value}"
         try:
             await self._tin_checks.confirm(question, fresh=True)
         except UnknownTin:
             text = f"The portal does not know the {pair}. Correct the company's profile."
-            return Step("TIN", "failed", text)
+            return CheckStep("TIN", "failed", text)
         except ApiError as error:
-            return Step("TIN", "failed", error.message)
-        return Step("TIN", "ok", f"The portal knows the {pair}.")
+            return CheckStep("TIN", "failed", error.message)
+        return CheckStep("TIN", "ok", f"The portal knows the {pair}.")
 
-    async def _check_certificate(self, company: _Company) -> Step:
+    async def _check_certificate(self, company: _Company) -> CheckStep:
         names_issuer = company.has_own_login or not self._config.portal_intermediary
         async with self._context.database.reading(company.id) as conn:
             problems = await self._context.signers.find_problems(
@@ -257,7 +261,7 @@ class ConnectionCheck:
             )
         if problems is None:
             text = f"Documents of version {self._config.portal_document_version} are not signed."
-            return Step("certificate", "skipped", text)
+            return CheckStep("certificate", "skipped", text)
         return _judge_certificate("certificate", problems)
 
     async def _read_now(self) -> datetime:
@@ -290,20 +294,20 @@ class ConnectionCheck:
         return next(found, "")
 
 
-def _judge_certificate(name: str, problems: list[str]) -> Step:
+def _judge_certificate(name: str, problems: list[str]) -> CheckStep:
     if problems:
-        return Step(name, "failed", f"{' '.join(problems)} {INSTALL}")
-    return Step(name, "ok", "It is valid and can sign.")
+        return CheckStep(name, "failed", f"{' '.join(problems)} {INSTALL}")
+    return CheckStep(name, "ok", "It is valid and can sign.")
 
 
-def _check_profile(company: _Company) -> Step:
+def _check_profile(company: _Company) -> CheckStep:
     """Return the step of the fields that a document needs of its issuer."""
     problems = company.record["readiness"]
     if not problems:
-        return Step("profile", "ok", f"{company.record['name']}, TIN {company.tin}")
+        return CheckStep("profile", "ok", f"{company.record['name']}, TIN {company.tin}")
     texts = [each["message"] for each in problems]
     if any(each["code"] == TIN_NOT_VERIFIED["code"] for each in problems):
         texts.append(VERIFY.format(id=company.id, tin=company.tin))
     if any(each["code"] != TIN_NOT_VERIFIED["code"] for each in problems):
         texts.append(COMPLETE)
-    return Step("profile", "failed", " ".join(texts))
+    return CheckStep("profile", "failed", " ".join(texts))

@@ -1,7 +1,7 @@
 """Detect another database than before: a restored one, a copy, or a promoted standby.
 
 Its rows may be older than what was sent, so sending is held. It is not held if this process has a
-recent proof of the former database: the promoted standby had to confirm every commit.
+recent evidence of the former database: the promoted standby had to confirm every commit.
 """
 
 import logging
@@ -28,40 +28,40 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """A proof that synchronous standbys confirm every commit. `began` is before it, by CLOCK."""
+class Evidence:
+    """Evidence that synchronous standbys confirm every commit. `began` is before it, by CLOCK."""
 
     identity: str
     number: int
     began: float
 
 
-async def record_database_identity(database: Database, proof: Proof | None = None) -> None:
-    """Record which database this is. Hold sending if it is another one, and no proof forbids that.
+async def record_database_identity(database: Database, evidence: Evidence | None = None) -> None:
+    """Record which database this is. Hold sending if it is another one without evidence.
 
-    The age of the proof is that at which another database was seen, and not a later one.
+    The age of the evidence is that at which another database was seen, and not a later one.
     """
     async with database.across() as conn:
-        await _record(conn, proof)
+        await _record(conn, evidence)
 
 
-async def _record(conn: Connection, proof: Proof | None) -> None:
+async def _record(conn: Connection, evidence: Evidence | None) -> None:
     found = await sql.database_identity_get(conn)
     if found["seen"] == found["recorded"]:
         return
     outcome = await sql.database_note(
         conn,
         seen=found["seen"],
-        former=proof and proof.identity,
-        proof=proof and proof.number,
-        age=proof and timedelta(seconds=time.clock_gettime(CLOCK) - proof.began),
+        former=evidence and evidence.identity,
+        evidence=evidence and evidence.number,
+        age=evidence and timedelta(seconds=time.clock_gettime(CLOCK) - evidence.began),
     )
     if outcome:
         log.warning(MESSAGES[outcome])
 
 
 class DatabaseMonitor(Loop):
-    """Checks the identity of the database, and renews this process's proof.
+    """Checks the identity of the database, and renews this process's evidence.
 
     It is woken when PostgreSQL was unavailable and may be another database now.
     """
@@ -69,12 +69,12 @@ class DatabaseMonitor(Loop):
     def __init__(self, database: Database) -> None:
         super().__init__("database identity", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
         self._database = database
-        self._proof: Proof | None = None
+        self._evidence: Evidence | None = None
 
     async def work(self) -> None:
         """Check the identity, and prove it again."""
         async with self._database.across() as conn:
-            await _record(conn, self._proof)
+            await _record(conn, self._evidence)
             began = time.clock_gettime(CLOCK)
             row = await sql.database_prove(conn)
-        self._proof = Proof(row["identity"], row["proof"], began) if row else None
+        self._evidence = Evidence(row["identity"], row["evidence"], began) if row else None

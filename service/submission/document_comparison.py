@@ -16,7 +16,7 @@ from service.portal.documents import Document
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class ComparedParty:
     """A sent party, normalised for comparison."""
 
     tin: str
@@ -30,15 +30,15 @@ class SentDocument:
     Amounts are sets of equal values: as sent and, in a foreign currency, converted to MYR.
     """
 
-    supplier: Party
-    buyer: Party
+    supplier: ComparedParty
+    buyer: ComparedParty
     is_self_billed: bool
     payable: frozenset[Decimal]
     excluding_tax: frozenset[Decimal]
     net: frozenset[Decimal]
 
     @property
-    def receiver(self) -> Party:
+    def receiver(self) -> ComparedParty:
         """Return the party that is not the issuer. Portal: 5.1"""
         return self.supplier if self.is_self_billed else self.buyer
 
@@ -73,7 +73,8 @@ def is_same(content: bytes, copy: str) -> bool:
 def row_differences(sent: SentDocument, there: Document) -> list[str]:
     """Return the members of a row that differ, or are required and missing.
 
-    An empty list is a proof if number, type, issue time and issuer agree and the TIN is not shared.
+    An empty list is evidence if number, type, issue time and issuer agree, with a TIN of one
+    company.
     """
     parties = {
         "supplier TIN": (there.supplier_tin, sent.supplier.tin, _normalise_tin),
@@ -126,8 +127,8 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
     return differing or ["its bytes differ"]
 
 
-def _party(party: Mapping[str, Any]) -> Party:
-    return Party(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
+def _party(party: Mapping[str, Any]) -> ComparedParty:
+    return ComparedParty(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
 
 
 def _normalise_tin(text: str) -> str:
@@ -161,7 +162,7 @@ def _equal(left: Any, right: Any) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
-def _describe(value: Party | frozenset[Decimal]) -> str:
-    if isinstance(value, Party):
+def _describe(value: ComparedParty | frozenset[Decimal]) -> str:
+    if isinstance(value, ComparedParty):
         return f"{value.name} ({value.tin})"
     return "/".join(str(amount) for amount in sorted(value))

@@ -297,7 +297,7 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
         await sql.findings_settle(conn, **key, note=decision.note)
-        await sql.settlement_insert(
+        await sql.manual_resolution_insert(
             conn, **key, outcome=decision.outcome, uuids=decision.uuids, note=decision.note
         )
     return {**key, "state": decision.state}

@@ -258,7 +258,7 @@ async def _extract_contents(
     }
 
 
-# Proofs
+# Outcome of a candidate
 
 
 def _add_known(matches: Matches, candidate: _Candidate) -> bool:
@@ -287,7 +287,7 @@ def _no_answer(why: Refused) -> Unclear:
 
 
 class _Prover:
-    """Proves the candidates of one listing. `by_row` holds the TINs under which a row is a proof.
+    """Proves the candidates of one listing. `by_row` holds the TINs under which a row is evidence.
 
     Requests for copies wait for the rate limit like further pages of a listing, because otherwise
     the listing would be lost. Requests for a `named` document do not, and one look decides.
@@ -370,7 +370,7 @@ class _Prover:
             _add_unproven(self._matches, candidate, why)
 
     async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
-        """Use the row as proof. Otherwise the copy must be missing at two looks."""
+        """Use the row as evidence. Otherwise the copy must be missing at two looks."""
         if await self._is_proven_by_row(candidate):
             _add_proven(self._matches, candidate)
             return

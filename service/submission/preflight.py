@@ -10,7 +10,7 @@ from service.config import Config
 from service.db.connections import Connection
 from service.documents import states
 from service.documents.checks import preflight
-from service.documents.checks.rule import Finding
+from service.documents.checks.rule import CheckFinding
 from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
@@ -71,7 +71,7 @@ async def preflight_document(
 def _report(
     document: SendableDocument,
     issued_at: datetime,
-    found: list[Finding],
+    found: list[CheckFinding],
     errors: list[dict[str, Any]],
     warnings: list[dict[str, Any]],
 ) -> str:
@@ -114,7 +114,7 @@ async def _find_obstacles(
 
 
 def _build(
-    document: SendableDocument, issued_at: datetime, found: list[Finding]
+    document: SendableDocument, issued_at: datetime, found: list[CheckFinding]
 ) -> dict[str, Any] | None:
     if not preflight.can_be_built(found):
         return None

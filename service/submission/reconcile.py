@@ -29,7 +29,7 @@ from service.submission.matching import find_matches
 from service.submission.odd_rows import may_be_document, record_odd_rows
 from service.submission.reconciliation_claims import (
     BATCH,
-    ClaimLost,
+    ReconciliationClaimLost,
     ReconciliationClaims,
     hold_claims,
     is_external_error,
@@ -160,7 +160,7 @@ async def reconcile(context: SubmissionContext, claim: Claim) -> None:
             return
         try:
             await _reconcile(await context.sign_in(claim.company_id), claims, claim)
-        except ClaimLost as why:
+        except ReconciliationClaimLost as why:
             log.info("reconciliation %s", why)
         log.info("reconciliation company=%d claims=%d at most", claim.company_id, claims.most)
 
@@ -393,7 +393,7 @@ async def _conclude(current: Reconciliation, ending: ListingEnded | ListingUnava
         "is_complete": isinstance(ending, ListingEnded) and ending.complete,
         "listed_at": current.listed_at,
         "settle": config.portal_settle,
-        "proof_gap": config.portal_proof_gap,
+        "confirmation_gap": config.portal_confirmation_gap,
     }
     after = 0
     while rows := await current.fetch(

@@ -27,14 +27,14 @@ EAGER_RENEWALS = 12  # per lease, after a renewal that failed
 log = logging.getLogger(__name__)
 
 
-class ClaimLost(Exception):
+class ReconciliationClaimLost(Exception):
     """Another process has claimed the company."""
 
 
 def is_external_error(error: BaseException) -> bool:
     """Return whether the cause of an error is outside the submissions being processed."""
     return is_interruption(error) or isinstance(
-        error, (PortalError, ClaimLost, asyncio.CancelledError)
+        error, (PortalError, ReconciliationClaimLost, asyncio.CancelledError)
     )
 
 
@@ -51,9 +51,11 @@ class ReconciliationClaims:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise ClaimLost if another process has claimed the company."""
+        """Raise ReconciliationClaimLost if another process has claimed the company."""
         if self._is_lost:
-            raise ClaimLost(f"company={self.company_id}: another process has claimed it.")
+            raise ReconciliationClaimLost(
+                f"company={self.company_id}: another process has claimed it."
+            )
 
     @asynccontextmanager
     async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[SubmissionRun], set[int]]]:

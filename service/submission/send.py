@@ -37,7 +37,7 @@ from service.submission.types import (
     IntentCommitted,
     NotReceived,
     OutcomeUnknown,
-    Refusal,
+    RefusalReceived,
     Replaced,
     Send,
     Submission,
@@ -244,13 +244,13 @@ async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
 
 async def _classify(
     context: SubmissionContext, why: PortalError
-) -> NotReceived | Refusal | OutcomeUnknown:
+) -> NotReceived | RefusalReceived | OutcomeUnknown:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, "submit")
     return describe_failure(why)
 
 
-def describe_failure(why: PortalError) -> NotReceived | Refusal | OutcomeUnknown:
+def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | OutcomeUnknown:
     """Return the event for a failed request: refused, not received, or unknown.
 
     A refusal of the sender applies to every document.
@@ -259,7 +259,7 @@ def describe_failure(why: PortalError) -> NotReceived | Refusal | OutcomeUnknown
     match why:
         case Refused():
             for_all = why.code in SENDER_CODES or why.status in (401, 403)
-            return Refusal(error, tuple(why.errors), for_all)
+            return RefusalReceived(error, tuple(why.errors), for_all)
         case NotSent() | Throttled() | LoginRefused():
             return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
         case Unclear():

@@ -46,7 +46,7 @@ from service.submission.types import (
     ReadListing,
     ReadStates,
     RecordSightings,
-    Refusal,
+    RefusalReceived,
     ReleaseClaim,
     Replaced,
     Send,
@@ -161,7 +161,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
         state=command.state,
         docs=tuple(_apply_changes(doc, command.changes) for doc in staying),
         claims=0,
-        looks=submission.looks + 1 if is_repeated and not is_absent else 0,
+        reads=submission.reads + 1 if is_repeated and not is_absent else 0,
         absence_confirmations=submission.absence_confirmations + is_absent,
         absence_confirmed_at=submission.now if is_absent else submission.absence_confirmed_at,
         submission_uid=command.uid or submission.submission_uid,
@@ -191,7 +191,7 @@ def create_parts(submission: Submission, write: Write) -> list[Submission]:
     fresh = replace(
         submission,
         claims=0,
-        looks=0,
+        reads=0,
         absence_confirmations=0,
         absence_confirmed_at=None,
         refusal=None,
@@ -260,7 +260,7 @@ def _postpone(submission: Submission, event: NotReceived, times: Times) -> list[
 def _retry_or_release(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
     """Queue an unsent submission again, or unlock its documents, as `on_absence` says."""
     if submission.on_absence == "retry":
-        backoff = min(LONGEST_BACKOFF, times.portal_retry * 2 ** min(submission.looks, 10))
+        backoff = min(LONGEST_BACKOFF, times.portal_retry * 2 ** min(submission.reads, 10))
         return [Write("Queued", delay=_delay_after(event, backoff), error=event.error)]
     message: str = event.error["message"]
     if not message.endswith(NOTHING_SENT):
@@ -269,7 +269,7 @@ def _retry_or_release(submission: Submission, event: NotReceived, times: Times) 
     return [Write("NotReceived", changes, delay=_delay_after(event, NO_DELAY), error=event.error)]
 
 
-def _handle_refusal(submission: Submission, event: Refusal, times: Times) -> list[Command]:
+def _handle_refusal(submission: Submission, event: RefusalReceived, times: Times) -> list[Command]:
     """Take a refusal of one document, or of the sender, as the outcome.
 
     Split other submissions, because one document may have caused the refusal of all.
@@ -390,7 +390,7 @@ def _evaluate_listing(submission: Submission, event: ListingEnded, times: Times)
         delay = _next_look(submission, times)
         return [Write("Uncertain", delay=delay, error=submission.refusal)]
     if not submission.absence_confirmations:
-        write = Write("Uncertain", delay=times.portal_proof_gap, error=submission.refusal)
+        write = Write("Uncertain", delay=times.portal_confirmation_gap, error=submission.refusal)
     elif proven := submission.proven():
         write = _adopt(submission, proven)
     elif unproven := submission.unproven():
@@ -416,7 +416,7 @@ def _confirms_absence(submission: Submission, at: datetime, times: Times) -> boo
     is_settled = sent_at + times.portal_settle <= at
     return is_settled and (
         submission.absence_confirmed_at is None
-        or submission.absence_confirmed_at + times.portal_proof_gap <= at
+        or submission.absence_confirmed_at + times.portal_confirmation_gap <= at
     )
 
 
@@ -435,10 +435,10 @@ def _retry_listing(
 def _next_look(submission: Submission, times: Times) -> timedelta:
     """Return the delay until the next look: doubled each time, and once at the settling time."""
     if submission.absence_confirmations:
-        return times.portal_proof_gap
+        return times.portal_confirmation_gap
     _, sent_at = submission.send_times
     left = sent_at + times.portal_settle - submission.now
-    usual = min(LONGEST_LOOK_DELAY, times.portal_retry * 2 ** min(submission.looks, 10))
+    usual = min(LONGEST_LOOK_DELAY, times.portal_retry * 2 ** min(submission.reads, 10))
     return min(usual, left) if left > NO_DELAY else usual
 
 
@@ -560,7 +560,7 @@ def _handle_unknown(
 
 def _next_poll(submission: Submission, times: Times) -> timedelta:
     """Return the delay until the next poll: each is half as long again as the one before."""
-    return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(submission.looks, 40))
+    return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(submission.reads, 40))
 
 
 # Common parts
@@ -592,7 +592,7 @@ RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]]
     ("Sending", LockUnavailable): _wait_for_sender,
     ("Sending", IntentCommitted): _send,
     ("Sending", NotReceived): _retry_or_release,
-    ("Sending", Refusal): _handle_refusal,
+    ("Sending", RefusalReceived): _handle_refusal,
     ("Sending", OutcomeUnknown): _await_outcome,
     ("Sending", SubmissionReceipt): _apply_receipt,
     ("Uncertain", Claimed): _look_up,

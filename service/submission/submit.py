@@ -325,7 +325,9 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     """
     if not document.row["attempts"]:
         return None
-    former = await sql.submission_let_go(conn, company_id=document.company_id, **document.ids)
+    former = await sql.submission_confirmed_absent(
+        conn, company_id=document.company_id, **document.ids
+    )
     content = former and ubl.read_contents(former["body"]).get(document.number)
     if not content:
         return None

@@ -28,7 +28,7 @@ from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.later_states import follow_listing
 from service.submission.odd_rows import record_odd_rows
 from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.sweep_rules import FURTHEST, Finding, Row, Verdict
+from service.submission.sweep_rules import FURTHEST, Row, SweepFinding, Verdict
 from service.submission.types import CLOCK_TOLERANCE
 
 log = logging.getLogger(__name__)
@@ -81,12 +81,12 @@ async def sweep(
     """
     context = await context.sign_in(company_id)
     async with context.database.reading(company_id) as conn:
-        ground = await sql.sweep_ground(conn, company_id=company_id, furthest=FURTHEST)
-        since = sweep_rules.first_moment(ground, days)
+        basis = await sql.sweep_basis(conn, company_id=company_id, furthest=FURTHEST)
+        since = sweep_rules.first_moment(basis, days)
         rows = await sql.sweep_tins(conn, company_id=company_id, since=since)
-    is_held, now = ground["held_since"] is not None, ground["now"]
+    is_held, now = basis["held_since"] is not None, basis["now"]
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
-    verified = {ground["own_tin"]} if ground["own_tin"] else set()
+    verified = {basis["own_tin"]} if basis["own_tin"] else set()
     for tin in verified | {row["tin"] for row in rows}:
         span = _Span(company_id, tin, since, now, is_held)
         for name, n in (await _compare(context, span)).items():
@@ -217,8 +217,8 @@ async def _store(
 
 
 async def _store_findings(
-    conn: Connection, span: _Span, findings: Sequence[Finding], listing: Sequence[Document]
-) -> tuple[list[Finding], int]:
+    conn: Connection, span: _Span, findings: Sequence[SweepFinding], listing: Sequence[Document]
+) -> tuple[list[SweepFinding], int]:
     """Insert findings and clear those that no longer apply. Return the new ones and the cleared.
 
     Findings are inserted in the order of their keys, as `findings_insert_cancelled` does.

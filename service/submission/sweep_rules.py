@@ -38,7 +38,7 @@ ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SweepFinding:
     """A row of sweep_findings."""
 
     kind: str
@@ -61,7 +61,7 @@ class Finding:
 class Verdict:
     """The result of a comparison, with documents by submission id."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[SweepFinding] = field(default_factory=list)
     #: Queued submissions whose document the portal has.
     adopt: dict[int, Document] = field(default_factory=dict)
     #: Queued submissions whose number a document of the portal has.
@@ -69,18 +69,18 @@ class Verdict:
     sightings: list[tuple[int, Document]] = field(default_factory=list)
 
 
-def first_moment(ground: Mapping[str, Any], days: int | None) -> datetime:
-    """Return from when a company is compared, at least over `days`. `ground` is of sweep_ground.
+def first_moment(basis: Mapping[str, Any], days: int | None) -> datetime:
+    """Return from when a company is compared, at least over `days`. `basis` is of sweep_basis.
 
     A comparison shows everything that may have changed since the latest complete one. It begins
     with the company's first send, because documents of other software before it are no findings.
     """
-    now: datetime = ground["now"]
-    if ground["held_since"]:
-        return now - hold_length(now, ground["known_until"])
+    now: datetime = basis["now"]
+    if basis["held_since"]:
+        return now - hold_length(now, basis["known_until"])
     longest = now - FURTHEST
-    since = ground["swept_at"] - CHANGING if ground["swept_at"] else longest
-    since = max(since, (ground["sent_from"] or now) - SEND_MARGIN)
+    since = basis["swept_at"] - CHANGING if basis["swept_at"] else longest
+    since = max(since, (basis["sent_from"] or now) - SEND_MARGIN)
     return max(longest, min(since, now - timedelta(days=days or 0)))
 
 
@@ -151,7 +151,7 @@ def _judge_document(
         verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> Finding:
+def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> SweepFinding:
     """Return the finding of a live document of an attempt that has `other`, if that is listed.
 
     Of two live documents the later one is to be cancelled.
@@ -165,8 +165,8 @@ def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -
 
 def _finding(
     kind: str, tin: str, listed: Document, row: Row | None, other_uuid: str | None = None
-) -> Finding:
-    return Finding(
+) -> SweepFinding:
+    return SweepFinding(
         kind=kind,
         tin=tin,
         number=listed.number,
@@ -180,7 +180,7 @@ def _finding(
 
 def _find_foreign_cancellations(
     tin: str, listing: Iterable[Document], attempts: Iterable[Row]
-) -> list[Finding]:
+) -> list[SweepFinding]:
     """Return findings of cancelled documents that no request of this service cancelled."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
     return [
@@ -196,7 +196,7 @@ def _find_foreign_cancellations(
 
 def find_shared(
     tin: str, listing: Iterable[Document], attempts: Iterable[Row], uuids: Set[str]
-) -> list[Finding]:
+) -> list[SweepFinding]:
     """Return findings of documents whose uuids are recorded for other companies too."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
     return [
@@ -206,11 +206,11 @@ def find_shared(
     ]
 
 
-def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) -> list[Finding]:
+def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) -> list[SweepFinding]:
     """Return findings of unreadable rows without an attempt: each may be a sent document."""
     owned = {row["uuid"] for row in attempts}
     return [
-        Finding(ORPHAN, tin, row.number or "", row.type_code, row.key)
+        SweepFinding(ORPHAN, tin, row.number or "", row.type_code, row.key)
         for row in odd
         if row.issuer_tin in (None, tin) and row.key not in owned
     ]
@@ -218,14 +218,14 @@ def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) ->
 
 def find_missing(
     tin: str, listing: Iterable[Document], expected: Iterable[Row], odd: Iterable[OddRow]
-) -> list[Finding]:
+) -> list[SweepFinding]:
     """Return findings of expected documents that are neither listed nor one of the `odd` rows."""
     listed = {one.uuid for one in listing} | {row.key for row in odd}
     numbers = {row.number for row in odd if row.uuid is None}
     if None in numbers:
         return []
     return [
-        Finding(
+        SweepFinding(
             MISSING,
             tin,
             row["number"],

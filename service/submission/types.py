@@ -28,7 +28,7 @@ class Times(Protocol):
     @property
     def portal_settle(self) -> timedelta: ...
     @property
-    def portal_proof_gap(self) -> timedelta: ...
+    def portal_confirmation_gap(self) -> timedelta: ...
     @property
     def portal_poll(self) -> timedelta: ...
     @property
@@ -82,7 +82,7 @@ class Submission:
     docs: tuple[SubmittedDocument, ...] = ()
     sightings: tuple[Sighting, ...] = ()
     claims: int = 0  # since the last result
-    looks: int = 0  # since the last change of state
+    reads: int = 0  # since the last change of state
     absence_confirmations: int = 0  # since the last send
     absence_confirmed_at: datetime | None = None
     first_sent_at: datetime | None = None
@@ -166,7 +166,7 @@ class NotReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalReceived:
     """The portal refused the request as a whole.
 
     `for_all` means that the cause is not one of several documents.
@@ -252,7 +252,7 @@ Event = (
     | Connected
     | IntentCommitted
     | NotReceived
-    | Refusal
+    | RefusalReceived
     | OutcomeUnknown
     | SubmissionReceipt
     | SightingsReceived
@@ -284,7 +284,7 @@ class CommitIntent:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request: SubmissionReceipt, Refusal, OutcomeUnknown or NotReceived."""
+    """Send the request: SubmissionReceipt, RefusalReceived, OutcomeUnknown or NotReceived."""
 
     body: bytes
     at: float

@@ -71,7 +71,7 @@ def is_internal(text: str) -> bool:
 
 
 def _host_violation(host: str, allow_internal: bool) -> str | None:
-    if ":" in host or _looks_numeric(host):
+    if ":" in host or _is_numeric_like(host):
         try:
             address = IPv6Address(host) if ":" in host else IPv4Address(host)
         except ValueError:
@@ -84,6 +84,6 @@ def _host_violation(host: str, allow_internal: bool) -> str | None:
     return "url has no valid host name."
 
 
-def _looks_numeric(host: str) -> bool:
+def _is_numeric_like(host: str) -> bool:
     """Return whether a resolver may parse the host as a number, by its last label."""
     return bool(_NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]))

@@ -11,7 +11,7 @@
 -- nothing anyway. A company is due to be compared while documents may have changed since its latest
 -- comparison: for 74 hours after they were sent. Those of more than 30 days ago are not listed.
 create or replace function conditions(
-    age interval, grace interval, settle interval, proof_gap interval, every interval)
+    age interval, grace interval, settle interval, confirmation_gap interval, every interval)
   returns table (subject text, kind text, n bigint, since timestamptz)
   stable security definer set search_path = pg_catalog, public
   set plan_cache_mode = force_custom_plan
@@ -46,7 +46,7 @@ create or replace function conditions(
               and (s.state <> 'Queued'
                    or not exists (select from held h where h.company_id = s.company_id)))
           or (s.state in ('Sending', 'Uncertain')
-              and s.last_sent_at + settle + 2 * proof_gap < clock_timestamp() - 3 * grace)
+              and s.last_sent_at + settle + 2 * confirmation_gap < clock_timestamp() - 3 * grace)
       union all
       select 'overdue', 'Cancellation', 1, o.due_at
         from public.submitted_documents d

@@ -2,11 +2,11 @@
 -- the latest comparison that they record: what was sent until then is recorded too. A comparison
 -- records its time only in the noted database.
 --
--- Nothing is missing on a standby that had to confirm every intent until a proof expires. A proof
+-- Nothing is missing on a standby that had to confirm every intent until evidence expires. Evidence
 -- expires after 60 seconds for the process that made it, and 15 seconds later for those that send.
 -- The process measures `age` after it has seen this database, so that a pause does not matter.
 create or replace function record_database_identity(
-    seen text default null, former text default null, proof bigint default null,
+    seen text default null, former text default null, evidence bigint default null,
     age interval default null)
   returns text
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
@@ -27,7 +27,7 @@ begin
   end if;
   is_lossless := seen = here
     and was.identity = former
-    and was.proof >= record_database_identity.proof
+    and was.evidence >= record_database_identity.evidence
     and age < interval '60 seconds'
     and was.guarded_until > clock_timestamp() + interval '15 seconds'
     and public.server_name() = any (was.standbys)
@@ -50,6 +50,6 @@ revoke all on function record_database_identity from public;
 grant execute on function record_database_identity to einvoice_service;
 comment on function record_database_identity is
   'Record the identity of this database. If it was another one before, returns `held`, with '
-  'sending held for all companies, or `lossless` if a proof of the caller shows that no send is '
-  'missing. The proof: the identity that it has seen, the one of its latest proof, and the number '
-  'and age of that.';
+  'sending held for all companies, or `lossless` if evidence of the caller shows that no send is '
+  'missing. The evidence: the identity that it has seen, the one of its latest evidence, and its '
+  'number and age.';

@@ -12,5 +12,5 @@ create or replace function send_confirmation() returns text
       from database_identities i;
   end;
 comment on function send_confirmation is
-  'Who confirms the commit of an intent now. Null: not all standbys of the latest proof, so that '
-  'nothing may be sent.';
+  'Who confirms the commit of an intent now. Null: not all standbys of the latest '
+  'evidence, so that nothing may be sent.';

@@ -3,7 +3,7 @@
 --
 --   psql "$DATABASE_URL" -f sql/inspect/needs_person.sql
 --
--- Resolve them with `python run.py settle-submission` and `resolve-finding`; `reconcile` ends a
+-- Resolve them with `python run.py resolve-submission` and `resolve-finding`; `reconcile` ends a
 -- hold.
 -- `known` has every uuid that the portal showed for a number of the submission.
 -- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from

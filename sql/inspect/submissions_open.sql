@@ -17,7 +17,7 @@ select s.company_id,
        (array_agg(d.number || ' ' || d.status order by d.id))[:3] as documents,
        date_trunc('second', clock_timestamp() - s.created_at) as open_for,
        s.sends,
-       s.absence_confirmations as proofs,
+       s.absence_confirmations as absence_confirmations,
        date_trunc(
          'second',
          greatest(s.not_before, s.lease_until) - clock_timestamp()) as next_look_in,

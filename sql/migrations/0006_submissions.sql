@@ -14,7 +14,7 @@ create table submissions (
   not_before timestamptz not null default clock_timestamp(),
   claims int not null default 0,
   sends int not null default 0,
-  looks int not null default 0,
+  reads int not null default 0,
   absence_confirmations int not null default 0,
   absence_confirmed_at timestamptz,
   first_sent_at timestamptz,
@@ -93,7 +93,7 @@ call keep_companies_apart('submissions');
 grant select, insert on submissions to einvoice_service;
 -- The service cannot change the bytes of a submission or its promise.
 grant update (
-  state, fence, lease_until, not_before, claims, sends, looks, absence_confirmations,
+  state, fence, lease_until, not_before, claims, sends, reads, absence_confirmations,
       absence_confirmed_at,
   first_sent_at, last_sent_at, submission_uid, last_error, merged_into, updated_at,
       possibly_received,
@@ -124,8 +124,8 @@ comment on column submissions.claims is
   'How often work on this submission began since its last result. Grows when a process dies or '
   'fails, not while it waits for a listing.';
 comment on column submissions.sends is 'How often it was sent.';
-comment on column submissions.looks is
-  'Polls, or looks for an unknown outcome, since the last change of state.';
+comment on column submissions.reads is
+  'Polls, or reads for an unknown outcome, since the last change of state.';
 comment on column submissions.absence_confirmations is
   'Confirmations that the portal does not have it.';
 comment on column submissions.absence_confirmed_at is
@@ -181,7 +181,7 @@ create table submitted_documents (
   earlier_submissions bigint[] not null default '{}',
   cancellation_requested_at timestamptz,
   cancel_sent_by timestamptz,
-  cancel_looks int not null default 0,
+  cancel_reads int not null default 0,
   cancel_unclear boolean not null default false,
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
@@ -282,7 +282,7 @@ comment on column submitted_documents.cancellation_requested_at is
 comment on column submitted_documents.cancel_sent_by is
   'Latest time at which a cancellation request was sent that may still be processed. May be in '
   'the future. Null: none.';
-comment on column submitted_documents.cancel_looks is
+comment on column submitted_documents.cancel_reads is
   'How often the document was looked at since the latest cancellation request.';
 comment on column submitted_documents.cancel_unclear is
   'Whether a cancellation request without a trustworthy response ended without effect. If the '
@@ -320,7 +320,7 @@ comment on column portal_sightings.submission_uid is
   'The portal''s id of the submission. Null: not shown.';
 comment on column portal_sightings.via is
   'submit: named in the receipt. search: listed and proven. damaged answer: in a damaged receipt. '
-  'details: named by a person. unproven, listed: listed without proof. Only submit and search '
+  'details: named by a person. unproven, listed: listed without evidence. Only submit and search '
   'prove identity.';
 comment on column portal_sightings.seen_at is 'When it was seen.';
 
@@ -583,29 +583,29 @@ comment on column sending_holds.reason is 'Why sending is held, for people.';
 comment on column sending_holds.since is 'When the hold began.';
 comment on column sending_holds.released_at is 'When it was released. Null: it holds.';
 
-create table settlements (
+create table manual_resolutions (
   company_id bigint not null references companies,
   id bigint generated always as identity,
   submission_id bigint not null,
   outcome text not null,
   uuids text[] not null,
   note text not null,
-  settled_at timestamptz not null default clock_timestamp(),
+  resolved_at timestamptz not null default clock_timestamp(),
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
-  constraint settlements_outcome check (outcome in ('received', 'not_received'))
+  constraint manual_resolutions_outcome check (outcome in ('received', 'not_received'))
 );
-call keep_companies_apart('settlements');
-grant select, insert on settlements to einvoice_service;
-grant select on settlements to einvoice_reader;
-comment on table settlements is
-  'Manual resolutions of submissions. Written once by the command settle-submission, never '
+call keep_companies_apart('manual_resolutions');
+grant select, insert on manual_resolutions to einvoice_service;
+grant select on manual_resolutions to einvoice_reader;
+comment on table manual_resolutions is
+  'Manual resolutions of submissions. Written once by the command resolve-submission, never '
   'changed.';
-comment on column settlements.company_id is 'Company of the submission.';
-comment on column settlements.id is 'Identifies the resolution.';
-comment on column settlements.submission_id is 'Submission that was resolved.';
-comment on column settlements.outcome is 'received or not_received.';
-comment on column settlements.uuids is
+comment on column manual_resolutions.company_id is 'Company of the submission.';
+comment on column manual_resolutions.id is 'Identifies the resolution.';
+comment on column manual_resolutions.submission_id is 'Submission that was resolved.';
+comment on column manual_resolutions.outcome is 'received or not_received.';
+comment on column manual_resolutions.uuids is
   'Uuids of the documents that the portal has. Empty when not received.';
-comment on column settlements.note is 'What the person wrote.';
-comment on column settlements.settled_at is 'When it was resolved.';
+comment on column manual_resolutions.note is 'What the person wrote.';
+comment on column manual_resolutions.resolved_at is 'When it was resolved.';

@@ -57,7 +57,7 @@ select h.tin, min(s.first_sent_at) as first_sent_at, max(s.last_sent_at) as last
 
 -- name: reconciliation_left :one
 -- Return how many submissions are Uncertain, and for how many a complete listing could bring more:
--- not for those that were :asked for by number and were sent too late for a proof of absence.
+-- not for those that were :asked for by number and were sent too late for evidence of absence.
 select count(*) as n,
        count(*) filter (
          where not (id = any (:asked::bigint[])
@@ -108,7 +108,7 @@ select s.id, d.number
                       where m.company_id = :company_id and m.submission_id = s.id) d
  where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and d.n > 1
    and (s.lease_until is null or s.lease_until < clock_timestamp())
- order by s.looks, s.id
+ order by s.reads, s.id
  limit :most;
 
 -- name: reconciliation_receipts :many
@@ -137,7 +137,7 @@ select id, claims
         or (:is_complete::boolean
             and last_sent_at + :settle::interval <= :listed_at::timestamptz
             and (absence_confirmed_at is null
-                or absence_confirmed_at + :proof_gap::interval <= :listed_at)))
+                or absence_confirmed_at + :confirmation_gap::interval <= :listed_at)))
  order by id
  limit :batch;
 
@@ -155,7 +155,7 @@ update submissions s
          order by c.id
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id
-returning s.id, s.state, s.on_absence, s.tin, s.fence, s.looks, s.claims, s.absence_confirmations,
+returning s.id, s.state, s.on_absence, s.tin, s.fence, s.reads, s.claims, s.absence_confirmations,
           s.absence_confirmed_at,
           s.submission_uid, s.possibly_received, s.first_sent_at, s.last_sent_at,
           s.last_error::text as last_error, clock_timestamp() as now;

@@ -73,7 +73,7 @@ values (:company_id,
         subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
           || jsonb_build_object('status', 'NotSent') || (:failure - 'errors'));
 
--- name: submission_let_go :one
+-- name: submission_confirmed_absent :one
 -- Return the bytes and issue time of the latest submission of an invoice or note, if they were
 -- sent, also by an earlier submission, and confirmed absent.
 select d.id, s.body, d.issued_at
@@ -99,7 +99,7 @@ select company_id, id, fence, state, claims
 select next_due(:states::text[]);
 
 -- name: submission_get :one
-select id, state, on_absence, tin, fence, looks, claims, absence_confirmations,
+select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
        absence_confirmed_at, submission_uid,
        possibly_received, first_sent_at, last_sent_at, last_error::text as last_error,
        clock_timestamp() as now
@@ -154,14 +154,14 @@ select send_confirmation();
 
 -- name: submission_move :many
 -- Record results of submissions: set the next state, release the claim, and wait `delay` seconds
--- before the next step. :moves is an array of {id, fence, expected, next, looks, confirms_absence,
+-- before the next step. :moves is an array of {id, fence, expected, next, reads, confirms_absence,
 -- still_sent, possibly_received, has_outcome, delay, submission_uid, last_error}.
 -- `confirms_absence` counts one more absence confirmation. `still_sent` means that a process may be
 -- sending even now. Returns the ids of those whose claim was valid, and not released with the same
 -- result.
 update submissions s
    set state = m.next,
-       looks = m.looks,
+       reads = m.reads,
        claims = 0,
        absence_confirmations = case when m.still_sent then 0
            else s.absence_confirmations + m.confirms_absence::int end,
@@ -178,7 +178,7 @@ update submissions s
        updated_at = clock_timestamp()
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (
-                 id bigint, fence bigint, expected text, next text, looks int,
+                 id bigint, fence bigint, expected text, next text, reads int,
                  confirms_absence boolean, still_sent boolean, possibly_received boolean,
                  has_outcome boolean, delay double precision, submission_uid text,
                  last_error jsonb)
@@ -501,7 +501,7 @@ select uuid, own_submission from uuids_recorded(:company_id, :uuids::text[]);
 -- submission under it.
 select tin_is_shared(:company_id, :tin);
 
--- name: submitted_document_twin :value
+-- name: submitted_document_duplicate :value
 -- Return the uuid of the latest document of this identity that the portal processed within the span
 -- before :at. Portal: 14.8
 select d.uuid
@@ -600,7 +600,7 @@ with former as (
          cancelling_until = clock_timestamp() + :lease::interval,
          cancel_sent_by = clock_timestamp() + :lease,
          cancellation_requested_at = coalesce(d.cancellation_requested_at, clock_timestamp()),
-         cancel_looks = 0,
+         cancel_reads = 0,
          cancel_reason = :reason,
          updated_at = clock_timestamp()
     from former
@@ -625,7 +625,7 @@ update submitted_documents
    set cancelling_until = clock_timestamp() + :delay::interval,
        cancel_sent_by = case when :is_unclear::boolean then clock_timestamp()
                              else :sent_by::timestamptz end,
-       cancel_looks = case when :is_unclear then 1 else cancel_looks + 1 end
+       cancel_reads = case when :is_unclear then 1 else cancel_reads + 1 end
  where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
@@ -646,7 +646,7 @@ select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :
 
 -- name: cancellation_get :one
 -- Return a cancellation and the clock.
-select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_looks, s.tin,
+select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_reads, s.tin,
        clock_timestamp() as now
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id

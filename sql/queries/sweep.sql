@@ -12,7 +12,7 @@ select company_id, fence
 -- name: sweep_companies :many
 select company_id from sending_companies();
 
--- name: sweep_ground :one
+-- name: sweep_basis :one
 -- Return the company's own TIN, null while it is not verified; since when its sending is held; a
 -- time before which the database has recorded everything that was sent, null if it is not known;
 -- the latest complete comparison; the first send within :furthest; and the clock.
@@ -65,7 +65,7 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
 -- being polled is left for the next comparison; one that was validated late is polled until it can
 -- no longer change.
 update submissions s
-   set state = 'Finished', fence = fence + 1, claims = 0, looks = 0, has_outcome = true,
+   set state = 'Finished', fence = fence + 1, claims = 0, reads = 0, has_outcome = true,
        lease_until = null, last_error = null, updated_at = clock_timestamp()
  where s.company_id = :company_id and s.id = any (:ids::bigint[]) and s.state = 'Accepted'
    and (s.lease_until is null or s.lease_until < clock_timestamp())
@@ -117,7 +117,7 @@ select uuid from uuids_shared(:company_id, :uuids::text[]);
 -- Move a Queued submission to Uncertain, because the portal has it: an unknown process sent it.
 -- Reconciliation then adopts its documents. No row: it is no longer Queued.
 update submissions
-   set state = 'Uncertain', fence = fence + 1, claims = 0, looks = 0, lease_until = null,
+   set state = 'Uncertain', fence = fence + 1, claims = 0, reads = 0, lease_until = null,
        not_before = clock_timestamp(), absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = least(first_sent_at, :received_at::timestamptz),
        last_sent_at = greatest(last_sent_at, :received_at),
@@ -281,12 +281,12 @@ select database_identity() as seen, (select identity from database_identities) a
 
 -- name: database_note :value
 -- Record which database this is. If it was another one before, returns `held`, with sending held,
--- or `lossless` if a proof shows that no send is missing. Without a proof its values are null.
-select record_database_identity(:seen, :former, :proof::bigint, :age::interval);
+-- or `lossless` if evidence shows that no send is missing. Without evidence its values are null.
+select record_database_identity(:seen, :former, :evidence::bigint, :age::interval);
 
 -- name: database_prove :one
--- Record a proof that synchronous standbys confirm every commit. No row: there is none.
-select identity, proof from prove_database();
+-- Record evidence that synchronous standbys confirm every commit. No row: there is none.
+select identity, evidence from record_evidence();
 
 -- name: sending_is_held :value
 -- Return true while sending is held for a company.

@@ -5,7 +5,7 @@
 -- Refused logins are those of the operator's client, and companies whose own client is refused.
 select subject, kind, n, since
   from conditions(
-         :age::interval, :grace::interval, :settle::interval, :proof_gap::interval,
+         :age::interval, :grace::interval, :settle::interval, :confirmation_gap::interval,
          :every::interval)
  union all
 select 'attention', 'CredentialsRefused', count(*), min(since)

@@ -8,8 +8,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox
-from kit import (
+
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_valid_invoice,
@@ -19,6 +19,7 @@ from kit import (
     request_json,
     submit,
 )
+from tests.conftest import Client, Company, Sandbox
 
 NEVER_SUBMITTED = (
     403,

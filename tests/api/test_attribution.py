@@ -10,9 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from conftest import Client, Company
-from fixtures_shared import SharedService
-from kit import (
+from tests.api_requests import (
     Answer,
     buyer,
     create_invoice,
@@ -27,6 +25,8 @@ from kit import (
     request_json,
     wait_for_status,
 )
+from tests.conftest import Client, Company
+from tests.fixtures_shared import SharedService
 
 CODES, WAYS = 13, 40  # equal codes, and requests at a time
 REQUESTS = "/api/einvoice-requests"

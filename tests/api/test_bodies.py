@@ -10,10 +10,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from conftest import Client, Company, StartService, make_company
-from harness.bodies import INVALID, VALID, load_bodies
-from harness.no_json import NOT_A_BODY, NOT_JSON
-from kit import (
+
+from service import json_codec, schema
+from service.api.table import OPERATIONS
+from service.errors import ValidationError
+from service.http import requests
+from tests.api_requests import (
     GENEROUS,
     buyer,
     create_invoice,
@@ -27,11 +29,9 @@ from kit import (
     open_integrations,
     request_json,
 )
-
-from service import json_codec, schema
-from service.api.table import OPERATIONS
-from service.errors import ValidationError
-from service.http import requests
+from tests.conftest import Client, Company, StartService, make_company
+from tests.harness.bodies import INVALID, VALID, load_bodies
+from tests.harness.no_json import NOT_A_BODY, NOT_JSON
 
 GOOD, BAD = load_bodies(VALID), load_bodies(INVALID)
 SCHEMAS = sorted(GOOD)

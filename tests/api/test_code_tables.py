@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from conftest import Client
-from kit import request_json
 
 from service.documents import codes
+from tests.api_requests import request_json
+from tests.conftest import Client
 
 TABLES = "/api/code-tables"
 

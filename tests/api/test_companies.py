@@ -6,8 +6,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
-from kit import (
+
+from service.documents.checks.party import COLUMNS, FACTS
+from tests.api_requests import (
     AS_BUYER,
     AS_SUPPLIER,
     create_invoice,
@@ -16,8 +17,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.documents.checks.party import COLUMNS, FACTS
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
 
 #: The columns that every document needs.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]

@@ -13,8 +13,12 @@ from zoneinfo import ZoneInfo
 import asyncpg
 import pytest
 import simplejson
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import (
+
+from service.documents import consolidation, money
+from service.documents.consolidation import ConsolidationTerms
+from service.documents.ubl import document
+from service.documents.ubl.lines import build_line
+from tests.api_requests import (
     buyer,
     cancel_latest,
     create_invoice,
@@ -25,11 +29,7 @@ from kit import (
     now,
     submit,
 )
-
-from service.documents import consolidation, money
-from service.documents.consolidation import ConsolidationTerms
-from service.documents.ubl import document
-from service.documents.ubl.lines import build_line
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")

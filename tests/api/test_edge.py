@@ -10,12 +10,12 @@ import aiohttp
 import asyncpg
 import pytest
 from aiohttp import web
-from conftest import Client, Company, patience
-from kit import INTEGRATIONS, invoice
 
 from service.app import create_app
 from service.config import read_config
 from service.http.server import HardenedRunner
+from tests.api_requests import INTEGRATIONS, invoice
+from tests.conftest import Client, Company, patience
 
 #: Malformed requests, each with the API key in its head.
 BROKEN = {

@@ -5,8 +5,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
-from kit import (
+
+from tests.api.test_companies import SETTING
+from tests.api_requests import (
     AS_SUPPLIER,
     buyer,
     create_invoice,
@@ -18,7 +19,7 @@ from kit import (
     request_json,
     wait_for_status,
 )
-from test_companies import SETTING
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
 
 STATES = ("Pending", "Approve", "Reject")
 

@@ -6,19 +6,6 @@ from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService
-from harness.paths import ROOT
-from kit import (
-    create_invoice,
-    create_valid_invoice,
-    invoice,
-    now,
-    request_json,
-)
-from test_needs_person import STUCK
-from test_openapi import API, resolve
-from test_refused_logins import change_client
-from test_specification_rules import statuses_of
 
 from service.commands.reconcile import hold_sending
 from service.config import read_config
@@ -27,6 +14,19 @@ from service.error_codes import CODES
 from service.errors import ApiError, Unauthorized
 from service.http.error_responses import HTTP_ERRORS
 from service.submission.failures import FAILURES, name_failure
+from tests.api.test_openapi import API, resolve
+from tests.api.test_specification_rules import statuses_of
+from tests.api_requests import (
+    create_invoice,
+    create_valid_invoice,
+    invoice,
+    now,
+    request_json,
+)
+from tests.conftest import Client, Company, Sandbox, StartService
+from tests.harness.paths import ROOT
+from tests.portal.test_refused_logins import change_client
+from tests.submission.test_needs_person import STUCK
 
 TOO_OLD = now(hours=80)
 #: Seconds of a Retry-After of the portal, longer than a test takes.

@@ -6,11 +6,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
-from kit import create_invoice, create_valid_invoice, invoice
 
 from service import schema
 from service.db.statements import QUERIES
+from tests.api_requests import create_invoice, create_valid_invoice, invoice
+from tests.conftest import Client, Company, StartService, make_company
 
 INSERT = "insert into events (company_id, type, data) values ($1, $2, '{}') returning id"
 

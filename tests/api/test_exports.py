@@ -6,8 +6,8 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, StartService, make_company, until
-from kit import (
+
+from tests.api_requests import (
     AS_BUYER,
     AS_SUPPLIER,
     buyer,
@@ -17,6 +17,7 @@ from kit import (
     line,
     request_json,
 )
+from tests.conftest import Client, StartService, make_company, until
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",

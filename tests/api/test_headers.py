@@ -4,8 +4,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Client, Company, StartService
-from kit import (
+
+from tests.api_requests import (
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
@@ -18,6 +18,7 @@ from kit import (
     open_integrations,
     place_of,
 )
+from tests.conftest import Client, Company, StartService
 
 #: Records are read before they are deleted.
 METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")

@@ -5,8 +5,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import (
+
+from tests.api_requests import (
     GENEROUS,
     INTEGRATIONS,
     buyer,
@@ -29,6 +29,7 @@ from kit import (
     submit,
     wait_for_status,
 )
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """

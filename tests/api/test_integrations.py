@@ -10,7 +10,17 @@ from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from conftest import (
+
+from service.app import create_app
+from service.commands.integrations import insert_organization
+from service.config import read_config
+from service.db.compatibility import SchemaError
+from service.db.pool import SERVICE_ROLE, connected_pool
+from service.db.statements import sql
+from service.db.transactions import Database
+from service.http.api_keys import COMPANY, INTEGRATION, parse_key
+from tests.api_requests import Account, make_account
+from tests.conftest import (
     Client,
     ClientFactory,
     Company,
@@ -21,18 +31,8 @@ from conftest import (
     shares_service,
     until,
 )
-from fixtures_service import RunCommand
-from fixtures_shared import RunningServer, SharedService
-from kit import Account, make_account
-
-from service.app import create_app
-from service.commands.integrations import insert_organization
-from service.config import read_config
-from service.db.compatibility import SchemaError
-from service.db.pool import SERVICE_ROLE, connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
-from service.http.api_keys import COMPANY, INTEGRATION, parse_key
+from tests.fixtures_service import RunCommand
+from tests.fixtures_shared import RunningServer, SharedService
 
 UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"

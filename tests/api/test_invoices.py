@@ -6,8 +6,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
-from kit import (
+
+from service import json_codec
+from tests.api.test_notes import create_valid_note
+from tests.api_requests import (
     GENEROUS,
     INTEGRATIONS,
     PLACES,
@@ -29,9 +31,7 @@ from kit import (
     request_json,
     submit,
 )
-from test_notes import create_valid_note
-
-from service import json_codec
+from tests.conftest import Client, Company, StartService, make_company
 
 TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
 CANCEL_FIRST = (

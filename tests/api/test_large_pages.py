@@ -7,12 +7,12 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, until
-from kit import GENEROUS, create_invoice, create_one_of_each, request_json
-from test_exports import insert_copies
 
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
+from tests.api.test_exports import insert_copies
+from tests.api_requests import GENEROUS, create_invoice, create_one_of_each, request_json
+from tests.conftest import Client, Company, StartService, until
 
 LIST = "/api/invoices?per_page=100"
 #: path -> (table, a member that can be large)

@@ -4,8 +4,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, StartService, make_company
-from kit import (
+from yarl import URL
+
+from service.api.links import MOST
+from tests.api.test_notes import create_note
+from tests.api_requests import (
     GENEROUS,
     create_invoice,
     create_one_of_each,
@@ -13,10 +16,7 @@ from kit import (
     not_found,
     request_json,
 )
-from test_notes import create_note
-from yarl import URL
-
-from service.api.links import MOST
+from tests.conftest import Client, StartService, make_company
 
 PLACES = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
 MISSING = (404, {"message": "Link not found", "code": "not_found"})

@@ -8,7 +8,7 @@ import pytest
 
 from service.portal.documents import OddRow
 from service.portal.errors import Unclear
-from service.portal.listings import Page, Tally
+from service.portal.listings import ListingPage, Tally
 
 SIZE = 4  # rows of a page
 SCHEDULES = 3000
@@ -25,10 +25,10 @@ class Portal:
         self.rows.insert(place, self.added)
         self.added += 1
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> ListingPage:
         shown = self.rows[(number - 1) * SIZE : number * SIZE]
         odd = [OddRow(f"{row}", (), "", f"{row}", uuid=f"{row}") for row in shown]
-        return Page([], len(self.rows), math.ceil(len(self.rows) / SIZE), odd=odd)
+        return ListingPage([], len(self.rows), math.ceil(len(self.rows) / SIZE), odd=odd)
 
 
 def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[set[int], set[int]]:

@@ -5,8 +5,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
-from conftest import Client, StartService, make_company
-from kit import (
+from yarl import URL
+
+from tests.api.test_exports import insert_copies
+from tests.api_requests import (
     GENEROUS,
     buyer,
     create_invoice,
@@ -17,8 +19,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_exports import insert_copies
-from yarl import URL
+from tests.conftest import Client, StartService, make_company
 
 META = [
     "total",

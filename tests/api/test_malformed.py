@@ -13,13 +13,13 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
-from conftest import Company
-from kit import GENEROUS, create_one_of_each, make_account, place_of
-from test_bodies import GOOD, mutate
-from test_edge import run_service
 
 from service.api.operation import Operation
 from service.api.table import OPERATIONS
+from tests.api.test_bodies import GOOD, mutate
+from tests.api.test_edge import run_service
+from tests.api_requests import GENEROUS, create_one_of_each, make_account, place_of
+from tests.conftest import Company
 
 pytestmark = pytest.mark.long
 

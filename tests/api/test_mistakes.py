@@ -11,11 +11,19 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Client, StartService, make_company
-from kit import buyer, create_record, create_valid_invoice, invoice, line, note, request_json
 
 from service.documents import money
 from service.documents.doubts import find_doubts
+from tests.api_requests import (
+    buyer,
+    create_record,
+    create_valid_invoice,
+    invoice,
+    line,
+    note,
+    request_json,
+)
+from tests.conftest import Client, StartService, make_company
 
 INVOICES = "/api/invoices"
 REMOVED = object()

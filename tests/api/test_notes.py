@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import (
+
+from tests.api_requests import (
     create_invoice,
     create_valid_invoice,
     get_invoice,
@@ -16,6 +16,7 @@ from kit import (
     submit,
     wait_for_status,
 )
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 ONE = [
     line(

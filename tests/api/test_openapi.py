@@ -6,17 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Client
-from harness.paths import ROOT
 from jsonschema import Draft202012Validator
-from kit import (
-    create_integration_records,
-    create_invoice,
-    create_valid_invoice,
-    invoice,
-    note,
-    open_integrations,
-)
 
 from service import json_codec, schema
 from service.api import pagination
@@ -30,6 +20,16 @@ from service.config import read_config
 from service.error_codes import CODES
 from service.http.middleware import OPEN
 from service.webhooks import signature
+from tests.api_requests import (
+    create_integration_records,
+    create_invoice,
+    create_valid_invoice,
+    invoice,
+    note,
+    open_integrations,
+)
+from tests.conftest import Client
+from tests.harness.paths import ROOT
 
 API = json.loads(describe_api())
 
@@ -358,10 +358,10 @@ async def test_the_description_is_public_and_complete(api: Client) -> None:
 async def test_the_documentation_page_loads_nothing_external(api: Client) -> None:
     page = await _text(api, "/api/docs", "text/html")
     program = await _text(api, "/api/docs/docs.js", "text/javascript")
-    looks = await _text(api, "/api/docs/docs.css", "text/css")
+    style = await _text(api, "/api/docs/docs.css", "text/css")
     reached = set(re.findall(r'(?:src|href)="(/[^"]*)"', page))
     assert reached == {"/api/docs/docs.css", "/api/docs/docs.js", "/api/openapi.json"}
-    for text in (page, program, looks):
+    for text in (page, program, style):
         assert "//" not in re.sub(r"(?m)^\s*//.*$", "", text)
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
     assert not re.search(

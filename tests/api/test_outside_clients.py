@@ -11,20 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-import kit
 import pytest
-import sources
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fixtures_sandbox import (
-    BUYER,
-    HOUR,
-    SUPPLIER,
-    Portal,
-    document,
-    encode_document,
-    put,
-)
-from harness.paths import DOCUMENTS
 from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions
 from myinvois import ubl as models
 from myinvois.services.documents import DocumentDirection
@@ -33,11 +21,23 @@ from myinvois.ubl.builders._number import format_canonical_json_amount
 from myinvois.ubl.builders.json import JsonEnvelopeBuilder
 from myinvois.ubl.signing import JsonSigner
 from pydantic import BaseModel
-from test_sandbox_signature import make_certificate, rsa_key
 
 from service import json_codec
 from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl.document import build, encode
+from tests import api_requests
+from tests.documents import sources
+from tests.fixtures_sandbox import (
+    BUYER,
+    HOUR,
+    SUPPLIER,
+    Portal,
+    document,
+    encode_document,
+    put,
+)
+from tests.harness.paths import DOCUMENTS
+from tests.sandbox.test_sandbox_signature import make_certificate, rsa_key
 
 GOLDEN = [DOCUMENTS / f"{name}.json" for name in (*sources.GOLDEN, "portal_example")]
 #: The models convert their arguments, which their types do not say.
@@ -688,25 +688,30 @@ EXEMPT = {
 NIGHTS = {"perUnitAmount": 10, "unitCount": 3}
 NOTE = {
     "selfBilled": False,
-    "buyer": kit.buyer(),
+    "buyer": api_requests.buyer(),
     "originals": [{"uuid": "7" * 26, "number": "INV-1"}],
 }
 SOURCES = {
-    "individual": kit.invoice(),
-    "foreign": kit.invoice(currencyCode="USD", exchangeRate=4.25),
-    "fixed rate": kit.invoice(
-        lineItems=[kit.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
+    "individual": api_requests.invoice(),
+    "foreign": api_requests.invoice(currencyCode="USD", exchangeRate=4.25),
+    "fixed rate": api_requests.invoice(
+        lineItems=[api_requests.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
     ),
-    "public": kit.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
-    "self-billed": kit.invoice(type="SELF_BILLED_INVOICE", supplier=kit.buyer(), buyer=None),
-    "discounts": kit.invoice(
-        lineItems=[kit.line(discount={"rate": 5}), kit.line(charge={"amount": 1.5}, **EXEMPT)],
+    "public": api_requests.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
+    "self-billed": api_requests.invoice(
+        type="SELF_BILLED_INVOICE", supplier=api_requests.buyer(), buyer=None
+    ),
+    "discounts": api_requests.invoice(
+        lineItems=[
+            api_requests.line(discount={"rate": 5}),
+            api_requests.line(charge={"amount": 1.5}, **EXEMPT),
+        ],
         invoiceLevelAllowanceCharge={
             "allowances": [{"amount": 3, "reason": "Rebate"}],
             "charges": [{"amount": 2}],
         },
     ),
-    "note": {**kit.note(), **NOTE},
+    "note": {**api_requests.note(), **NOTE},
 }
 
 

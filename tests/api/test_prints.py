@@ -10,8 +10,11 @@ from html.parser import HTMLParser
 import asyncpg
 import pytest
 import segno
-from conftest import Client, Company, Sandbox, StartService
-from kit import (
+
+from tests.api.test_consolidated_invoices import create_consolidated, sale
+from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
+from tests.api.test_notes import SELLER, create_note, create_valid_note
+from tests.api_requests import (
     buyer,
     cancel_latest,
     create_invoice,
@@ -22,10 +25,8 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_consolidated_invoices import create_consolidated, sale
-from test_consolidated_invoices import submit_until_valid as send_consolidated
-from test_notes import SELLER, create_note, create_valid_note
-from test_submission import STRANGER
+from tests.conftest import Client, Company, Sandbox, StartService
+from tests.submission.test_submission import STRANGER
 
 #: Elements that have no end tag.
 VOID = {"meta"}

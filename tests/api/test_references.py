@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Client, Sandbox, StartService, make_company
-from kit import (
+
+from tests.api.test_adjustment_notes import STRANGER
+from tests.api_requests import (
     create_invoice,
     create_valid_invoice,
     get_documents,
@@ -17,7 +18,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_adjustment_notes import STRANGER
+from tests.conftest import Client, Sandbox, StartService, make_company
 
 Query = dict[str, Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import (
+
+from tests.api_requests import (
     GENEROUS,
     cancel_latest,
     create_invoice,
@@ -17,6 +17,7 @@ from kit import (
     note,
     submit,
 )
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 
 
 async def post(

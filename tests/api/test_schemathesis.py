@@ -19,23 +19,6 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import Templates, make_company, run_context
-from harness.databases import create_database
-from harness.environments import variables
-from harness.processes import free_port
-from kit import (
-    GENEROUS,
-    INTEGRATIONS,
-    PLACES,
-    create_integration_records,
-    create_invoice,
-    create_one_of_each,
-    create_sale,
-    last_month,
-    make_account,
-    now,
-    request_json,
-)
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation.hypothesis.builder import (
     HypothesisTestConfig,
@@ -51,13 +34,30 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
     unsupported_method,
 )
-from test_validations import TIN
 
 from service.api.table import OPERATIONS, describe_api
 from service.commands.serve import serve_api
 from service.config import read_config
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
+from tests.api.test_validations import TIN
+from tests.api_requests import (
+    GENEROUS,
+    INTEGRATIONS,
+    PLACES,
+    create_integration_records,
+    create_invoice,
+    create_one_of_each,
+    create_sale,
+    last_month,
+    make_account,
+    now,
+    request_json,
+)
+from tests.conftest import Templates, make_company, run_context
+from tests.harness.databases import create_database
+from tests.harness.environments import variables
+from tests.harness.processes import free_port
 
 pytestmark = pytest.mark.long
 

@@ -12,9 +12,19 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import make_company
-from fixtures_specification import Context
-from kit import (
+
+from service.config import read_config
+from service.db.pool import connected_pool
+from service.db.transactions import Database
+from tests.api.test_companies import SETTING
+from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
+from tests.api.test_consolidated_invoices import create_consolidated, sale
+from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
+from tests.api.test_einvoice_requests import create_request, get_request, request_body
+from tests.api.test_integrations import create_user, insert_organization, user
+from tests.api.test_notes import ONE, create_note, create_valid_note
+from tests.api.test_validations import TIN
+from tests.api_requests import (
     create_invoice,
     create_valid_invoice,
     get_documents,
@@ -23,18 +33,8 @@ from kit import (
     note,
     request_json,
 )
-from test_companies import SETTING
-from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import create_consolidated, sale
-from test_consolidated_invoices import submit_until_valid as send_consolidated
-from test_einvoice_requests import create_request, get_request, request_body
-from test_integrations import create_user, insert_organization, user
-from test_notes import ONE, create_note, create_valid_note
-from test_validations import TIN
-
-from service.config import read_config
-from service.db.pool import connected_pool
-from service.db.transactions import Database
+from tests.conftest import make_company
+from tests.fixtures_specification import Context
 
 # Arrangements
 

@@ -5,27 +5,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import make_company, until
-from fixtures_specification import Context
-from kit import (
-    buyer,
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    invoice,
-    note,
-    now,
-    request_json,
-    submit,
-    wait_for_status,
-)
-from test_adjustment_notes import STRANGER
-from test_companies import SETTING
-from test_einvoice_requests import create_request, get_request, put, request_body
-from test_integrations import QUOTA_HEADERS, user
-from test_notes import ONE, cancel, create_note, get_note, send
-from test_specification import (
+
+from service.documents import states
+from service.error_codes import CODES
+from tests.api.test_adjustment_notes import STRANGER
+from tests.api.test_companies import SETTING
+from tests.api.test_einvoice_requests import create_request, get_request, put, request_body
+from tests.api.test_integrations import QUOTA_HEADERS, user
+from tests.api.test_notes import ONE, cancel, create_note, get_note, send
+from tests.api.test_specification import (
     ENDPOINTS,
     a_user,
     ask,
@@ -39,10 +27,22 @@ from test_specification import (
     sent_note,
     valid,
 )
-from test_validations import TIN, UNKNOWN
-
-from service.documents import states
-from service.error_codes import CODES
+from tests.api.test_validations import TIN, UNKNOWN
+from tests.api_requests import (
+    buyer,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    invoice,
+    note,
+    now,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import make_company, until
+from tests.fixtures_specification import Context
 
 HOURS_72 = 72 * 3600
 #: Creates a record in a state, and returns its id.

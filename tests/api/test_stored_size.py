@@ -6,8 +6,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Sandbox, until
-from kit import (
+
+from service import json_codec
+from tests.api.test_openapi import API
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_valid_invoice,
@@ -18,9 +20,7 @@ from kit import (
     request_json,
     submit,
 )
-from test_openapi import API
-
-from service import json_codec
+from tests.conftest import Client, Sandbox, until
 
 MOST = 300_000
 REQUEST = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import asyncpg
-from conftest import Client, Company, StartService
-from kit import (
+
+from tests.api_requests import (
     GENEROUS,
     buyer,
     cancel_latest,
@@ -17,6 +17,7 @@ from kit import (
     submit,
     wait_for_status,
 )
+from tests.conftest import Client, Company, StartService
 
 LISTS = {
     "invoices": "type",

@@ -4,8 +4,9 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from conftest import Client
-from kit import (
+
+from service import json_codec, members, schema
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_record,
@@ -16,8 +17,7 @@ from kit import (
     note,
     request_json,
 )
-
-from service import json_codec, members, schema
+from tests.conftest import Client
 
 KNOWN = frozenset({"taxDetails", "zipCode", "contactNumber", "id", "tin", "name", "state", "type"})
 

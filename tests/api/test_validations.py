@@ -8,11 +8,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import create_invoice, create_valid_invoice, note, now, request_json
 
 from service.commands.companies import add_key
 from service.config import read_config
+from tests.api_requests import create_invoice, create_valid_invoice, note, now, request_json
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 
 TIN = {"registration_type": "BRN", "registration_number": "202101033579", "tin": "C5510387420"}
 VALID = (200, {"data": {"valid": True}, "message": "TIN is valid"})

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from conftest import Client, Company, StartService
-from fixtures_webhooks import LOCAL, create_endpoint, wait_for_delivery
-from harness.paths import ROOT
-from harness.processes import free_port
-from harness.waiting import until
-from kit import create_invoice, request_json
 
 from service.webhooks import signature
 from service.webhooks.dispatcher import RECORD_BYTES, SCHEDULE
+from tests.api_requests import create_invoice, request_json
+from tests.conftest import Client, Company, StartService
+from tests.fixtures_webhooks import LOCAL, create_endpoint, wait_for_delivery
+from tests.harness.paths import ROOT
+from tests.harness.processes import free_port
+from tests.harness.waiting import until
 
 GUIDE = (ROOT / "docs" / "webhooks.md").read_text()
 PACKAGES = ROOT / "tests" / "node" / "node_modules"

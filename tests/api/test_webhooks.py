@@ -16,28 +16,6 @@ import aiohttp
 import asyncpg
 import pytest
 from aiohttp import web
-from conftest import Client, Company, StartService, make_company, until
-from fixtures_webhooks import (
-    LOCAL,
-    Receiver,
-    create_endpoint,
-    get_json,
-    list_deliveries,
-    wait_for_delivery,
-)
-from harness.processes import Service
-from harness.signatures import is_signed_by
-from harness.waiting import wait_until
-from kit import (
-    GENEROUS,
-    create_invoice,
-    create_one_of_each,
-    create_valid_invoice,
-    get_documents,
-    line,
-    not_found,
-    request_json,
-)
 from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
@@ -52,6 +30,28 @@ from service.webhooks.dispatcher import (
     delivery_session,
 )
 from service.webhooks.url_policy import is_internal, url_violation
+from tests.api_requests import (
+    GENEROUS,
+    create_invoice,
+    create_one_of_each,
+    create_valid_invoice,
+    get_documents,
+    line,
+    not_found,
+    request_json,
+)
+from tests.conftest import Client, Company, StartService, make_company, until
+from tests.fixtures_webhooks import (
+    LOCAL,
+    Receiver,
+    create_endpoint,
+    get_json,
+    list_deliveries,
+    wait_for_delivery,
+)
+from tests.harness.processes import Service
+from tests.harness.signatures import is_signed_by
+from tests.harness.waiting import wait_until
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from service.commands.bootstrap import run
 
 from . import report, schedule
+from .chaos_run import Size, play
 from .counters import Counters
-from .season import Size, play
 
 FULL = 10  # seeds of a full run
 

@@ -16,7 +16,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import aiohttp
-from harness.waiting import patience
+
+from tests.harness.waiting import patience
 
 from .counters import Counters
 

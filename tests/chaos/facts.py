@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import asyncpg
-from harness.sandbox import Administration
 
 from service.db.statements import Statements
+from tests.harness.sandbox import Administration
 
 from .clients import KINDS, Company, KeyedRequest, Record
 from .receiver import Endpoint

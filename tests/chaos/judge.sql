@@ -43,7 +43,7 @@ select s.company_id, s.id, s.body
 
 -- name: unresolved_all :many
 -- Return the unfinished submissions with their progress.
-select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absence_confirmations,
+select s.company_id, s.id, s.state, s.claims, s.reads, s.sends, s.absence_confirmations,
        s.not_before - clock_timestamp() as due, s.lease_until - clock_timestamp() as leased,
        s.last_error::text as last_error
   from submissions s

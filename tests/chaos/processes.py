@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.processes import ForkedProcess, read_peak
-
 from service import failpoints
+from tests.harness.processes import ForkedProcess, read_peak
 
 Plan = dict[str, Any]
 #: Constants without a setting, scaled like the settings of the run: (module, name, value).

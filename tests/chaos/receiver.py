@@ -9,7 +9,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from harness.signatures import is_signed_by
+
+from tests.harness.signatures import is_signed_by
 
 from .clients import Company
 

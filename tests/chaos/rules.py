@@ -269,7 +269,7 @@ def audit(facts: Facts) -> Iterator[Case]:
     entries: dict[tuple[int, str], list[Any]] = defaultdict(list)
     for row in facts["audit"]:
         entries[row["company_id"], row["subject"]].append(row)
-    actors = {company["id"]: f"key {company['key_id']}" for company in facts.companies}
+    keys = {company["id"]: f"key {company['key_id']}" for company in facts.companies}
     grouped = _group_events(facts)
     cancels = {
         (known.kind.name, known.company, known.id): known.cancels for known in facts.known.records
@@ -287,7 +287,7 @@ def audit(facts: Facts) -> Iterator[Case]:
         if actions[CANCEL] < cancels.get(subject, 0):
             violations.append(f"{actions[CANCEL]} entries {CANCEL} for {cancels[subject]}")
         violations += [
-            f"the actor is {row['actor']}" for row in rows if row["actor"] != actors[company]
+            f"the actor is {row['actor']}" for row in rows if row["actor"] != keys[company]
         ]
         if rows or violations:
             yield _describe(subject, grouped[subject], violations)

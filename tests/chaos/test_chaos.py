@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, until
-from kit import create_valid_invoice, line, note, request_json
 
-from chaos import judge, report, rules, schedule
-from chaos.clients import Answer, KeyedRequest, Record
-from chaos.counters import Counters
-from chaos.facts import Event, Facts, Known, Source, collect_facts
-from chaos.proxy import Proxy
-from chaos.receiver import Arrival, Endpoint
-from chaos.season import Progress, Size, play
+from tests.api_requests import create_valid_invoice, line, note, request_json
+from tests.chaos import judge, report, rules, schedule
+from tests.chaos.chaos_run import Progress, Size, play
+from tests.chaos.clients import Answer, KeyedRequest, Record
+from tests.chaos.counters import Counters
+from tests.chaos.facts import Event, Facts, Known, Source, collect_facts
+from tests.chaos.proxy import Proxy
+from tests.chaos.receiver import Arrival, Endpoint
+from tests.conftest import Client, Company, Sandbox, until
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)

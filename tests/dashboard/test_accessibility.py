@@ -8,10 +8,18 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import Client, Company, make_company, some_long
-from harness.browsers import needs_browser, open_browser
-from harness.visitors import PASSWORD, make_person
-from kit import (
+from yarl import URL
+
+from service.config import read_config
+from service.dashboard.links import PASSWORD as PASSWORD_LINK
+from service.dashboard.links import SIGN_IN, NewLink, make_link
+from service.dashboard.people import Person, invite
+from service.dashboard.table import make_page_routes
+from service.db.audit_actor import acting_as
+from service.db.pool import connected_pool
+from service.db.statements import sql
+from service.db.transactions import Database
+from tests.api_requests import (
     buyer,
     create_delivery,
     create_invoice,
@@ -24,17 +32,9 @@ from kit import (
     submit,
     wait_for_status,
 )
-from yarl import URL
-
-from service.config import read_config
-from service.dashboard.links import PASSWORD as PASSWORD_LINK
-from service.dashboard.links import SIGN_IN, NewLink, make_link
-from service.dashboard.people import Person, invite
-from service.dashboard.table import make_page_routes
-from service.db.audit_actor import acting_as
-from service.db.pool import connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
+from tests.conftest import Client, Company, make_company, some_long
+from tests.harness.browsers import needs_browser, open_browser
+from tests.harness.visitors import PASSWORD, make_person
 
 axe = pytest.importorskip(
     "axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed"

@@ -10,14 +10,14 @@ from statistics import median
 import asyncpg
 import pytest
 from aiohttp import web
-from conftest import Company, StartService, make_company
-from harness.visitors import PASSWORD, Visitor, join, make_person
 from yarl import URL
 
 from service.commands.people import link_user
 from service.config import Config, read_config
 from service.dashboard.sessions import PLAIN_COOKIE
 from service.dashboard.sign_in import SIGN_IN, TRIES_PER_HOUR, TRIES_PER_MINUTE
+from tests.conftest import Company, StartService, make_company
+from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
 EMAIL, BOSS = "aminah@example.com", "boss@example.com"
 HOME, NEAR, FAR = "198.51.100.7", "198.51.100.200", "203.0.113.5"

@@ -1,9 +1,10 @@
 """The page with the audit log: who did what, with old and new values in words."""
 
 import asyncpg
-from conftest import Client
-from harness.visitors import Visitor
-from kit import (
+
+from service.dashboard.activity import _label_members
+from service.dashboard.pages import TEXTS
+from tests.api_requests import (
     buyer,
     cancel_latest,
     create_invoice,
@@ -11,9 +12,8 @@ from kit import (
     create_valid_invoice,
     request_json,
 )
-
-from service.dashboard.activity import _label_members
-from service.dashboard.pages import TEXTS
+from tests.conftest import Client
+from tests.harness.visitors import Visitor
 
 #: Columns of companies that the audit log leaves out.
 UNSHOWN = {"id", "created_at", "updated_at", "tin", "setting"}

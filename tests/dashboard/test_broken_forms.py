@@ -14,15 +14,15 @@ from urllib.parse import urlencode
 
 import aiohttp
 import pytest
-from conftest import Client, Company, StartService
-from fixtures_dashboard import SignIn
-from harness.visitors import PASSWORD, Visitor, make_person
-from kit import GENEROUS, create_invoice, create_record
-from test_protection import create_ids, fill, ids_of, is_public, list_paths
 from yarl import URL
 
 from service.config import read_config
 from service.dashboard.pages import local_path
+from tests.api_requests import GENEROUS, create_invoice, create_record
+from tests.conftest import Client, Company, StartService
+from tests.dashboard.test_protection import create_ids, fill, ids_of, is_public, list_paths
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import PASSWORD, Visitor, make_person
 
 FORM = "application/x-www-form-urlencoded"
 PATIENCE_SECONDS = 30

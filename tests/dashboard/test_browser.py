@@ -8,16 +8,16 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
-from harness.browsers import needs_browser, open_browser
-from harness.visitors import PASSWORD, make_person
-from kit import create_invoice, create_sale, create_valid_invoice, last_month
-from test_exports import insert_copies
-from test_outcomes import check_words
 
 from service.config import read_config
 from service.dashboard.consolidation import MOST_PLANNED
 from service.dashboard.documents import COUNT_TO
+from tests.api.test_exports import insert_copies
+from tests.api_requests import create_invoice, create_sale, create_valid_invoice, last_month
+from tests.conftest import Client, Company, StartService, make_company
+from tests.dashboard.test_outcomes import check_words
+from tests.harness.browsers import needs_browser, open_browser
+from tests.harness.visitors import PASSWORD, make_person
 
 pytestmark = needs_browser
 

@@ -4,13 +4,13 @@ from html.parser import HTMLParser
 
 import asyncpg
 import pytest
-from conftest import Client, Company, make_company
-from fixtures_dashboard import SignIn
-from harness.visitors import PASSWORD, Visitor, join, make_person
-from kit import create_invoice
-from test_form_repetition import INVOICE
 
 from service.config import read_config
+from tests.api_requests import create_invoice
+from tests.conftest import Client, Company, make_company
+from tests.dashboard.test_form_repetition import INVOICE
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
 SCRIPT = "<script>document.title='broken'</script>\"'"
 COUNT = "select count(*) from invoices"

@@ -7,10 +7,12 @@ from decimal import Decimal
 
 import asyncpg
 import pytest
-from conftest import Client, Sandbox
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor
-from kit import (
+
+from service.dashboard import pages
+from service.dashboard.formats import portal_field
+from service.dashboard.spreadsheet import _make_cell
+from service.documents.ubl import parties
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_record,
@@ -21,13 +23,11 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_invoice_form import FormReader
-from test_submission import STRANGER
-
-from service.dashboard import pages
-from service.dashboard.formats import portal_field
-from service.dashboard.spreadsheet import _make_cell
-from service.documents.ubl import parties
+from tests.conftest import Client, Sandbox
+from tests.dashboard.test_invoice_form import FormReader
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor
+from tests.submission.test_submission import STRANGER
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 

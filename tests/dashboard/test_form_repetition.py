@@ -8,11 +8,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService
-from fixtures_dashboard import SignIn
-from fixtures_webhooks import LOCAL, create_endpoint
-from harness.visitors import Visitor
-from kit import (
+
+from tests.api_requests import (
     BUYER_FORM,
     create_invoice,
     create_sale,
@@ -20,7 +17,11 @@ from kit import (
     last_month,
     request_json,
 )
-from test_invoice_form import FormReader
+from tests.conftest import Client, Company, StartService
+from tests.dashboard.test_invoice_form import FormReader
+from tests.fixtures_dashboard import SignIn
+from tests.fixtures_webhooks import LOCAL, create_endpoint
+from tests.harness.visitors import Visitor
 
 INVOICE = {
     "/type": "INVOICE",

@@ -5,8 +5,6 @@ import re
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from conftest import Client
-from harness.visitors import Visitor
 
 from service.http import forms
 from service.http.forms import (
@@ -16,6 +14,8 @@ from service.http.forms import (
     SESSION_FORM,
     FormLimits,
 )
+from tests.conftest import Client
+from tests.harness.visitors import Visitor
 
 FORM = "application/x-www-form-urlencoded"
 

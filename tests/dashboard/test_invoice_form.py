@@ -6,16 +6,16 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor
-from kit import buyer, create_invoice, get_invoice, request_json
 from multidict import MultiDict
 
 from service import json_codec
 from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
 from service.dashboard.editing import PARTY
 from service.http.forms import FORM
+from tests.api_requests import buyer, create_invoice, get_invoice, request_json
+from tests.conftest import Client, Company, StartService
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor
 
 SETTLEMENT = {
     "prepayment": {"amount": 100, "date": "2026-09-02", "time": "04:00:00Z", "reference": "DEP-7"},

@@ -6,15 +6,22 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor
-from kit import buyer, cancel_latest, create_invoice, create_valid_invoice, submit, wait_for_status
-from test_invoice_form import FormReader
-from test_submission import STRANGER
 
 from service.commands.reconcile import hold_sending
 from service.config import read_config
+from tests.api_requests import (
+    buyer,
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Client, Company, Sandbox, StartService
+from tests.dashboard.test_invoice_form import FormReader
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor
+from tests.submission.test_submission import STRANGER
 
 WAIT = "please do not issue it again"
 #: Sentences that contradict WAIT.

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from conftest import Client, Company, StartService, patience
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor
-from kit import (
+
+from service.config import read_config
+from service.dashboard.overview import _find_overdue
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_sale,
@@ -16,9 +16,9 @@ from kit import (
     request_json,
     submit,
 )
-
-from service.config import read_config
-from service.dashboard.overview import _find_overdue
+from tests.conftest import Client, Company, StartService, patience
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor
 
 KL = ZoneInfo("Asia/Kuala_Lumpur")
 #: A time of a month that can no longer be consolidated on any day of this one.

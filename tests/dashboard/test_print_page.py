@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Client
-from harness.browsers import needs_browser, open_browser
-from kit import buyer, create_valid_invoice, line
+
+from tests.api_requests import buyer, create_valid_invoice, line
+from tests.conftest import Client
+from tests.harness.browsers import needs_browser, open_browser
 
 pytestmark = needs_browser
 

@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 
 import asyncpg
-from conftest import Client, Company, StartService, make_company
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor, make_person
-from kit import (
+from markupsafe import escape
+
+from service.config import read_config
+from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
+from service.dashboard.table import MODULES, make_page_routes
+from tests.api_requests import (
     GENEROUS,
     buyer,
     create_delivery,
@@ -21,11 +23,9 @@ from kit import (
     line,
     request_json,
 )
-from markupsafe import escape
-
-from service.config import read_config
-from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
-from service.dashboard.table import MODULES, make_page_routes
+from tests.conftest import Client, Company, StartService, make_company
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor, make_person
 
 UNKNOWN = 999_999_999
 SCRIPT = "<script>document.title='broken'</script>"

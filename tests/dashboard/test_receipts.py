@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company, until
-from harness.visitors import Visitor
-from kit import GENEROUS, create_invoice, get_invoice, request_json, submit
 from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
+from tests.api_requests import GENEROUS, create_invoice, get_invoice, request_json, submit
+from tests.conftest import Client, Company, StartService, make_company, until
+from tests.harness.visitors import Visitor
 
 REQUESTS = "/api/einvoice-requests"
 PLACE = "/api/invoices/{}/links"

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 
 import asyncpg
 import pytest
-from conftest import Company, StartService, make_company, until
-from harness.visitors import PASSWORD, Visitor, join, make_person
 from yarl import URL
 
 from service.commands.people import invite_user, link_user
@@ -22,6 +20,8 @@ from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.conftest import Company, StartService, make_company, until
+from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
 ACCOUNTANT = "accountant@firm.example"
 OWN = "words that only the accountant knows"

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, StartService
-from harness.visitors import PASSWORD, Visitor, make_person
-from kit import create_invoice
 from yarl import URL
 
 from service.config import read_config
 from service.dashboard.passwords import Passwords, find_weakness
+from tests.api_requests import create_invoice
+from tests.conftest import Company, StartService
+from tests.harness.visitors import PASSWORD, Visitor, make_person
 
 EMAIL = "aminah@example.com"
 

@@ -5,9 +5,21 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
-from fixtures_dashboard import SignIn
-from fixtures_webhooks import (
+
+from service.api.webhooks import MOST
+from service.commands.companies import add_key
+from service.config import read_config
+from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
+from tests.api_requests import (
+    CERTIFICATE,
+    OWN_CLIENT,
+    PORTAL_CREDENTIALS,
+    add_own_client,
+    create_invoice,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.fixtures_dashboard import SignIn
+from tests.fixtures_webhooks import (
     LOCAL,
     Receiver,
     create_endpoint,
@@ -15,17 +27,11 @@ from fixtures_webhooks import (
     list_deliveries,
     wait_for_delivery,
 )
-from harness.certificates import issued, key_text, rsa_key
-from harness.signatures import is_signed_by
-from harness.visitors import Visitor
-from harness.waiting import until
-from kit import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, create_invoice
-from test_refused_logins import change_client
-
-from service.api.webhooks import MOST
-from service.commands.companies import add_key
-from service.config import read_config
-from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
+from tests.harness.certificates import issued, key_text, rsa_key
+from tests.harness.signatures import is_signed_by
+from tests.harness.visitors import Visitor
+from tests.harness.waiting import until
+from tests.portal.test_refused_logins import change_client
 
 WEBHOOKS, SIGNING, PORTAL = "/settings/webhooks", "/settings/certificate", "/settings/portal"
 PLACE = "https://hooks.example.com/in"

@@ -11,9 +11,11 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, until
-from harness.visitors import Visitor
-from kit import (
+
+from service.http import app_keys
+from service.http.limits import MAX_EXPORTS
+from tests.api.test_exports import insert_copies
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_one_of_each,
@@ -22,10 +24,8 @@ from kit import (
     line,
     note,
 )
-from test_exports import insert_copies
-
-from service.http import app_keys
-from service.http.limits import MAX_EXPORTS
+from tests.conftest import Client, until
+from tests.harness.visitors import Visitor
 
 PATH = "/invoices.csv"
 BUSY = """

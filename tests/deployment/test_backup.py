@@ -9,13 +9,20 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Sandbox, until
-from harness.companies import Company
-from harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
-from harness.paths import ROOT
-from kit import create_invoice, create_valid_invoice, get_invoice, now, submit, wait_for_status
 
 from service.embedded_postgres.binaries import find_programs
+from tests.api_requests import (
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Sandbox, until
+from tests.harness.companies import Company
+from tests.harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
+from tests.harness.paths import ROOT
 
 PROGRAMS = ("psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup")
 LACKING = [name for name in PROGRAMS if not (find_programs().bin / name).exists()]

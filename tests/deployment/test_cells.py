@@ -9,16 +9,16 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from conftest import Sandbox, make_company, until
-from harness.companies import Company, make_tin
-from harness.environments import variables
-from harness.nginx import CellsNginx, Local, find_nginx
-from harness.postgres_server import PostgresServer
-from harness.processes import Service
-from kit import GENEROUS, request_json
 
 from service.db.cells import check_cell
 from service.db.migrations import migrate
+from tests.api_requests import GENEROUS, request_json
+from tests.conftest import Sandbox, make_company, until
+from tests.harness.companies import Company, make_tin
+from tests.harness.environments import variables
+from tests.harness.nginx import CellsNginx, Local, find_nginx
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import Service
 
 pytestmark = [
     pytest.mark.long,

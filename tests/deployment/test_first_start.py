@@ -12,12 +12,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from harness.databases import administer, create_database, name_of, replace_login
-from harness.paths import ROOT
-from harness.processes import Service
-from harness.waiting import patience
 
 from service.db.migrations import migrate
+from tests.harness.databases import administer, create_database, name_of, replace_login
+from tests.harness.paths import ROOT
+from tests.harness.processes import Service
+from tests.harness.waiting import patience
 
 DEPLOY = ROOT / "deploy"
 

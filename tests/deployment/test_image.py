@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness.paths import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.harness.paths import ROOT
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 FACTS = """

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Company, Sandbox, until
-from fixtures_webhooks import LOCAL, Receiver, create_endpoint, list_deliveries
-from harness.certificates import issued, rsa_key
-from harness.environments import SANDBOX_CLIENT
-from harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
-from harness.nginx import find_nginx
-from harness.signatures import is_signed_by
-from kit import create_invoice, create_valid_invoice, request_json
-from test_nginx import Load, Site, check_each_is_stored_once, enter_site
-from test_signing import get_sent_document, signed_by
+
+from tests.api_requests import create_invoice, create_valid_invoice, request_json
+from tests.conftest import Company, Sandbox, until
+from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
+from tests.documents.test_signing import get_sent_document, signed_by
+from tests.fixtures_webhooks import LOCAL, Receiver, create_endpoint, list_deliveries
+from tests.harness.certificates import issued, rsa_key
+from tests.harness.environments import SANDBOX_CLIENT
+from tests.harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
+from tests.harness.nginx import find_nginx
+from tests.harness.signatures import is_signed_by
 
 pytestmark = [
     pytest.mark.long,

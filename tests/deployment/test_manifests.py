@@ -15,13 +15,13 @@ import kubernetes_validate
 import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
-from harness.paths import ROOT
-from harness.processes import ChildProcess, free_port, run_command
 
 from service.commands.serve import LONGEST_STOP_SECONDS
 from service.config import SETTINGS, read_config
 from service.http.server import KEEPALIVE_SECONDS
 from service.sandbox.settings import VARIABLES as SANDBOX_VARIABLES
+from tests.harness.paths import ROOT
+from tests.harness.processes import ChildProcess, free_port, run_command
 
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())

@@ -12,14 +12,14 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from conftest import StartService, make_company
-from harness.paths import ROOT
-from harness.processes import ChildProcess, free_port
-from test_docs import find_anchors
 
 from service.monitoring.conditions import WORDING
 from service.monitoring.gauges import GAUGES
 from service.monitoring.metrics import REGISTRY
+from tests.conftest import StartService, make_company
+from tests.harness.paths import ROOT
+from tests.harness.processes import ChildProcess, free_port
+from tests.project.test_docs import find_anchors
 
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 RULES: list[dict[str, Any]] = [

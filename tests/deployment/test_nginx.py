@@ -12,11 +12,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Company, patience, until
-from harness.nginx import NAME, Local, Nginx, find_nginx
-from harness.processes import ChildProcess, Service
-from harness.waiting import wait_until
-from kit import create_invoice, get_invoice, invoice, line, request_json, wait_for_status
+
+from tests.api_requests import (
+    create_invoice,
+    get_invoice,
+    invoice,
+    line,
+    request_json,
+    wait_for_status,
+)
+from tests.conftest import Company, patience, until
+from tests.harness.nginx import NAME, Local, Nginx, find_nginx
+from tests.harness.processes import ChildProcess, Service
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     find_nginx() is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from conftest import Company, Sandbox, until
-from harness.nginx import find_nginx
-from harness.paths import ROOT
-from harness.processes import ChildProcess, free_port
-from kit import invoice, request_json
-from test_migration_logins import create_login
-from test_nginx import Load, Site, check_each_is_stored_once, enter_site
 
 from service.db.compatibility import newest_number, read_migrations
 from service.version import VERSION
+from tests.api_requests import invoice, request_json
+from tests.conftest import Company, Sandbox, until
+from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
+from tests.harness.nginx import find_nginx
+from tests.harness.paths import ROOT
+from tests.harness.processes import ChildProcess, free_port
+from tests.operations.test_migration_logins import create_login
 
 pytestmark = [
     pytest.mark.long,

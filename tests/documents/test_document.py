@@ -1,7 +1,7 @@
 """Documents: the portal's example, golden files, every kind of party.
 
 A golden file has the document on one line, as it is sent.
-`PYTHONPATH=.:tests python tests/documents/test_document.py` prints how the golden files would
+`python -m tests.documents.test_document` prints how the golden files would
 change, one element per line, and rewrites them. Review the changes before committing them.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 import simplejson
-from harness.paths import DOCUMENTS
-from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
 
 from service.documents.codes import get_names
 from service.documents.ubl import document
 from service.documents.ubl.parties import build_postal_address
+from tests.documents.sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
+from tests.harness.paths import DOCUMENTS
 
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from conftest import Client
-from kit import (
+
+from tests.api_requests import (
     create_invoice,
     create_record,
     create_valid_invoice,
@@ -13,6 +13,7 @@ from kit import (
     note,
     request_json,
 )
+from tests.conftest import Client
 
 NAMES = {
     "payment": "payment",

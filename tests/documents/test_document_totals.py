@@ -12,10 +12,10 @@ from typing import Any
 
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from sources import EXAMPLE, ISSUER, line, tax
 
 from service.documents.money import AmountError
 from service.documents.ubl import document
+from tests.documents.sources import EXAMPLE, ISSUER, line, tax
 
 CENT = Decimal("0.01")
 

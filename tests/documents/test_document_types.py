@@ -9,10 +9,9 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from conftest import Client, Sandbox, StartService, make_company, some_long, until
-from harness.certificates import issued
-from harness.paths import DOCUMENTS
-from kit import (
+
+from service import json_codec
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     create_invoice,
@@ -24,9 +23,10 @@ from kit import (
     submit,
     wait_for_status,
 )
-from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
-
-from service import json_codec
+from tests.conftest import Client, Sandbox, StartService, make_company, some_long, until
+from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
+from tests.harness.certificates import issued
+from tests.harness.paths import DOCUMENTS
 
 LOGIN = {
     "client_id": "sandbox-client",

@@ -6,13 +6,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, RESTAURANT, line
-from test_document import ISSUED_AT
 
 from service.documents import codes
 from service.documents.checks import preflight
-from service.documents.checks.rule import Circumstances, Finding
+from service.documents.checks.rule import CheckFinding, Circumstances
 from service.documents.codes import CodeTable, Validity
+from tests.documents.sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, RESTAURANT, line
+from tests.documents.test_document import ISSUED_AT
 
 NOW = ISSUED_AT + timedelta(hours=1)
 CONSOLIDATED = "CONSOLIDATED_INVOICE"
@@ -20,7 +20,7 @@ CONSOLIDATED = "CONSOLIDATED_INVOICE"
 
 def find_violations(
     source: dict[str, Any], issuer: dict[str, Any] = ISSUER, at: datetime = NOW, **facts: Any
-) -> list[Finding]:
+) -> list[CheckFinding]:
     facts = {"issued_at": at - timedelta(hours=1), "number": "INV-1", **facts}
     return preflight.check_document(source, issuer, Circumstances(at=at, **facts))
 

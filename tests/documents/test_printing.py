@@ -7,9 +7,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from harness.paths import DOCUMENTS
-from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
-from test_document import build_document
 
 from service.documents import codes, printing
 from service.documents.codes import CodeTable, get_names, is_known
@@ -17,6 +14,9 @@ from service.documents.money import Tax
 from service.documents.printing import Printout
 from service.documents.ubl import document, parties, reader
 from service.documents.unit_names import COMMON_UNITS
+from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
+from tests.documents.test_document import build_document
+from tests.harness.paths import DOCUMENTS
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -302,13 +302,13 @@ def test_placeholder_values_are_not_printed() -> None:
         "msic": "00000",
         "businessActivityDescription": "NOT APPLICABLE",
     }
-    nobody = {
+    unnamed = {
         "registration": {"type": "BRN", "number": "000000000000"},
         "contactNumber": "NA",
         "tin": None,
         **numbers,
     }
-    assert printing.facts(nobody) == printing.facts({}) == []
+    assert printing.facts(unnamed) == printing.facts({}) == []
     assert (
         printing.address(
             {"address": {"line1": "NA", "city": "NA", "state": "17", "country": "MYS"}}

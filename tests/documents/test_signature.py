@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from harness.certificates import authority, issued, key_text, rsa_key
-from harness.paths import DOCUMENTS
-from test_document import GOLDEN, at, build_document, parse_exactly
 
 from service.documents.signing import certificate, signature
 from service.documents.signing.certificate import Certificate, Signer
 from service.documents.ubl import document
+from tests.documents.test_document import GOLDEN, at, build_document, parse_exactly
+from tests.harness.certificates import authority, issued, key_text, rsa_key
+from tests.harness.paths import DOCUMENTS
 
 VECTOR = json.loads((DOCUMENTS / "signature_vector.json").read_text())
 DER = base64.b64decode("".join(VECTOR["certificate"]))

@@ -10,10 +10,16 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from harness.certificates import TIN, Issued, issued, key_text, rsa_key
-from kit import (
+
+from service import json_codec
+from service.config import ConfigError, read_config
+from service.db.pool import connected_pool
+from service.db.statements import sql
+from service.db.transactions import Database
+from service.documents.signing.certificate import ISSUER_FORMS
+from service.submission.signers import Signers
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     create_invoice,
@@ -26,15 +32,9 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_signature import parse_as_written, split_signature, verify
-
-from service import json_codec
-from service.config import ConfigError, read_config
-from service.db.pool import connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
-from service.documents.signing.certificate import ISSUER_FORMS
-from service.submission.signers import Signers
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.documents.test_signature import parse_as_written, split_signature, verify
+from tests.harness.certificates import TIN, Issued, issued, key_text, rsa_key
 
 SIGNED = {"PORTAL_DOCUMENT_VERSION": "1.1", "SECRET_KEY": GENEROUS["SECRET_KEY"]}
 OTHER_KEY = base64.b64encode(b"z" * 32).decode()

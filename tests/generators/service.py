@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from harness.companies import add_company
-from harness.databases import create_database, provide_server
-from harness.environments import variables
-from harness.processes import SandboxProcess, Service
-
 from service.config import read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.harness.companies import add_company
+from tests.harness.databases import create_database, provide_server
+from tests.harness.environments import variables
+from tests.harness.processes import SandboxProcess, Service
 
 
 @asynccontextmanager

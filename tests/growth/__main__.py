@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from growth.direct import list_direct_doors
-from growth.door import Door
-from growth.judge import MOST_SECONDS, START_SECONDS, Verdict, judge
-from growth.operations import list_operation_doors
-from growth.pages import list_page_doors
-from growth.sandbox import list_sandbox_doors
-from growth.stage import Stage, open_stage
+from tests.growth.direct import list_direct_doors
+from tests.growth.door import Door
+from tests.growth.installation import Installation, open_installation
+from tests.growth.judge import MOST_SECONDS, START_SECONDS, Verdict, judge
+from tests.growth.operations import list_operation_doors
+from tests.growth.pages import list_page_doors
+from tests.growth.sandbox import list_sandbox_doors
 
 
 def main() -> int:
@@ -36,24 +36,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def list_doors(stage: Stage) -> Iterator[Door]:
+def list_doors(installation: Installation) -> Iterator[Door]:
     """Yield all doors."""
-    yield from list_page_doors(stage)
+    yield from list_page_doors(installation)
     yield from list_direct_doors()
-    yield from list_operation_doors(stage)
-    yield from list_sandbox_doors(stage)
+    yield from list_operation_doors(installation)
+    yield from list_sandbox_doors(installation)
 
 
 async def _run(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    async with open_stage() as stage:
-        doors = [door for door in list_doors(stage) if _is_selected(door, options.only)]
+    async with open_installation() as installation:
+        doors = [door for door in list_doors(installation) if _is_selected(door, options.only)]
         if options.list:
             print("\n".join(door.name for door in doors))
             return 0
         verdicts: list[Verdict] = []
         for door in doors:
-            stage.service.find_backends()
+            installation.service.find_backends()
             verdicts.append(judge(door.name, door.cost, door.limit))
             if verdicts[-1].failure:
                 print(_describe(verdicts[-1]), flush=True)

@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.paths import ROOT
 from multidict import CIMultiDict
 
-from growth.door import Door
-from growth.shapes import PIECES, list_body_shapes, make_entries, repeat
 from service.commands import codes
 from service.commands.companies import CommandError
 from service.documents.ubl import reader
 from service.portal import responses, transport
 from service.portal.errors import PortalError
 from service.submission import document_comparison
+from tests.growth.door import Door
+from tests.growth.shapes import PIECES, list_body_shapes, make_entries, repeat
+from tests.harness.paths import ROOT
 
 #: A quarter of what is read of a response: growth shows there too, in a quarter of the time.
 PORTAL_LIMIT = transport.MOST_BYTES // 4

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from growth.judge import Cost
+from tests.growth.judge import Cost
 
 #: Upper limits of sizes in bytes: of a JSON body, of the forms of people with and without a
 #: session, and of a line or header of HTTP.

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from harness.paths import ROOT
-
-from growth.door import BODY_LIMIT, HEADER_LIMIT, Door
-from growth.shapes import ASCII_PIECES, Make, list_body_shapes, repeat
-from growth.special import list_special_shapes
-from growth.stage import Request, Stage, example
 from service import members, schema
 from service.api.operation import Operation, QueryParameter
 from service.api.table import OPERATIONS
+from tests.growth.door import BODY_LIMIT, HEADER_LIMIT, Door
+from tests.growth.installation import Installation, Request, example
+from tests.growth.shapes import ASCII_PIECES, Make, list_body_shapes, repeat
+from tests.growth.special import list_special_shapes
+from tests.harness.paths import ROOT
 
 #: A code in a body, in place of which each request has another one.
 CODE = 987_654_321
@@ -42,15 +41,15 @@ FURTHER_HEADERS = (
 )
 
 
-def list_operation_doors(stage: Stage) -> Iterator[Door]:
+def list_operation_doors(installation: Installation) -> Iterator[Door]:
     """Yield the doors of the API."""
-    yield from _list_body_doors(stage)
-    yield from _list_query_doors(stage)
+    yield from _list_body_doors(installation)
+    yield from _list_query_doors(installation)
     for operation in OPERATIONS:
         if "{" in operation.path:
-            yield from list_path_doors(stage, operation.method, operation.path)
-    yield from _list_header_doors(stage)
-    yield from _list_chunk_doors(stage)
+            yield from list_path_doors(installation, operation.method, operation.path)
+    yield from _list_header_doors(installation)
+    yield from _list_chunk_doors(installation)
 
 
 # Bodies
@@ -65,7 +64,7 @@ def find_operations() -> dict[str, Operation]:
     return found
 
 
-def _list_body_doors(stage: Stage) -> Iterator[Door]:
+def _list_body_doors(installation: Installation) -> Iterator[Door]:
     known: set[str] = set()
     special = list_special_shapes()
     for name, operation in find_operations().items():
@@ -73,16 +72,18 @@ def _list_body_doors(stage: Stage) -> Iterator[Door]:
             (shape, make, BODY_LIMIT) for shape, make in list_body_shapes(make_body(name), known)
         ]
         shapes += [(shape, *each) for shape, each in special.get(name, {}).items()]
-        path = fill_path(stage, operation.path)
+        path = fill_path(installation, operation.path)
         for shape, make, limit in shapes:
             door = f"{operation.method} {operation.path}: {shape}"
-            yield Door(door, _send_body(stage, operation.method, path, make), limit)
+            yield Door(door, _send_body(installation, operation.method, path, make), limit)
 
 
-def _send_body(stage: Stage, method: str, path: str, make: Make) -> Callable[[int], float]:
+def _send_body(
+    installation: Installation, method: str, path: str, make: Make
+) -> Callable[[int], float]:
     def cost(size: int) -> float:
         body = make(size).replace(str(CODE).encode(), str(next(_codes)).encode(), 1)
-        return stage.service.measure([Request(method, path, stage.headers(), body)])
+        return installation.service.measure([Request(method, path, installation.headers(), body)])
 
     return cost
 
@@ -127,16 +128,16 @@ def _fill(stem: str, part: dict[str, Any]) -> Any:
 # Query parameters, paths and headers
 
 
-def _list_query_doors(stage: Stage) -> Iterator[Door]:
+def _list_query_doors(installation: Installation) -> Iterator[Door]:
     seen: set[QueryParameter | str] = set()
     for operation in OPERATIONS:
         if operation.method != "GET":
             continue
         names = [each.name for each in operation.query]
-        path = fill_path(stage, operation.path)
+        path = fill_path(installation, operation.path)
         for shape, make in list_query_shapes(names):
             name = f"GET {operation.path}?: {shape}"
-            yield Door(name, _send_target(stage, f"{path}?", make), HEADER_LIMIT)
+            yield Door(name, _send_target(installation, f"{path}?", make), HEADER_LIMIT)
         for parameter in operation.query:
             if repr(parameter) in seen:
                 continue
@@ -145,7 +146,7 @@ def _list_query_doors(stage: Stage) -> Iterator[Door]:
                 text = f"{path}?{parameter.name.replace('[]', '[key]')}="
                 yield Door(
                     f"GET {operation.path}?{parameter.name}=: {piece}",
-                    _send_target(stage, text, make_text(ASCII_PIECES[piece])),
+                    _send_target(installation, text, make_text(ASCII_PIECES[piece])),
                     HEADER_LIMIT,
                 )
 
@@ -165,11 +166,11 @@ def list_query_shapes(names: Sequence[str]) -> Iterator[tuple[str, Callable[[int
     )
 
 
-def list_path_doors(stage: Stage, method: str, path: str) -> Iterator[Door]:
+def list_path_doors(installation: Installation, method: str, path: str) -> Iterator[Door]:
     """Yield the doors of a path with an id or a token."""
-    start = fill_path(stage, path.partition("{")[0])
+    start = fill_path(installation, path.partition("{")[0])
     for name in ("digits", "letters", "escapes", "slashes"):
-        cost = _send_target(stage, start, make_text(ASCII_PIECES[name]), method)
+        cost = _send_target(installation, start, make_text(ASCII_PIECES[name]), method)
         yield Door(f"{method} {path}: {name}", cost, HEADER_LIMIT)
 
 
@@ -180,17 +181,19 @@ def make_text(piece: str) -> Callable[[int], str]:
 
 
 def _send_target(
-    stage: Stage, start: str, make: Callable[[int], str], method: str = "GET"
+    installation: Installation, start: str, make: Callable[[int], str], method: str = "GET"
 ) -> Callable[[int], float]:
     """Return the Cost of a request whose path or query continues by a text."""
-    headers = [*stage.headers(), ("Cookie", stage.session)]
-    return lambda size: stage.service.measure([Request(method, f"{start}{make(size)}", headers)])
+    headers = [*installation.headers(), ("Cookie", installation.session)]
+    return lambda size: installation.service.measure(
+        [Request(method, f"{start}{make(size)}", headers)]
+    )
 
 
-def fill_path(stage: Stage, path: str) -> str:
+def fill_path(installation: Installation, path: str) -> str:
     """Return the path of an operation with the id of a record."""
     place = path.partition("/{")[0]
-    path = path.replace("{id}", stage.ids.get(place, "1"))
+    path = path.replace("{id}", installation.ids.get(place, "1"))
     return re.sub(r"\{\w+\}", "1", path)
 
 
@@ -201,8 +204,8 @@ def list_headers() -> list[str]:
     return sorted(found | set(FURTHER_HEADERS))
 
 
-def _list_header_doors(stage: Stage) -> Iterator[Door]:
-    record = fill_path(stage, "/api/invoices/{id}")
+def _list_header_doors(installation: Installation) -> Iterator[Door]:
+    record = fill_path(installation, "/api/invoices/{id}")
     body = json.dumps({"reference": "a"}).encode()
     targets = [
         Request("GET", record),
@@ -212,48 +215,50 @@ def _list_header_doors(stage: Stage) -> Iterator[Door]:
     ]
     for name in list_headers():
         for piece in HEADER_PIECES:
-            cost = _send_header(stage, targets, name, ASCII_PIECES[piece])
+            cost = _send_header(installation, targets, name, ASCII_PIECES[piece])
             yield Door(f"header {name}: {piece}", cost, HEADER_LIMIT)
     for shape, lines in {
         "many headers": lambda size: [(f"X-{n}", "a") for n in range(size // 10)],
         "repeated X-Forwarded-For": lambda size: [("X-Forwarded-For", "10.0.0.1")] * (size // 30),
         "repeated X-API-Key": lambda size: [("X-API-Key", "a")] * (size // 15),
     }.items():
-        cost = _send_headers(stage, targets, lines)
+        cost = _send_headers(installation, targets, lines)
         yield Door(f"headers: {shape}", cost, HEADER_LIMIT)
 
 
 def _send_header(
-    stage: Stage, targets: Sequence[Request], name: str, piece: str
+    installation: Installation, targets: Sequence[Request], name: str, piece: str
 ) -> Callable[[int], float]:
-    return _send_headers(stage, targets, lambda size: [(name, repeat(piece, size))])
+    return _send_headers(installation, targets, lambda size: [(name, repeat(piece, size))])
 
 
 def _send_headers(
-    stage: Stage, targets: Sequence[Request], lines: Callable[[int], list[tuple[str, str]]]
+    installation: Installation,
+    targets: Sequence[Request],
+    lines: Callable[[int], list[tuple[str, str]]],
 ) -> Callable[[int], float]:
     """Return the Cost of requests with headers, which replace those with the same name."""
-    usual = [*stage.headers(), ("Cookie", stage.session)]
+    usual = [*installation.headers(), ("Cookie", installation.session)]
 
     def cost(size: int) -> float:
         chosen = lines(size)
         names = {name for name, _ in chosen}
         headers = [each for each in usual if each[0] not in names] + chosen
-        return stage.service.measure(
+        return installation.service.measure(
             [Request(each.method, each.path, headers, each.body) for each in targets]
         )
 
     return cost
 
 
-def _list_chunk_doors(stage: Stage) -> Iterator[Door]:
+def _list_chunk_doors(installation: Installation) -> Iterator[Door]:
     """Yield the doors of bodies in chunks of one byte."""
     for path in ("/api/invoices", "/sign-in"):
 
         def cost(size: int, path: str = path) -> float:
-            headers = [*stage.headers(), ("Transfer-Encoding", "chunked")]
+            headers = [*installation.headers(), ("Transfer-Encoding", "chunked")]
             body = b"1\r\n \r\n" * (size // 6) + b"0\r\n\r\n"
-            return stage.service.measure([Request("POST", path, headers, body)])
+            return installation.service.measure([Request("POST", path, headers, body)])
 
         # A sixth is enough to measure growth. Others are served between the reads of a body.
         yield Door(f"POST {path}: chunks of one byte", cost, BODY_LIMIT // 6)

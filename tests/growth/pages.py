@@ -9,14 +9,14 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from growth.door import FIELD_LIMIT, HEADER_LIMIT, PUBLIC_LIMIT, SESSION_LIMIT, Door
-from growth.operations import list_path_doors, list_query_shapes, make_text
-from growth.shapes import ASCII_PIECES, PIECES, Make, repeat
-from growth.stage import Request, Stage, example
 from service import json_codec
 from service.dashboard.repetition import KEY
 from service.dashboard.table import MODULES
 from service.http.tokens import make_token
+from tests.growth.door import FIELD_LIMIT, HEADER_LIMIT, PUBLIC_LIMIT, SESSION_LIMIT, Door
+from tests.growth.installation import Installation, Request, example
+from tests.growth.operations import list_path_doors, list_query_shapes, make_text
+from tests.growth.shapes import ASCII_PIECES, PIECES, Make, repeat
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 #: Codecs whose work grows with the square of the text, or expands it.
@@ -45,7 +45,7 @@ ENDING = (
 )
 #: The size of a stored document.
 STORED_LIMIT = json_codec.MOST_STORED_BYTES - 2_000
-#: Fields of forms that no page of the stage shows, since it has no record in their state.
+#: Fields of forms that no page of the installation shows, since it has no record in their state.
 FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "/account/links-seen": ("until",),
     "/companies": ("company",),
@@ -119,29 +119,29 @@ def _parse_path(path: str) -> tuple[str, re.Pattern[str]]:
     return resource.canonical, found or re.compile(re.escape(path))
 
 
-def list_page_doors(stage: Stage) -> Iterator[Door]:
+def list_page_doors(installation: Installation) -> Iterator[Door]:
     """Yield the doors of the dashboard."""
     routes = list_routes()
-    forms = find_forms(stage, routes)
+    forms = find_forms(installation, routes)
     if unknown := find_unknown(forms):
         raise RuntimeError(f"Add the fields of {', '.join(unknown)} to FURTHER_FIELDS.")
     for route in routes:
         if route.method == "GET":
-            yield from _list_get_doors(stage, route)
+            yield from _list_get_doors(installation, route)
         else:
-            yield from _list_form_doors(stage, route, forms)
-    yield from _list_origin_doors(stage, forms)
+            yield from _list_form_doors(installation, route, forms)
+    yield from _list_origin_doors(installation, forms)
 
 
-def find_forms(stage: Stage, routes: Sequence[Route]) -> dict[str, Form]:
+def find_forms(installation: Installation, routes: Sequence[Route]) -> dict[str, Form]:
     """Return {path of a route: a form that a page shows for it}, with its token."""
     found: dict[str, Form] = {}
     for route in routes:
         if route.method == "GET" and not route.path.endswith((".csv", "print", "svg", "png")):
-            path = fill_page(stage, route.path)
+            path = fill_page(installation, route.path)
             # Pages of forms that create a document are redirected to an address with a key.
             keyed = f"{path}?{KEY}={make_token()}"
-            answer = stage.service.send(Request("GET", keyed, _headers(stage, route)))
+            answer = installation.service.send(Request("GET", keyed, _headers(installation, route)))
             parser = _Forms(path)
             parser.feed(answer.body.decode(errors="replace"))
             for form in parser.forms:
@@ -158,34 +158,34 @@ def _add_form(found: dict[str, Form], routes: Sequence[Route], form: Form) -> No
 
 
 def find_unknown(forms: Mapping[str, Form]) -> list[str]:
-    """Return the routes of forms that neither a page of the stage shows nor FURTHER_FIELDS has."""
+    """Return the routes of forms that neither a page shows nor FURTHER_FIELDS has."""
     routes = {route.path for route in list_routes() if route.method == "POST"}
     return sorted(routes - forms.keys() - FURTHER_FIELDS.keys())
 
 
-def fill_page(stage: Stage, path: str) -> str:
+def fill_page(installation: Installation, path: str) -> str:
     """Return the path of a page with the ids of records, or the token of a link."""
     first = f"/{path.split('/')[1]}"
     ids = {
-        "/invoices": stage.ids["submitted" if path.endswith("/note") else "/api/invoices"],
-        "/notes": stage.ids["/api/adjustment-notes"],
-        "/requests": stage.ids["/api/einvoice-requests"],
-        "/settings": stage.ids["/api/webhooks"],
+        "/invoices": installation.ids["submitted" if path.endswith("/note") else "/api/invoices"],
+        "/notes": installation.ids["/api/adjustment-notes"],
+        "/requests": installation.ids["/api/einvoice-requests"],
+        "/settings": installation.ids["/api/webhooks"],
     }
     is_ending = path.rpartition("/")[2] in ENDING
     path = path.replace("{id}", "999999" if is_ending else ids.get(first, "1"))
-    path = path.replace("{token}", stage.tokens.get(first, "unknown"))
+    path = path.replace("{token}", installation.tokens.get(first, "unknown"))
     path = path.replace("{choice}", "approve").replace("{action}", "enable")
     return re.sub(r"\{\w+\}", "1", path)
 
 
-def _headers(stage: Stage, route: Route) -> list[tuple[str, str]]:
+def _headers(installation: Installation, route: Route) -> list[tuple[str, str]]:
     """Return the headers of a browser: its session, or the cookie of a visitor."""
-    cookie = f"einvoice_visitor={stage.visitor}" if route.is_public else stage.session
+    cookie = f"einvoice_visitor={installation.visitor}" if route.is_public else installation.session
     return [("Cookie", cookie), ("Accept", "text/html")]
 
 
-def _list_get_doors(stage: Stage, route: Route) -> Iterator[Door]:
+def _list_get_doors(installation: Installation, route: Route) -> Iterator[Door]:
     """Yield the doors of a page: its query, and the id or token in its path."""
     queries: dict[str, Callable[[int], str]] = dict(list_query_shapes(("page", "query")))
     for name in ("query", "next"):
@@ -194,28 +194,30 @@ def _list_get_doors(stage: Stage, route: Route) -> Iterator[Door]:
             queries[f"{name} of {piece}"] = lambda size, name=name, text=text: (
                 f"{name}={text(size)}"
             )
-    path, headers = fill_page(stage, route.path), _headers(stage, route)
+    path, headers = fill_page(installation, route.path), _headers(installation, route)
     for shape, make in queries.items():
 
         def cost(size: int, make: Callable[[int], str] = make) -> float:
-            return stage.service.measure([Request("GET", f"{path}?{make(size)}", headers)])
+            return installation.service.measure([Request("GET", f"{path}?{make(size)}", headers)])
 
         yield Door(f"GET {route.path}?: {shape}", cost, HEADER_LIMIT)
     if "{" in route.path:
-        yield from list_path_doors(stage, "GET", route.path)
+        yield from list_path_doors(installation, "GET", route.path)
 
 
-def _list_form_doors(stage: Stage, route: Route, forms: Mapping[str, Form]) -> Iterator[Door]:
+def _list_form_doors(
+    installation: Installation, route: Route, forms: Mapping[str, Form]
+) -> Iterator[Door]:
     """Yield the doors of a form: every field, and shapes of the whole form."""
     fields: Mapping[str, str] = {}
     is_ending = route.path.rpartition("/")[2] in ENDING
-    path = fill_page(stage, route.path)
+    path = fill_page(installation, route.path)
     if not is_ending:
         token = forms["/confirm"].fields["form_token"]
         further = dict.fromkeys(FURTHER_FIELDS.get(route.path, ()), "")
         fields = forms.get(route.path, Form("POST", path, {"form_token": token, **further})).fields
     limit = PUBLIC_LIMIT if route.is_public else SESSION_LIMIT
-    headers = _headers(stage, route)
+    headers = _headers(installation, route)
 
     def make_door(
         name: str, make: Callable[[int], bytes], limit: int, kind: str = FORM_TYPE
@@ -223,7 +225,7 @@ def _list_form_doors(stage: Stage, route: Route, forms: Mapping[str, Form]) -> I
         sent = [*headers, ("Content-Type", kind)]
         return Door(
             f"POST {route.path}: {name}",
-            lambda size: stage.service.measure([Request("POST", path, sent, make(size))]),
+            lambda size: installation.service.measure([Request("POST", path, sent, make(size))]),
             limit,
         )
 
@@ -281,18 +283,20 @@ def _make_multipart(size: int) -> bytes:
     return part * (size // len(part)) + b"--a--\r\n"
 
 
-def _list_origin_doors(stage: Stage, forms: Mapping[str, Form]) -> Iterator[Door]:
+def _list_origin_doors(installation: Installation, forms: Mapping[str, Form]) -> Iterator[Door]:
     """Yield the door of a form with 100 lines of one stored line, whose size grows."""
     route = next(each for each in list_routes() if each.path == "/invoices/{id}/edit")
-    invoice = f"/api/invoices/{stage.ids['/api/invoices']}"
-    headers = [*_headers(stage, route), ("Content-Type", FORM_TYPE)]
+    invoice = f"/api/invoices/{installation.ids['/api/invoices']}"
+    headers = [*_headers(installation, route), ("Content-Type", FORM_TYPE)]
     origins = {f"/lineItems/{number}/origin": "0" for number in range(100)}
     form = urlencode({**forms[route.path].fields, **origins, "do": "save"}).encode()
 
     def cost(size: int) -> float:
         line = example("invoice_create")["lineItems"][0] | {"shopNotes": [0] * (size // 3)}
         body = json.dumps({"lineItems": [line]}).encode()
-        stage.service.send(Request("PUT", invoice, stage.headers(), body))
-        return stage.service.measure([Request("POST", fill_page(stage, route.path), headers, form)])
+        installation.service.send(Request("PUT", invoice, installation.headers(), body))
+        return installation.service.measure(
+            [Request("POST", fill_page(installation, route.path), headers, form)]
+        )
 
     yield Door("POST /invoices/{id}/edit: 100 lines of one origin", cost, STORED_LIMIT)

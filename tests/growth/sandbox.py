@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import urlencode
 
-from harness.environments import SANDBOX_CLIENT
-from harness.paths import ROOT
-
-from growth.door import PUBLIC_LIMIT, Door
-from growth.pages import FORM_TYPE, list_form_shapes
-from growth.shapes import Make, list_body_shapes, make_entries, repeat
-from growth.stage import Request, Stage
+from tests.growth.door import PUBLIC_LIMIT, Door
+from tests.growth.installation import Installation, Request
+from tests.growth.pages import FORM_TYPE, list_form_shapes
+from tests.growth.shapes import Make, list_body_shapes, make_entries, repeat
+from tests.harness.environments import SANDBOX_CLIENT
+from tests.harness.paths import ROOT
 
 #: Half of what a document may have: growth shows there too. Clients cannot reach a sandbox in
 #: production, so that the time of the largest document matters less.
@@ -29,38 +28,38 @@ LOGIN = {
 }
 
 
-def list_sandbox_doors(stage: Stage) -> Iterator[Door]:
+def list_sandbox_doors(installation: Installation) -> Iterator[Door]:
     """Yield the doors of the sandbox."""
     for name, (make, kind) in list_form_shapes().items():
-        yield _make_login_door(stage, name, make, kind)
-    headers = _log_in(stage)
+        yield _make_login_door(installation, name, make, kind)
+    headers = _log_in(installation)
     for name, (make, form) in _list_documents().items():
-        cost = _submit(stage, headers, make, form)
+        cost = _submit(installation, headers, make, form)
         yield Door(f"sandbox document: {name}", cost, DOCUMENT_LIMIT)
 
 
-def _make_login_door(stage: Stage, name: str, make: Make, kind: str) -> Door:
+def _make_login_door(installation: Installation, name: str, make: Make, kind: str) -> Door:
     start = urlencode(LOGIN).encode() + b"&a="
 
     def cost(size: int) -> float:
         headers = [("Content-Type", kind)]
-        return stage.portal.measure(
+        return installation.portal.measure(
             [Request("POST", "/connect/token", headers, start + make(size))]
         )
 
     return Door(f"sandbox login: {name}", cost, PUBLIC_LIMIT)
 
 
-def _log_in(stage: Stage) -> list[tuple[str, str]]:
+def _log_in(installation: Installation) -> list[tuple[str, str]]:
     """Return the headers of a client that acts for the company."""
     headers = [("Content-Type", FORM_TYPE), ("onbehalfof", "C20880050010")]
     request = Request("POST", "/connect/token", headers, urlencode(LOGIN).encode())
-    token = json.loads(stage.portal.send(request).body)["access_token"]
+    token = json.loads(installation.portal.send(request).body)["access_token"]
     return [("Content-Type", "application/json"), ("Authorization", f"Bearer {token}")]
 
 
 def _submit(
-    stage: Stage, headers: list[tuple[str, str]], make: Make, form: str
+    installation: Installation, headers: list[tuple[str, str]], make: Make, form: str
 ) -> Callable[[int], float]:
     """Return the Cost of a submission and of the validation, which the next request causes."""
 
@@ -74,7 +73,7 @@ def _submit(
         }
         body = json.dumps({"documents": [entry]}).encode()
         path = "/api/v1.0/documentsubmissions/"
-        return stage.portal.measure(
+        return installation.portal.measure(
             [Request("POST", path, headers, body), Request("GET", "/_sandbox/clock")]
         )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from harness.certificates import Issued, issued, rsa_key
 
-from growth.shapes import Make, repeat
+from tests.growth.shapes import Make, repeat
+from tests.harness.certificates import Issued, issued, rsa_key
 
 #: Characters that the schema allows in a certificate and in a key.
 CERTIFICATE_LIMIT, KEY_LIMIT = 20_000, 5_000

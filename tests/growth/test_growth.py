@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from growth.direct import READERS
-from growth.judge import MOST_SECONDS, REPEATS, SMALLEST, judge
-from growth.operations import find_operations, list_headers, make_body
-from growth.pages import FURTHER_FIELDS, list_routes
-from growth.shapes import list_body_shapes
 from service import schema
 from service.api.table import OPERATIONS
 from service.portal import responses
+from tests.growth.direct import READERS
+from tests.growth.judge import MOST_SECONDS, REPEATS, SMALLEST, judge
+from tests.growth.operations import find_operations, list_headers, make_body
+from tests.growth.pages import FURTHER_FIELDS, list_routes
+from tests.growth.shapes import list_body_shapes
 
 LIMIT = 1_000_000
 

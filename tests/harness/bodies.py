@@ -10,7 +10,7 @@ from copy import deepcopy
 from decimal import Decimal
 from typing import Any
 
-from harness.paths import ROOT
+from tests.harness.paths import ROOT
 
 VALID, INVALID = "valid", "invalid"
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from harness.paths import ROOT
+from tests.harness.paths import ROOT
 
 PR_SET_PDEATHSIG = 1
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["service.app", "service.commands.main", "service.sandbox.app", "harness.failing"]
+    ["service.app", "service.commands.main", "service.sandbox.app", "tests.harness.failing"]
 )
 
 

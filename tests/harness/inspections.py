@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from harness.paths import ROOT
+from tests.harness.paths import ROOT
 
 FOLDER = ROOT / "sql" / "inspect"
 INSPECTIONS = sorted(FOLDER.glob("*.sql"))

@@ -18,15 +18,15 @@ from pathlib import Path
 import asyncpg
 from aiohttp import web
 
-from harness.companies import Company, add_company
-from harness.environments import SANDBOX_CLIENT, SCALED
-from harness.paths import ROOT
-from harness.postgres_server import PostgresServer
-from harness.processes import ChildProcess, free_port
-from harness.waiting import patience, wait_until
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.harness.companies import Company, add_company
+from tests.harness.environments import SANDBOX_CLIENT, SCALED
+from tests.harness.paths import ROOT
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import ChildProcess, free_port
+from tests.harness.waiting import patience, wait_until
 
 API_UNITS = ("einvoice-api@8081", "einvoice-api@8082")
 WORKER_UNIT = "einvoice-worker"

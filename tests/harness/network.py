@@ -6,7 +6,7 @@ import struct
 from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
-from harness.processes import free_port
+from tests.harness.processes import free_port
 
 
 class Network:

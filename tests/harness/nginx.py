@@ -12,10 +12,10 @@ from typing import Any, Self
 from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 
-from harness.certificates import make_server_certificate
-from harness.paths import ROOT, find_program
-from harness.processes import START_SECONDS, STOP_SECONDS, free_port
-from harness.waiting import until
+from tests.harness.certificates import make_server_certificate
+from tests.harness.paths import ROOT, find_program
+from tests.harness.processes import START_SECONDS, STOP_SECONDS, free_port
+from tests.harness.waiting import until
 
 CONFIGURATION = ROOT / "deploy" / "nginx"
 NAME = "einvoice.example"

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import asyncpg
 
-from harness.processes import START_SECONDS, free_port
-from harness.waiting import POLL_SECONDS, patience, until, wait_until
 from service.embedded_postgres.binaries import (
     Account,
     as_account,
@@ -21,6 +19,8 @@ from service.embedded_postgres.binaries import (
     restrict_account,
 )
 from service.embedded_postgres.lifecycle import SETTINGS, Cluster, change_owner, make_cluster
+from tests.harness.processes import START_SECONDS, free_port
+from tests.harness.waiting import POLL_SECONDS, patience, until, wait_until
 
 #: A standby has no replication slot: a checkpoint must not remove the log that it has not received.
 KEPT = {"wal_keep_size": "1GB"}

@@ -16,9 +16,9 @@ from typing import Self
 
 import aiohttp
 
-from harness import failing, forking
-from harness.paths import ROOT
-from harness.waiting import POLL_SECONDS, patience, until, wait_until
+from tests.harness import failing, forking
+from tests.harness.paths import ROOT
+from tests.harness.waiting import POLL_SECONDS, patience, until, wait_until
 
 START_SECONDS = 60
 STOP_SECONDS = 40  # longer than the service may take to finish its requests

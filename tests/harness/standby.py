@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.postgres_server import PostgresServer, launch
-from harness.processes import START_SECONDS, read_status
-from harness.waiting import until, wait_until
+from tests.harness.postgres_server import PostgresServer, launch
+from tests.harness.processes import START_SECONDS, read_status
+from tests.harness.waiting import until, wait_until
 
 
 class StandbyServer(PostgresServer):

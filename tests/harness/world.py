@@ -12,18 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import coroutine
 
-from harness.world_portal import LOST, Choose, Entry, SimulatedPortal, encode
-from harness.world_tables import (
-    BEGIN,
-    LEASE,
-    OPEN,
-    TIN,
-    Cancellation,
-    Origin,
-    Row,
-    Tables,
-    next_fence,
-)
 from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
@@ -61,6 +49,18 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
+from tests.harness.world_portal import LOST, Choose, Entry, SimulatedPortal, encode
+from tests.harness.world_tables import (
+    BEGIN,
+    LEASE,
+    OPEN,
+    TIN,
+    Cancellation,
+    Origin,
+    Row,
+    Tables,
+    next_fence,
+)
 
 
 def seconds(number: float) -> timedelta:
@@ -80,7 +80,7 @@ class Settings:
     """The settings that the state machines use."""
 
     portal_settle: timedelta
-    portal_proof_gap: timedelta
+    portal_confirmation_gap: timedelta
     portal_poll: timedelta
     portal_poll_max: timedelta
     portal_recheck: timedelta
@@ -91,14 +91,14 @@ class Settings:
 #: A settling time that is long enough for this portal, and one that is too short.
 TIMES = Settings(
     portal_settle=seconds(360),
-    portal_proof_gap=seconds(30),
+    portal_confirmation_gap=seconds(30),
     portal_poll=seconds(3),
     portal_poll_max=seconds(60),
     portal_recheck=seconds(3600),
     portal_retry=seconds(5),
     portal_unknown=seconds(3600),
 )
-HASTY = replace(TIMES, portal_settle=seconds(20), portal_proof_gap=seconds(5))
+HASTY = replace(TIMES, portal_settle=seconds(20), portal_confirmation_gap=seconds(5))
 
 #: Possible outcomes of a cancel request.
 CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
@@ -200,7 +200,7 @@ class Comparing(Steps):
     async def run(self) -> None:
         """Compare, store the findings, and end the hold."""
         world, now, is_held = self.world, self.world.now, self.world.hold is not None
-        since = sweep_rules.first_moment(world.ground(now), None)
+        since = sweep_rules.first_moment(world.basis(now), None)
         await _pause()
         if world.portal.is_hostile and world.choose((False, False, False, True)):
             world.fail_comparison(self.fence)
@@ -356,7 +356,7 @@ class World(Tables):
 
     def _resume(self, process: Process, document_id: int) -> None:
         row = self.cancelling[document_id]
-        state = cancellation.CancellationState(self.now, row.sent_by, row.looks)
+        state = cancellation.CancellationState(self.now, row.sent_by, row.reads)
         self._cancel(process, document_id, state, is_new=False)
 
     def _cancel(
@@ -800,7 +800,7 @@ class World(Tables):
         if row and self.fences.get(job.document_id) == job.fence:
             row.until = self.now + delay
             row.sent_by = self.now if state.is_unclear else state.sent_by
-            row.looks = state.looks + 1
+            row.reads = state.reads + 1
 
     def _entry_of(self, job: Cancelling) -> Entry:
         (entry,) = [entry for entry in self.portal.ledger if entry.uuid == job.uuid]

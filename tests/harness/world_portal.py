@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from harness.world_tables import BEGIN, TIN
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.documents import Document
 from service.portal.responses import SubmissionReceipt
@@ -15,8 +14,9 @@ from service.submission.types import (
     Event,
     NotReceived,
     OutcomeUnknown,
-    Refusal,
+    RefusalReceived,
 )
+from tests.harness.world_tables import BEGIN, TIN
 
 #: Chooses one of some options.
 Choose = Callable[[Sequence[Any]], Any]
@@ -144,7 +144,7 @@ class SimulatedPortal:
         if how == "fail":
             return OutcomeUnknown(LOST)
         if how == "refuse":
-            return Refusal(LOST, for_all=self._choose((False, True)))
+            return RefusalReceived(LOST, for_all=self._choose((False, True)))
         contents = decode(body)
         last = self.arrived.get(contents)
         if self._detects and last and self.time - last < PAYLOADS:

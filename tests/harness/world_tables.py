@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.portal.documents import Document
-from service.submission.sweep_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, Finding
+from service.submission.sweep_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, SweepFinding
 from service.submission.types import Sighting, Submission, SubmittedDocument
 
 OPEN = {"Queued", "Sending", "Uncertain"}
@@ -55,7 +55,7 @@ class Cancellation:
 
     until: datetime
     sent_by: datetime | None
-    looks: int = 0
+    reads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Comparison:
 class StoredFinding:
     """A row of `sweep_findings`."""
 
-    finding: Finding
+    finding: SweepFinding
     resolved_by: str | None = None
 
     @property
@@ -209,8 +209,8 @@ class Tables:
         sent = [at for at in self._send_times() if at > earliest]
         return bool(sent) and (swept_at or min(sent)) + SWEEP <= now
 
-    def ground(self, now: datetime) -> dict[str, Any]:
-        """Return what decides about the length of a comparison: sweep_ground."""
+    def basis(self, now: datetime) -> dict[str, Any]:
+        """Return what decides about the length of a comparison: sweep_basis."""
         sent = [at for at in self._send_times() if at > now - FURTHEST]
         return {
             "held_since": self.hold and self.hold.since,
@@ -246,7 +246,7 @@ class Tables:
             before,
             state="Uncertain",
             claims=0,
-            looks=0,
+            reads=0,
             absence_confirmations=0,
             absence_confirmed_at=None,
             first_sent_at=min(before.first_sent_at or received_at, received_at),
@@ -266,7 +266,7 @@ class Tables:
         return row
 
     def store_findings(
-        self, found: Sequence[Finding], listed: set[str], since: datetime, until: datetime
+        self, found: Sequence[SweepFinding], listed: set[str], since: datetime, until: datetime
     ) -> None:
         """Insert findings, and clear those that were not found again: finding_insert, _clear."""
         still = {one.key for one in found}

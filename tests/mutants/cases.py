@@ -137,9 +137,9 @@ EXCLUSION = (
     Mutant(
         "cancellation-postponed-by-a-lost-claim",
         SUBMISSIONS,
-        "cancel_looks + 1 end\n"
+        "cancel_reads + 1 end\n"
         " where company_id = :company_id and id = :id and cancel_fence = :fence",
-        "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        "cancel_reads + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
         ("tests/submission/test_claims.py::test_result_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
@@ -370,7 +370,7 @@ ONCE = (
         ),
     ),
     Mutant(
-        "one-proof-of-absence",
+        "one-confirmation-of-absence",
         "service/submission/state_machine.py",
         "    if not submission.absence_confirmations:\n",
         "    if False:\n",
@@ -384,14 +384,14 @@ ONCE = (
         (ABSENCE,),
     ),
     Mutant(
-        "proof-gap-ignored",
+        "evidence-gap-ignored",
         "service/submission/state_machine.py",
-        "        or submission.absence_confirmed_at + times.portal_proof_gap <= at\n",
+        "        or submission.absence_confirmed_at + times.portal_confirmation_gap <= at\n",
         "        or True\n",
         (ABSENCE,),
     ),
     Mutant(
-        "proofs-outlive-an-unclear-send",
+        "evidence-outlives-an-unclear-send",
         SUBMISSIONS,
         "absence_confirmations = case when m.still_sent then 0\n",
         "absence_confirmations = case when m.still_sent then s.absence_confirmations\n",
@@ -912,7 +912,7 @@ APART = (
         " and c.tin_verified_at is not null",
         "",
         (
-            "tests/submission/test_document_identity.py::test_unverified_claims_change_no_proof_and_mask_no_uuid",
+            "tests/submission/test_document_identity.py::test_unverified_claims_change_no_evidence_and_mask_no_uuid",
         ),
     ),
     Mutant(
@@ -1969,8 +1969,8 @@ HELD = (
     Mutant(
         "comparison-without-the-former-window",
         "service/submission/sweep_rules.py",
-        """ground["swept_at"] - CHANGING if""",
-        """ground["swept_at"] if""",
+        """basis["swept_at"] - CHANGING if""",
+        """basis["swept_at"] if""",
         (f"{LATER}::test_a_comparison_covers_what_may_have_changed_since_the_latest_one",),
     ),
     Mutant(
@@ -2091,7 +2091,7 @@ AUDITED = (
         "set_config('app.actor', :actor, true)",
         "set_config('app.actor', left(:actor, 0), true)",
         (
-            "tests/security/test_audit_of_documents.py::test_concurrent_creates_have_their_own_actors",
+            "tests/security/test_audit_of_documents.py::test_concurrent_creates_have_their_own_actor",
         ),
     ),
     Mutant(
@@ -2474,8 +2474,8 @@ LIMITED = (
     Mutant(
         "connections-with-a-running-request-closed",
         "service/http/server.py",
-        "isinstance(connection, _Connection) and connection.waits_for_client",
-        "isinstance(connection, _Connection)",
+        "isinstance(connection, _ClientConnection) and connection.waits_for_client",
+        "isinstance(connection, _ClientConnection)",
         (
             "tests/api/test_edge.py::test_connection_limit_closes_no_connection_that_waits_for_a_response",
         ),
@@ -2705,49 +2705,49 @@ UNSENT = (
 
 FAILOVER_TESTS = "tests/submission/test_failovers.py"
 RECORD_IDENTITY = "sql/functions/record_database_identity.sql"
-INCOMPLETE = f"{FAILOVER_TESTS}::test_an_incomplete_proof_holds"
-PROVEN = f"{FAILOVER_TESTS}::test_other_standbys_are_proven_when_the_former_proof_is_over"
+INCOMPLETE = f"{FAILOVER_TESTS}::test_incomplete_evidence_holds"
+PROVEN = f"{FAILOVER_TESTS}::test_other_standbys_are_proven_when_the_former_evidence_is_over"
 CONFIRMING = f"{FAILOVER_TESTS}::test_standbys_are_synchronous_if_all_have_to_confirm"
 
 #: Sending goes on after a failover only if nothing can be missing.
 PROVEN_FAILOVERS = (
     Mutant(
-        "proof-of-another-server",
+        "evidence-of-another-server",
         RECORD_IDENTITY,
         "seen = here\n",
         "seen is not null\n",
         (INCOMPLETE,),
     ),
     Mutant(
-        "proof-of-another-history",
+        "evidence-of-another-history",
         RECORD_IDENTITY,
         "and was.identity = former\n",
         "and former is not null\n",
         (INCOMPLETE,),
     ),
     Mutant(
-        "later-proof-is-missing",
+        "later-evidence-is-missing",
         RECORD_IDENTITY,
-        "was.proof >= record_database_identity.proof\n",
-        "was.proof >= 0\n",
+        "was.evidence >= record_database_identity.evidence\n",
+        "was.evidence >= 0\n",
         (INCOMPLETE,),
     ),
     Mutant(
-        "expired-proof-counts",
+        "expired-evidence-counts",
         RECORD_IDENTITY,
         "and age < interval '60 seconds'\n",
         "and age < interval '1 hour'\n",
         (INCOMPLETE,),
     ),
     Mutant(
-        "proof-without-age-counts",
+        "evidence-without-age-counts",
         RECORD_IDENTITY,
         "and age < interval '60 seconds'\n",
         "and coalesce(age, '0') < interval '60 seconds'\n",
         (INCOMPLETE,),
     ),
     Mutant(
-        "proof-expired-by-the-database-clock",
+        "evidence-expired-by-the-database-clock",
         RECORD_IDENTITY,
         "and was.guarded_until > clock_timestamp() + interval '15 seconds'\n",
         "and was.guarded_until is not null\n",
@@ -2823,28 +2823,28 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "other-standbys-proven-at-once",
-        "sql/functions/prove_database.sql",
+        "sql/functions/record_evidence.sql",
         "and (i.standbys <@ (c.names || c.here)\n",
         "and (true\n",
         (PROVEN,),
     ),
     Mutant(
         "asynchronous-replication-proves",
-        "sql/functions/prove_database.sql",
+        "sql/functions/record_evidence.sql",
         "       and c.names <> '{}'\n",
         "",
         (PROVEN,),
     ),
     Mutant(
         "unnamed-server-proves",
-        "sql/functions/prove_database.sql",
+        "sql/functions/record_evidence.sql",
         "       and c.here <> all (c.names)\n",
         "",
         (PROVEN,),
     ),
     Mutant(
         "another-database-proves",
-        "sql/functions/prove_database.sql",
+        "sql/functions/record_evidence.sql",
         "where i.identity = public.database_identity()\n",
         "where true\n",
         (f"{FAILOVER_TESTS}::test_another_database_than_the_noted_one_is_not_proven",),
@@ -2857,9 +2857,9 @@ PROVEN_FAILOVERS = (
         (f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",),
     ),
     Mutant(
-        "proof-forgotten",
+        "evidence-forgotten",
         "service/submission/database_identity.py",
-        "await _record(conn, self._proof)",
+        "await _record(conn, self._evidence)",
         "await _record(conn, None)",
         (
             f"{FAILOVER_TESTS}::test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice[immediate]",

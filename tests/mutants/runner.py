@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.paths import ROOT
+from tests.harness.paths import ROOT
 
 from .cases import Mutant
 

@@ -4,10 +4,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from harness.paths import ROOT
 
-from mutants.cases import MUTANTS, Mutant
-from mutants.runner import (
+from tests.harness.paths import ROOT
+from tests.mutants.cases import MUTANTS, Mutant
+from tests.mutants.runner import (
     BROKEN,
     KILLED,
     NOT_APPLICABLE,

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from conftest import patience
 
 from service.http import app_keys
 from service.http.aiohttp_internals import Connection, Runner, Server
+from tests.conftest import patience
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

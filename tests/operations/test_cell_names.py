@@ -5,17 +5,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from conftest import ClientFactory, Sandbox, Templates, make_company
-from fixtures_webhooks import get_json
-from harness.companies import make_tin
-from harness.databases import create_database
-from harness.environments import variables
-from harness.processes import run_command
 
 from service.app import create_app
 from service.commands.cell_registry import claim_tin
 from service.config import read_config
 from service.db.cells import check_cell, id_base
+from tests.conftest import ClientFactory, Sandbox, Templates, make_company
+from tests.fixtures_webhooks import get_json
+from tests.harness.companies import make_tin
+from tests.harness.databases import create_database
+from tests.harness.environments import variables
+from tests.harness.processes import run_command
 
 Cells = dict[str, dict[str, str]]  # name -> variables of its processes
 

@@ -11,13 +11,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, make_company
-from fixtures_service import RunCommand
-from harness.certificates import Issued, issued, write_pair
-from kit import GENEROUS, OWN_CLIENT, add_own_client
-from slow_tls import make_authority, slow_path
-from test_commands import read_error
-from test_refused_logins import OTHER, PATIENT, change_client
 
 from service.commands.check_portal import NAME_WIDTH, STATE_WIDTH, check_portal
 from service.commands.codes import import_codes
@@ -31,6 +24,13 @@ from service.portal.addresses import ENVIRONMENTS, find_address_problems
 from service.portal.logins import Login, OwnClient
 from service.submission import own_clients, signers
 from service.submission.signers import Signers
+from tests.api_requests import GENEROUS, OWN_CLIENT, add_own_client
+from tests.conftest import Company, Sandbox, make_company
+from tests.fixtures_service import RunCommand
+from tests.harness.certificates import Issued, issued, write_pair
+from tests.operations.test_commands import read_error
+from tests.portal.slow_tls import make_authority, slow_path
+from tests.portal.test_refused_logins import OTHER, PATIENT, change_client
 
 LIVE = ENVIRONMENTS["production"]
 CREDENTIALS = {"PORTAL_CLIENT_ID": "id", "PORTAL_CLIENT_SECRET": "secret"}

@@ -4,10 +4,16 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-from conftest import Company, Sandbox, StartService, until
-from kit import create_invoice, create_valid_invoice, get_invoice, request_json, submit
 
 from service.monitoring import clock_steps
+from tests.api_requests import (
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    request_json,
+    submit,
+)
+from tests.conftest import Company, Sandbox, StartService, until
 
 STEP = timedelta(hours=1)
 #: Columns with times that are recorded ahead, as table, columns and condition.

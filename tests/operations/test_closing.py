@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from conftest import patience
 
 from service.http import closing
 from service.http.aiohttp_internals import Connection, Runner, Site
 from service.http.closing import close_idle_connections, close_port
+from tests.conftest import patience
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 

@@ -10,14 +10,6 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from fixtures_sandbox import Portal
-from fixtures_service import RunCommand
-from harness.processes import Service, free_port
-from harness.waiting import wait_until
-from kit import invoice, line, request_json
-from test_commands import read_result
-from test_sandbox_rules import step_codes
 
 from service.commands.codes import import_codes
 from service.commands.companies import CommandError
@@ -25,6 +17,14 @@ from service.config import read_config
 from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
+from tests.api_requests import invoice, line, request_json
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.fixtures_sandbox import Portal
+from tests.fixtures_service import RunCommand
+from tests.harness.processes import Service, free_port
+from tests.harness.waiting import wait_until
+from tests.operations.test_commands import read_result
+from tests.sandbox.test_sandbox_rules import step_codes
 
 #: A unit of the built-in list, and one that is not in it.
 UNITS = [{"Code": "KGM", "Name": "kilogram"}, {"Code": "KGX", "Name": "crate of tests"}]

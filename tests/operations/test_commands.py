@@ -10,21 +10,21 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, until
-from fixtures_service import RunCommand
-from harness.certificates import issued, key_text, rsa_key
-from harness.databases import create_database
-from kit import (
+
+from service.db.migrations import MIGRATIONS, migrate
+from service.db.schema_objects import load_objects
+from service.db.statements import sql
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     create_invoice,
     create_valid_invoice,
     request_json,
 )
-
-from service.db.migrations import MIGRATIONS, migrate
-from service.db.schema_objects import load_objects
-from service.db.statements import sql
+from tests.conftest import Client, Company, StartService, until
+from tests.fixtures_service import RunCommand
+from tests.harness.certificates import issued, key_text, rsa_key
+from tests.harness.databases import create_database
 
 NAMES = [
     *sorted(path.name for path in MIGRATIONS.glob("*.sql")),
@@ -52,7 +52,7 @@ COMMANDS = (
     "hold-sending",
     "attention",
     "resolve-finding",
-    "settle-submission",
+    "resolve-submission",
 )
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import Templates
-from harness.databases import add_migration, create_database
-from harness.processes import Service
-from test_migration_logins import create_login
 
 from service.db.compatibility import MIGRATIONS, SchemaError, newest_number, read_migrations
 from service.db.migrations import migrate
 from service.db.statements import sql
+from tests.conftest import Templates
+from tests.harness.databases import add_migration, create_database
+from tests.harness.processes import Service
+from tests.operations.test_migration_logins import create_login
 
 CURRENT = newest_number(read_migrations())
 NEXT, AFTER_NEXT = "9000_next.sql", "9001_after_next.sql"

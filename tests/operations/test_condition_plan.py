@@ -7,7 +7,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Company
+
+from tests.conftest import Company
 
 FEW = 1000  # rows of a small index
 CONDITIONS = f"conditions({', '.join(['interval'] * 5)})"

@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, until
-from harness.processes import free_port, run_command
-from kit import create_invoice, create_valid_invoice, request_json, submit
-from test_batches import AUTOMATIC
 
 from service.monitoring.conditions import WORDING
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.conftest import Client, Company, StartService, until
+from tests.harness.processes import free_port, run_command
+from tests.submission.test_batches import AUTOMATIC
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.01"}
 HOUR_AGO = "now() - interval '1 hour'"
@@ -93,9 +93,9 @@ async def test_watchdog_reports_an_unreachable_portal(
     assert (await submit(api, await create_invoice(api)))[0] == 400
     assert "cannot be reached" in (await get_conditions(api))["PortalUnreachable"]["what"]
     await until(lambda: find_log_lines(caplog, "PortalUnreachable"))
-    looks = len(caplog.messages)
+    checks = len(caplog.messages)
     await until(
-        lambda: find_log_lines(caplog, "", "watchdog overdue="), lambda lines: len(lines) > looks
+        lambda: find_log_lines(caplog, "", "watchdog overdue="), lambda lines: len(lines) > checks
     )
     assert len(await find_log_lines(caplog, "PortalUnreachable")) == 1
 
@@ -110,7 +110,7 @@ async def test_a_condition_lasts_since_the_first_failure(
     await create_invoice(idle, isReady=True)
     await owner.execute(f"update submissions set created_at = {HOUR_AGO}, not_before = {HOUR_AGO}")
     api = await start(company, **IMPATIENT, **away, PORTAL_RETRY_SECONDS="0.05")
-    since = "select last_error ->> 'since' from submissions where looks >= {}"
+    since = "select last_error ->> 'since' from submissions where reads >= {}"
     first = await until(lambda: owner.fetchval(since.format(1)))
     assert await until(lambda: owner.fetchval(since.format(3))) == first
     shown = await until(lambda: get_conditions(api), lambda found: "PortalUnreachable" in found)

@@ -14,13 +14,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Templates
-from harness.databases import administer, create_database, replace_login
-from kit import invoice, line
 
 from service import json_codec
 from service.db.migrations import MIGRATIONS, migrate
 from service.documents.body_checks import check_draft
+from tests.api_requests import invoice, line
+from tests.conftest import Templates
+from tests.harness.databases import administer, create_database, replace_login
 
 TOTALS = "0021_submitted_document_totals.sql"
 EIGHT = {"taxType": "02", "taxRate": {"percentage": 8}}

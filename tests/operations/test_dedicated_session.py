@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, StartService, until
-from kit import create_invoice, submit, wait_for_status
 
 from service.commands.companies import revoke_key
 from service.config import read_config
 from service.db.session import DedicatedSession
+from tests.api_requests import create_invoice, submit, wait_for_status
+from tests.conftest import Company, Sandbox, StartService, until
 
 
 @asynccontextmanager

@@ -5,11 +5,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, until
-from harness.processes import run_command
-from kit import request_json
 
 from service.http import app_keys
+from tests.api_requests import request_json
+from tests.conftest import Client, Company, until
+from tests.harness.processes import run_command
 
 #: Ways to open a transaction, and `across`, which has no company.
 WAYS = ["company", "reading", "account", "across"]

@@ -12,9 +12,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from harness.paths import ROOT
-from harness.postgres_server import launch
-from harness.waiting import wait_until
 
 from service.embedded_postgres.binaries import (
     EmbeddedError,
@@ -23,6 +20,9 @@ from service.embedded_postgres.binaries import (
     restrict_account,
 )
 from service.embedded_postgres.lifecycle import postgres
+from tests.harness.paths import ROOT
+from tests.harness.postgres_server import launch
+from tests.harness.waiting import wait_until
 
 #: A program that runs the database until it reads a line.
 OWNER = """

@@ -7,16 +7,16 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
 import pytest
-from conftest import Company, StartService, make_company
-from harness.visitors import Visitor, join
-from harness.waiting import wait_until
-from kit import request_json
 
 from service import offload
 from service.errors import Busy
 from service.fair_queue import CLIENT, STRANGERS, FairQueue
 from service.http import api_keys, app_keys
 from service.offload import MOST_WAITING, run_in_thread, turn
+from tests.api_requests import request_json
+from tests.conftest import Company, StartService, make_company
+from tests.harness.visitors import Visitor, join
+from tests.harness.waiting import wait_until
 
 
 @contextmanager

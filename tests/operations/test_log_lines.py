@@ -13,16 +13,16 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, StartService, until
-from fixtures_service import RunCommand
-from harness.environments import make_environment
-from harness.paths import ROOT
-from harness.processes import ChildProcess, Service
-from kit import create_invoice, invoice, request_json, submit
 
 from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
 from service.version import VERSION
+from tests.api_requests import create_invoice, invoice, request_json, submit
+from tests.conftest import Company, StartService, until
+from tests.fixtures_service import RunCommand
+from tests.harness.environments import make_environment
+from tests.harness.paths import ROOT
+from tests.harness.processes import ChildProcess, Service
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, until
-from harness.certificates import issued, key_text
-from harness.processes import Service
-from kit import (
+
+from tests.api.test_edge import BROKEN
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
@@ -29,7 +28,9 @@ from kit import (
     request_json,
     submit,
 )
-from test_edge import BROKEN
+from tests.conftest import Company, Sandbox, until
+from tests.harness.certificates import issued, key_text
+from tests.harness.processes import Service
 
 #: Personal data in bodies, and a word that clients put into every kind of input.
 PERSON = {

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from conftest import until
 
 from service.loops import Loop, wait_for_event
+from tests.conftest import until
 
 
 class Rounds(Loop):

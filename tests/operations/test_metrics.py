@@ -7,15 +7,15 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import AnyClient, Company, Sandbox, StartService, until
-from fixtures_webhooks import Receiver, create_endpoint
-from harness.network import Network
-from harness.processes import free_port
-from kit import GENEROUS, create_invoice, create_valid_invoice, request_json, submit
 
 from service.monitoring import gauges
 from service.monitoring.request_times import BUCKETS, RequestTimes
 from service.version import VERSION
+from tests.api_requests import GENEROUS, create_invoice, create_valid_invoice, request_json, submit
+from tests.conftest import AnyClient, Company, Sandbox, StartService, until
+from tests.fixtures_webhooks import Receiver, create_endpoint
+from tests.harness.network import Network
+from tests.harness.processes import free_port
 
 Metrics = Mapping[str, float]
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
-from conftest import Templates
-from harness.databases import administer, create_database, replace_login
 
 from service.db.migrations import NOT_A_MEMBER, NOT_MIGRATED, SchemaError, migrate
+from tests.conftest import Templates
+from tests.harness.databases import administer, create_database, replace_login
 
 
 @asynccontextmanager

@@ -14,19 +14,19 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from fixtures_service import RunCommand
-from harness.certificates import issued, write_pair
-from harness.databases import name_of
-from harness.environments import SCALED
-from harness.paths import ROOT
-from harness.processes import Service, free_port
-from kit import CERTIFICATE, GENEROUS, request_json
-from test_commands import read_error
 
 from service.commands import bootstrap, serve
 from service.commands.operator_errors import describe_database_error
 from service.config import read_config
+from tests.api_requests import CERTIFICATE, GENEROUS, request_json
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.fixtures_service import RunCommand
+from tests.harness.certificates import issued, write_pair
+from tests.harness.databases import name_of
+from tests.harness.environments import SCALED
+from tests.harness.paths import ROOT
+from tests.harness.processes import Service, free_port
+from tests.operations.test_commands import read_error
 
 
 def _with(url: str, **parts: str) -> str:

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
-from conftest import until
 
 from service.db.connections import Connection, connect
 from service.db.pool import Pool
+from tests.conftest import until
 
 
 @pytest.fixture

@@ -10,20 +10,6 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, patience, until
-from harness.databases import add_migration
-from harness.network import Network
-from kit import (
-    create_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    line,
-    request_json,
-    submit,
-    wait_for_status,
-)
-from test_exports import insert_copies
 
 from service import json_codec
 from service.db.compatibility import newest_number, read_migrations
@@ -40,6 +26,20 @@ from service.http.limits import (
     ConcurrencyLimiter,
     RateLimiter,
 )
+from tests.api.test_exports import insert_copies
+from tests.api_requests import (
+    create_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    line,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
+from tests.harness.databases import add_migration
+from tests.harness.network import Network
 
 #: Makes the first writes to a table fail with an SQLSTATE.
 FAILING = """

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from conftest import Client, Company, Sandbox, StartService, until
-from harness.processes import free_port
-from kit import create_invoice, request_json, submit
 
 from service.config import read_config
 from service.portal.client import Portal, portal_session
 from service.portal.errors import NotSent
+from tests.api_requests import create_invoice, request_json, submit
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.processes import free_port
 
 TIN = "C20880050010"
 WATCHFUL = {"WATCHDOG_SECONDS": "0.1"}

@@ -6,10 +6,10 @@ These are counts, not times, so that they do not depend on the machine.
 import asyncio
 
 import pytest
-from conftest import Client, Company, StartService
-from kit import create_invoice, invoice, request_json
 
 from service.db.statements import sql
+from tests.api_requests import create_invoice, invoice, request_json
+from tests.conftest import Client, Company, StartService
 
 BEGIN, COMMIT = 1, 1
 #: Path and number of commands of requests that read.

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 import pytest
-from conftest import Templates, until
-from harness.databases import administer, create_database
 
 from service.db.compatibility import MIGRATIONS, read_migrations
 from service.db.migrations import migrate
 from service.db.schema_objects import SQL, load_objects
+from tests.conftest import Templates, until
+from tests.harness.databases import administer, create_database
 
 RECORDS = "views/einvoice_request_records.sql"
 

@@ -4,13 +4,13 @@ import json
 
 import asyncpg
 import pytest
-from conftest import Company, StartService
-from kit import AS_BUYER, buyer, create_invoice, create_valid_invoice
-from test_exports import insert_copies
 
 from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
+from tests.api.test_exports import insert_copies
+from tests.api_requests import AS_BUYER, buyer, create_invoice, create_valid_invoice
+from tests.conftest import Company, StartService
 
 INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.

@@ -13,11 +13,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from conftest import ClientFactory, Company, Sandbox, until
-from harness.databases import add_migration
-from harness.processes import Service
-from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
-from test_architecture import MODULES
 
 from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
@@ -28,6 +23,11 @@ from service.db.transactions import Database
 from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
 from service.http import app_keys
+from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.conftest import ClientFactory, Company, Sandbox, until
+from tests.harness.databases import add_migration
+from tests.harness.processes import Service
+from tests.project.test_architecture import MODULES
 
 SILENCE = 3  # seconds, the minimum that can be configured
 QUIET = {"DATABASE_SILENCE_SECONDS": str(SILENCE)}

@@ -14,25 +14,6 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import asyncpg
 import pytest
-from conftest import (
-    AnyClient,
-    Client,
-    Company,
-    StartService,
-    make_company,
-    run_context,
-    some_long,
-    until,
-)
-from harness.databases import create_database, replace_database
-from harness.environments import variables
-from harness.network import Network
-from harness.postgres_server import PostgresServer
-from harness.processes import Service
-from harness.standby import StandbyServer
-from harness.waiting import wait_until
-from kit import create_invoice, invoice, request_json
-from test_round_trips import OCCASIONAL, READS
 
 from service.config import read_config
 from service.db import standby as standby_module
@@ -44,6 +25,25 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
 from service.submission.database_identity import record_database_identity
+from tests.api_requests import create_invoice, invoice, request_json
+from tests.conftest import (
+    AnyClient,
+    Client,
+    Company,
+    StartService,
+    make_company,
+    run_context,
+    some_long,
+    until,
+)
+from tests.harness.databases import create_database, replace_database
+from tests.harness.environments import variables
+from tests.harness.network import Network
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import Service
+from tests.harness.standby import StandbyServer
+from tests.harness.waiting import wait_until
+from tests.operations.test_round_trips import OCCASIONAL, READS
 
 CLIENTS = 6
 ROUNDS = 30

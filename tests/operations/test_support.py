@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService
-from harness.inspections import FOLDER, INSPECTIONS, VALUES, fill_inspection
-from harness.processes import Service, free_port
-from kit import (
+
+from service.embedded_postgres.binaries import find_programs
+from tests.api_requests import (
     GENEROUS,
     cancel_latest,
     create_invoice,
@@ -26,8 +25,9 @@ from kit import (
     request_json,
     submit,
 )
-
-from service.embedded_postgres.binaries import find_programs
+from tests.conftest import Client, Company, StartService
+from tests.harness.inspections import FOLDER, INSPECTIONS, VALUES, fill_inspection
+from tests.harness.processes import Service, free_port
 
 
 @pytest.fixture

@@ -17,15 +17,15 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, make_company, until
-from harness.environments import variables
-from harness.postgres_server import PostgresServer
-from harness.processes import Service, read_peak
-from harness.waiting import patience, wait_until
-from kit import create_invoice, invoice, request_json, submit
-from test_exports import insert_copies
 
 from service.db.migrations import migrate
+from tests.api.test_exports import insert_copies
+from tests.api_requests import create_invoice, invoice, request_json, submit
+from tests.conftest import Company, Sandbox, make_company, until
+from tests.harness.environments import variables
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import Service, read_peak
+from tests.harness.waiting import patience, wait_until
 
 pytestmark = pytest.mark.long
 

@@ -9,13 +9,20 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Client, Company, StartService, until
-from fixtures_dashboard import SignIn
-from harness.visitors import Visitor
-from kit import GENEROUS, create_invoice, fill_path, invoice, list_routes, request_json
 
 from service.dashboard.table import make_page_routes
 from service.http import app_keys
+from tests.api_requests import (
+    GENEROUS,
+    create_invoice,
+    fill_path,
+    invoice,
+    list_routes,
+    request_json,
+)
+from tests.conftest import Client, Company, StartService, until
+from tests.fixtures_dashboard import SignIn
+from tests.harness.visitors import Visitor
 
 JSON = {"Content-Type": "application/json"}
 

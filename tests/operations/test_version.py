@@ -3,13 +3,12 @@
 import re
 from pathlib import Path
 
-from conftest import AnyClient
-from fixtures_service import RunCommand
-from harness.paths import ROOT
-from harness.processes import ChildProcess, Service
-from kit import request_json
-
 from service.version import VERSION
+from tests.api_requests import request_json
+from tests.conftest import AnyClient
+from tests.fixtures_service import RunCommand
+from tests.harness.paths import ROOT
+from tests.harness.processes import ChildProcess, Service
 
 
 async def test_command_health_and_description_have_the_version(

@@ -8,12 +8,19 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from harness.processes import ChildProcess
-from kit import cancel_latest, create_invoice, get_documents, request_json, submit, wait_for_status
-from test_metrics import get_metrics
 
 from service.monitoring.event_loop import EventLoopMonitor
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    get_documents,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.processes import ChildProcess
+from tests.operations.test_metrics import get_metrics
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""

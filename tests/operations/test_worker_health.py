@@ -5,13 +5,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from fixtures_service import RunCommand
-from harness.processes import ChildProcess, free_port, read_listening_ports
-from kit import request_json
-from test_commands import read_error
 
 from service.config import read_config
 from service.version import VERSION
+from tests.api_requests import request_json
+from tests.fixtures_service import RunCommand
+from tests.harness.processes import ChildProcess, free_port, read_listening_ports
+from tests.operations.test_commands import read_error
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
-from harness.certificates import make_server_certificate
+
+from tests.harness.certificates import make_server_certificate
 
 
 @dataclass

@@ -23,10 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
-from conftest import until
-from harness.paths import DOCUMENTS
 from pytest_aiohttp.plugin import AiohttpServer
-from slow_tls import make_authority
 
 from service.config import Config, read_config
 from service.portal import listings, responses, transport
@@ -43,6 +40,9 @@ from service.portal.errors import (
 )
 from service.portal.open_submission import OpenSubmission
 from service.portal.responses import SubmissionReceipt
+from tests.conftest import until
+from tests.harness.paths import DOCUMENTS
+from tests.portal.slow_tls import make_authority
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -610,12 +610,12 @@ async def test_a_session_without_the_trace_hook_is_refused() -> None:
 async def test_the_rate_limiter_is_asked_before_every_request() -> None:
     passed = []
 
-    async def gate(operation: str, tin: str) -> None:
+    async def limiter(operation: str, tin: str) -> None:
         passed.append((operation, tin))
         if operation == "submit":
             raise Throttled("Our own quota.", retry_after=timedelta(seconds=5))
 
-    async with portal_to(http(202, RECEIPT), options={"rate_limiter": gate}) as (portal, server):
+    async with portal_to(http(202, RECEIPT), options={"rate_limiter": limiter}) as (portal, server):
         with pytest.raises(Throttled):
             await portal.submit(TIN, b"{}")
     assert passed == [("login", TIN), ("submit", TIN)] and not server.calls
@@ -1177,10 +1177,10 @@ async def test_a_listing_returns_all_pages_newest_first() -> None:
 
 async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
     """A document on the border is listed twice and returned once."""
-    gated = []
+    limited = []
 
-    async def gate(operation: str, tin: str, further: bool = False) -> None:
-        gated.append((operation, further))
+    async def limiter(operation: str, tin: str, further: bool = False) -> None:
+        limited.append((operation, further))
 
     def act(request: Request) -> bytes:
         whole = request.query["submissionDateTo"] == "2026-09-14T03:36:00Z"
@@ -1190,21 +1190,21 @@ async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
             200, listing([numbered_document(2 if whole else 1), numbered_document(3)]), close=False
         )
 
-    async with portal_to(act, options={"rate_limiter": gate}) as (portal, _):
+    async with portal_to(act, options={"rate_limiter": limiter}) as (portal, _):
         rows = await portal.search(TIN, NOW, NOW + timedelta(minutes=10))
     assert [row.number for row in rows] == ["INV-3", "INV-2", "INV-1"]
-    assert gated[1:] == [("search", False), ("search", True), ("search", True)]
+    assert limited[1:] == [("search", False), ("search", True), ("search", True)]
 
 
 async def test_a_client_through_another_rate_limiter_shares_tokens() -> None:
     passed = []
 
-    async def gate(operation: str, tin: str) -> None:
+    async def limiter(operation: str, tin: str) -> None:
         passed.append(operation)
 
     async with portal_to(http(202, RECEIPT)) as (portal, server):
         await portal.ready(TIN)
-        view = portal.through(gate)
+        view = portal.through(limiter)
         await view.ready(TIN)
         await view.submit(TIN, b"{}", admitted=True)
     assert passed == ["submit"] and len(server.calls) == 1

@@ -8,14 +8,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import create_invoice, get_invoice, submit, wait_for_status
 
 from service.commands.reconcile import hold_sending, reconcile
 from service.config import read_config
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
 from service.submission.context import SUBMISSION_CONTEXT
+from tests.api_requests import create_invoice, get_invoice, submit, wait_for_status
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 ZERO = timedelta(0)
 DIFFERENCE = (
@@ -66,7 +66,7 @@ async def test_no_absence_is_confirmed_while_the_clocks_differ(
     await submit(api, invoice_id)
     await sandbox.move_clock(75)
     await start(company)
-    row: Any = await until(lambda: owner.fetchrow("select * from submissions where looks > 2"))
+    row: Any = await until(lambda: owner.fetchrow("select * from submissions where reads > 2"))
     assert (row["state"], row["absence_confirmations"]) == ("Uncertain", 0)
     await sandbox.move_clock(-75)
     await wait_for_status(api, invoice_id, "Draft")

@@ -6,12 +6,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Company, Sandbox, StartService, make_company, until
-from kit import create_invoice, get_invoice, submit
-from test_portal_client import TIN, http, portal_to, silent
 
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
+from tests.api_requests import create_invoice, get_invoice, submit
+from tests.conftest import Company, Sandbox, StartService, make_company, until
+from tests.portal.test_portal_client import TIN, http, portal_to, silent
 
 #: A task that waits for a connection.
 Waiting = asyncio.Task[AsyncExitStack]

@@ -11,17 +11,6 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, some_long, until
-from harness.processes import Service
-from kit import create_invoice, get_invoice, request_json, submit
-from test_batches import (
-    AUTOMATIC,
-    count_submits,
-    create_ready,
-    is_sent_once_each,
-    wait_for_statuses,
-)
-from test_validations import TIN
 
 from service.config import read_config
 from service.db.pool import connected_pool, database_bounds
@@ -37,6 +26,17 @@ from service.portal.rate_limits import (
     USUAL,
     PortalRateLimiter,
     limits,
+)
+from tests.api.test_validations import TIN
+from tests.api_requests import create_invoice, get_invoice, request_json, submit
+from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
+from tests.harness.processes import Service
+from tests.submission.test_batches import (
+    AUTOMATIC,
+    count_submits,
+    create_ready,
+    is_sent_once_each,
+    wait_for_statuses,
 )
 
 CLIENT = "sandbox-client"

@@ -12,11 +12,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
-from fixtures_sandbox import Portal, element, put
-from fixtures_specification import Context
-from harness.bodies import VALID, load_bodies
-from kit import (
+
+from service import json_codec
+from service.db.pool import connected_pool
+from service.db.statements import sql
+from service.db.transactions import Database
+from service.documents.ubl import document
+from tests.api_requests import (
     GENEROUS,
     buyer,
     cancel_latest,
@@ -33,13 +35,11 @@ from kit import (
     submit,
     wait_for_status,
 )
-from sources import GOLDEN, ISSUER, ISSUERS
-
-from service import json_codec
-from service.db.pool import connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
-from service.documents.ubl import document
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.documents.sources import GOLDEN, ISSUER, ISSUERS
+from tests.fixtures_sandbox import Portal, element, put
+from tests.fixtures_specification import Context
+from tests.harness.bodies import VALID, load_bodies
 
 SELLER = "AccountingSupplierParty.0.Party.0"
 CUSTOMER = "AccountingCustomerParty.0.Party.0"

@@ -6,15 +6,21 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import cancel_latest, create_invoice, create_valid_invoice, get_invoice, submit
-from test_batches import AUTOMATIC, wait_for_statuses
-from test_validations import TIN
-from test_watchdog import IMPATIENT, get_metrics, get_readiness
 
 from service.commands import reconcile
 from service.config import read_config
 from service.submission.runner import LONGEST_LOGIN_WAIT
+from tests.api.test_validations import TIN
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_invoice,
+    submit,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.operations.test_watchdog import IMPATIENT, get_metrics, get_readiness
+from tests.submission.test_batches import AUTOMATIC, wait_for_statuses
 
 OTHER = "C20880050020"
 PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from harness.processes import free_port
-from harness.sandbox import Administration
 from pytest_aiohttp.plugin import AiohttpServer
-from test_portal_client import TIN, config_for, fresh_submission
 
 from service.config import Config
 from service.portal.client import Portal, portal_session
@@ -19,6 +16,9 @@ from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 from service.submission import send, state_machine
 from service.submission.types import Event, Submission, SubmittedDocument
+from tests.harness.processes import free_port
+from tests.harness.sandbox import Administration
+from tests.portal.test_portal_client import TIN, config_for, fresh_submission
 
 Fault = dict[str, Any]
 NUMBER, NOW = "INV-7", datetime(2026, 9, 14, 3, 26, tzinfo=UTC)

@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, StartService, until
-from harness.processes import Service
-from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
-from slow_tls import SlowPath, make_authority, slow_path
 
 from service.submission.send import STALE_SECONDS
+from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.conftest import Company, Sandbox, StartService, until
+from tests.harness.processes import Service
+from tests.portal.slow_tls import SlowPath, make_authority, slow_path
 
 CONNECTING = STALE_SECONDS + 1  # seconds
 PATIENT = {

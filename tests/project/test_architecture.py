@@ -8,7 +8,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from harness.paths import ROOT
 
 from service import errors, failpoints, json_codec, schema
 from service.commands import docs
@@ -19,6 +18,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import consolidation, states
 from service.documents.signing import certificate
+from tests.harness.paths import ROOT
 
 #: The layers from top to bottom. A module imports from its own layer and from layers below it.
 #: A folder is a layer. Modules directly in service/ belong to the lowest layer, except app.py.

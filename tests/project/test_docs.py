@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.paths import ROOT
+
+from tests.harness.paths import ROOT
 
 PAGES = sorted(
     path.relative_to(ROOT)

@@ -11,17 +11,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from conftest import some_long, until
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
-from fixtures_service import RunCommand
-from harness.certificates import issued
-from harness.environments import SCALED
-from harness.paths import ROOT
-from harness.processes import Service, free_port
-from harness.waiting import patience
-from kit import GENEROUS
+
+from tests.api_requests import GENEROUS
+from tests.conftest import some_long, until
+from tests.fixtures_service import RunCommand
+from tests.harness.certificates import issued
+from tests.harness.environments import SCALED
+from tests.harness.paths import ROOT
+from tests.harness.processes import Service, free_port
+from tests.harness.waiting import patience
 
 PAGES = ("README.md", "docs/tutorial.md")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, entry, put
+
+from tests.fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, entry, put
 
 
 async def post(portal: Portal, *entries: dict[str, Any]) -> Any:

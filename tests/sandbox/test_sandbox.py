@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from fixtures_sandbox import (
+
+from tests.fixtures_sandbox import (
     API,
     BUYER,
     HOUR,

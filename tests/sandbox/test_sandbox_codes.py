@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from fixtures_sandbox import SUPPLIER, Portal, element, identifications, put
-from test_sandbox_rules import CUSTOMER, ITEM, PUBLIC, SELLER, step_codes
+
+from tests.fixtures_sandbox import SUPPLIER, Portal, element, identifications, put
+from tests.sandbox.test_sandbox_rules import CUSTOMER, ITEM, PUBLIC, SELLER, step_codes
 
 CLASSIFICATION = f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._"
 STATE, COUNTRY = (

@@ -15,10 +15,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import ClientFactory
-from fixtures_sandbox import HOUR, Portal, create_sandbox
 
 from service.sandbox.settings import Settings
+from tests.conftest import ClientFactory
+from tests.fixtures_sandbox import HOUR, Portal, create_sandbox
 
 
 async def submit_and_classify(portal: Portal, document: dict[str, Any]) -> tuple[int | str, str]:

@@ -5,8 +5,9 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from fixtures_sandbox import BUYER, HOUR, Portal, document, money, put
-from test_sandbox_rules import findings, step_codes
+
+from tests.fixtures_sandbox import BUYER, HOUR, Portal, document, money, put
+from tests.sandbox.test_sandbox_rules import findings, step_codes
 
 UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures_sandbox import (
+
+from service.sandbox import validators
+from tests.fixtures_sandbox import (
     BUYER,
     HOUR,
     SUPPLIER,
@@ -16,8 +18,6 @@ from fixtures_sandbox import (
     money,
     put,
 )
-
-from service.sandbox import validators
 
 SELLER, CUSTOMER = "AccountingSupplierParty.0.Party.0", "AccountingCustomerParty.0.Party.0"
 ITEM = "InvoiceLine.0.Item.0"

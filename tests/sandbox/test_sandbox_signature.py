@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ClientFactory
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from fixtures_sandbox import (
+
+from service.sandbox.app import create_sandbox
+from service.sandbox.minified import minify, without
+from service.sandbox.settings import Settings
+from tests.conftest import ClientFactory
+from tests.fixtures_sandbox import (
     SUPPLIER,
     Portal,
     document,
@@ -26,12 +30,8 @@ from fixtures_sandbox import (
     entry,
     put,
 )
-from harness.paths import DOCUMENTS
-from test_sandbox_rules import step_codes
-
-from service.sandbox.app import create_sandbox
-from service.sandbox.minified import minify, without
-from service.sandbox.settings import Settings
+from tests.harness.paths import DOCUMENTS
+from tests.sandbox.test_sandbox_rules import step_codes
 
 #: Changes signed properties in place.
 Change = Callable[[Any], None]

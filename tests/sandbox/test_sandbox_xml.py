@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from fixtures_sandbox import Portal, element, entry, money, put
-from test_sandbox_rules import CUSTOMER, ITEM, SELLER
-from xml_text import HEAD, to_xml, xml_entry
+
+from tests.fixtures_sandbox import Portal, element, entry, money, put
+from tests.sandbox.test_sandbox_rules import CUSTOMER, ITEM, SELLER
+from tests.sandbox.xml_text import HEAD, to_xml, xml_entry
 
 UNREADABLE = {
     "code": None,

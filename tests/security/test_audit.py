@@ -5,11 +5,15 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company, until
-from fixtures_service import RunCommand
-from fixtures_webhooks import Receiver, create_endpoint
-from harness.certificates import issued
-from kit import (
+
+from service.commands.companies import revoke_key
+from service.config import read_config
+from service.db.pool import connected_pool
+from service.db.transactions import Database
+from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
+from tests.api.test_consolidated_invoices import create_consolidated, sale
+from tests.api.test_notes import create_note
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     PORTAL_CREDENTIALS,
@@ -22,15 +26,11 @@ from kit import (
     request_json,
     submit,
 )
-from test_commands import read_result
-from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import create_consolidated, sale
-from test_notes import create_note
-
-from service.commands.companies import revoke_key
-from service.config import read_config
-from service.db.pool import connected_pool
-from service.db.transactions import Database
+from tests.conftest import Client, Company, StartService, make_company, until
+from tests.fixtures_service import RunCommand
+from tests.fixtures_webhooks import Receiver, create_endpoint
+from tests.harness.certificates import issued
+from tests.operations.test_commands import read_result
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company
-from harness.visitors import Visitor
-from kit import (
+from yarl import URL
+
+from tests.api.test_einvoice_requests import approve, create_pending_invoice, create_request, put
+from tests.api_requests import (
     BUYER_FORM,
     GENEROUS,
     buyer,
@@ -20,8 +21,8 @@ from kit import (
     now,
     request_json,
 )
-from test_einvoice_requests import approve, create_pending_invoice, create_request, put
-from yarl import URL
+from tests.conftest import Client, Company, StartService, make_company
+from tests.harness.visitors import Visitor
 
 REQUESTS = "/api/einvoice-requests"
 
@@ -128,7 +129,7 @@ async def test_a_failed_change_has_no_entry(own_api: Client, owner: asyncpg.Conn
     assert await read_log(owner) == before
 
 
-async def test_concurrent_creates_have_their_own_actors(
+async def test_concurrent_creates_have_their_own_actor(
     start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     """Connections of the pool keep no actor of an earlier request, nor of another company."""

@@ -18,9 +18,17 @@ from urllib.parse import quote
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, StartService, make_company, until
-from harness.processes import Service
-from kit import (
+from yarl import URL
+
+from service.commands.companies import CommandError, add_key, revoke_key
+from service.config import read_config
+from service.db.pool import connected_pool
+from service.db.transactions import Database
+from service.errors import Conflict
+from service.http import app_keys
+from service.http.api_keys import insert_key, new_key
+from service.http.middleware import KEY_IN_URL
+from tests.api_requests import (
     INTEGRATIONS,
     KEYLESS,
     buyer,
@@ -33,16 +41,8 @@ from kit import (
     open_integrations,
     request_json,
 )
-from yarl import URL
-
-from service.commands.companies import CommandError, add_key, revoke_key
-from service.config import read_config
-from service.db.pool import connected_pool
-from service.db.transactions import Database
-from service.errors import Conflict
-from service.http import app_keys
-from service.http.api_keys import insert_key, new_key
-from service.http.middleware import KEY_IN_URL
+from tests.conftest import Client, Company, StartService, make_company, until
+from tests.harness.processes import Service
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})

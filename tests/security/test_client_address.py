@@ -3,10 +3,10 @@
 from ipaddress import ip_network
 
 import pytest
-from conftest import Client, Company, StartService
-from kit import request_json
 
 from service.http.client_address import find_client
+from tests.api_requests import request_json
+from tests.conftest import Client, Company, StartService
 
 TRUSTED = tuple(map(ip_network, ("10.0.0.0/24", "192.0.2.7", "2001:db8::/64")))
 

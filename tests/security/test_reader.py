@@ -5,9 +5,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import Company, StartService, make_company
-from harness.inspections import INSPECTIONS, fill_inspection
-from kit import create_invoice
+
+from tests.api_requests import create_invoice
+from tests.conftest import Company, StartService, make_company
+from tests.harness.inspections import INSPECTIONS, fill_inspection
 
 SECRETS = {
     ("api_keys", "secret_sha256"),

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from fixtures_service import RunCommand
-from fixtures_webhooks import LOCAL, Receiver, create_endpoint, wait_for_delivery
-from harness.certificates import issued
-from harness.signatures import is_signed_by
-from kit import (
+
+from service.commands.bootstrap import _load_or_create_key
+from service.commands.companies import CommandError
+from service.commands.secrets import reencrypt_all
+from service.config import read_config
+from service.db.encryption import Vault
+from service.http.api_keys import new_key
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     KEYLESS,
@@ -29,14 +31,12 @@ from kit import (
     request_json,
     submit,
 )
-from test_commands import read_result
-
-from service.commands.bootstrap import _load_or_create_key
-from service.commands.companies import CommandError
-from service.commands.secrets import reencrypt_all
-from service.config import read_config
-from service.db.encryption import Vault
-from service.http.api_keys import new_key
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.fixtures_service import RunCommand
+from tests.fixtures_webhooks import LOCAL, Receiver, create_endpoint, wait_for_delivery
+from tests.harness.certificates import issued
+from tests.harness.signatures import is_signed_by
+from tests.operations.test_commands import read_result
 
 OLD = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
 NEW = {"SECRET_KEY": base64.b64encode(b"n" * 32).decode()}

@@ -14,10 +14,16 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from harness.certificates import issued
-from harness.visitors import make_person
-from kit import (
+
+from service.config import read_config
+from service.db import statements
+from service.db.compatibility import SchemaError, check_tenant_isolation
+from service.db.connections import Connection, connect
+from service.db.pool import SERVICE_ROLE, Pool, connected_pool
+from service.db.statements import sql
+from service.db.transactions import Database
+from tests.api.test_validations import TIN
+from tests.api_requests import (
     CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
@@ -41,15 +47,9 @@ from kit import (
     place_of,
     request_json,
 )
-from test_validations import TIN
-
-from service.config import read_config
-from service.db import statements
-from service.db.compatibility import SchemaError, check_tenant_isolation
-from service.db.connections import Connection, connect
-from service.db.pool import SERVICE_ROLE, Pool, connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.certificates import issued
+from tests.harness.visitors import make_person
 
 # Gaps in row-level security
 

@@ -5,21 +5,21 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, Client, Company, StartService, make_company
-from fixtures_dashboard import SignIn
-from fixtures_service import RunCommand
-from kit import create_invoice, create_valid_invoice, now, submit
-from test_commands import read_error, read_result
-from test_companies import company_record, put, update
-from test_sweep import wait_for_finding
-from test_tin_ownership import OTHER, OWN, TAKEN, UNVERIFIED
-from test_validations import TIN, check_tin
 
 from service.commands.companies import insert_company, share_tin, unshare_tin, verify_tin
 from service.config import Config, read_config
 from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
+from tests.api.test_companies import company_record, put, update
+from tests.api.test_validations import TIN, check_tin
+from tests.api_requests import create_invoice, create_valid_invoice, now, submit
+from tests.conftest import DEMO_COMPANY, Client, Company, StartService, make_company
+from tests.fixtures_dashboard import SignIn
+from tests.fixtures_service import RunCommand
+from tests.operations.test_commands import read_error, read_result
+from tests.security.test_tin_ownership import OTHER, OWN, TAKEN, UNVERIFIED
+from tests.submission.test_sweep import wait_for_finding
 
 MANY = 1000
 AT_ONCE = 8

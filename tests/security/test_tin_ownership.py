@@ -9,25 +9,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
-from fixtures_service import RunCommand
-from kit import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    note,
-    request_json,
-    submit,
-    wait_for_status,
-)
-from test_commands import read_error, read_result
-from test_companies import SETTING, company_record, put, update
-from test_consolidated_invoices import PLACE as CONSOLIDATED
-from test_consolidated_invoices import create_consolidated, sale
-from test_validations import TIN, check_tin
 
 from service.commands import serve
 from service.commands.companies import (
@@ -44,6 +25,25 @@ from service.db.transactions import Database
 from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import CONSTRAINTS
+from tests.api.test_companies import SETTING, company_record, put, update
+from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
+from tests.api.test_consolidated_invoices import create_consolidated, sale
+from tests.api.test_validations import TIN, check_tin
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    note,
+    request_json,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
+from tests.fixtures_service import RunCommand
+from tests.operations.test_commands import read_error, read_result
 
 OWN, OTHER = DEMO_COMPANY["tin_code"], "C20880059990"
 TAKEN = {

@@ -11,10 +11,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from harness.network import Network
-from harness.processes import Service
-from kit import create_invoice, get_invoice, submit
+
+from tests.api_requests import create_invoice, get_invoice, submit
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.network import Network
+from tests.harness.processes import Service
 
 MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes

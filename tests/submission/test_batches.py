@@ -11,16 +11,25 @@ from typing import Any, Protocol
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
-from harness.processes import Service
-from kit import create_invoice, get_documents, get_invoice, invoice, line, now, request_json, submit
-from test_faults import NOT_TAKEN, TAKEN
-from test_submission import STRANGER
 
 from service.db.statements import sql
 from service.submission import batch, send
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
+from tests.api_requests import (
+    create_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    line,
+    now,
+    request_json,
+    submit,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
+from tests.harness.processes import Service
+from tests.submission.test_faults import NOT_TAKEN, TAKEN
+from tests.submission.test_submission import STRANGER
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 

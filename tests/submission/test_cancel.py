@@ -6,8 +6,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import (
+
+from service import failpoints
+from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
@@ -19,8 +20,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service import failpoints
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
@@ -187,10 +187,10 @@ async def test_stale_poll_does_not_undo_a_cancellation(
     await submit(api, invoice_id)
     await wait_for_status(api, invoice_id, "Valid")
     await sandbox.fault("submission", "slow", seconds=0.5)
-    looks = (await sandbox.calls())["calls"]["submission"]
+    reads = (await sandbox.calls())["calls"]["submission"]
     await owner.execute("update submissions set not_before = now()")
     await owner.execute("notify submission_due")
-    await until(sandbox.calls, lambda calls: calls["calls"]["submission"] > looks)
+    await until(sandbox.calls, lambda calls: calls["calls"]["submission"] > reads)
     async with api.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
     await until(lambda: owner.fetchval("select lease_until is null from submissions"))

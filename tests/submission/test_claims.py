@@ -7,8 +7,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import create_invoice, create_valid_invoice, get_invoice, submit
 
 from service import json_codec
 from service.db.statements import sql
@@ -26,6 +24,8 @@ from service.submission.types import (
     Sighting,
     Write,
 )
+from tests.api_requests import create_invoice, create_valid_invoice, get_invoice, submit
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
@@ -38,7 +38,7 @@ STATEMENTS = {
 MOVE = {
     "expected": "Queued",
     "next": "NotReceived",
-    "looks": 3,
+    "reads": 3,
     "confirms_absence": False,
     "still_sent": False,
     "possibly_received": False,
@@ -222,17 +222,17 @@ async def test_no_submission_is_marked_as_sending_during_a_sending_hold(
 async def test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    """A proof begins after the transaction has read that there is none."""
+    """Evidence begins after the transaction has read that there is none."""
     await owner.execute(
         """
-        create function begin_proof() returns trigger security definer language plpgsql as $$
+        create function begin_evidence() returns trigger security definer language plpgsql as $$
         begin
           update database_identities
              set standbys = '{b}', guarded_until = clock_timestamp() + interval '1 hour';
           return null;
         end $$;
-        create trigger begin_proof after update on submissions
-           for each row when (new.state = 'Sending') execute function begin_proof();
+        create trigger begin_evidence after update on submissions
+           for each row when (new.state = 'Sending') execute function begin_evidence();
         """
     )
     invoice_id = await create_invoice(api)
@@ -343,7 +343,7 @@ async def test_result_of_a_lost_cancellation_changes_nothing(
         assert await sql.cancellation_wait(
             conn, company_id=company.id, id=document_id, fence=5, **look
         )
-    assert await owner.fetchval("select cancel_looks from submitted_documents") == 1
+    assert await owner.fetchval("select cancel_reads from submitted_documents") == 1
 
 
 #: A trigger that fails every update of a document to a status with a SQLSTATE. It counts failures

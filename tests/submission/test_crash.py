@@ -10,9 +10,8 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, until
-from harness.processes import Service, free_port
-from kit import (
+
+from tests.api_requests import (
     create_invoice,
     get_documents,
     get_invoice,
@@ -22,6 +21,8 @@ from kit import (
     request_json,
     submit,
 )
+from tests.conftest import Company, Sandbox, until
+from tests.harness.processes import Service, free_port
 
 #: Timeouts so long that the service still waits for the portal when it is killed.
 PATIENT = {

@@ -11,20 +11,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from harness.paths import DOCUMENTS
-from kit import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    line,
-    now,
-    submit,
-    wait_for_status,
-)
-from test_tin_claims import add_claims
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
@@ -45,13 +31,27 @@ from service.submission.matching import (
     mask_foreign_uuids,
 )
 from service.submission.types import Sighting, SightingsReceived, Submission
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    line,
+    now,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.paths import DOCUMENTS
+from tests.security.test_tin_claims import add_claims
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
 #: Short intervals, so that unknown outcomes are resolved within a test.
 QUICK = {
     "PORTAL_SETTLE_SECONDS": "0.1",
-    "PORTAL_PROOF_GAP_SECONDS": "0.05",
+    "PORTAL_CONFIRMATION_GAP_SECONDS": "0.05",
     "PORTAL_RECHECK_SECONDS": "0.1",
 }
 
@@ -291,7 +291,7 @@ async def test_listing_row_proves_nothing_if_the_tin_is_shared(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_unverified_claims_change_no_proof_and_mask_no_uuid(
+async def test_unverified_claims_change_no_evidence_and_mask_no_uuid(
     lost_row: Lost, context: CompanyContext, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
@@ -304,7 +304,7 @@ async def test_unverified_claims_change_no_proof_and_mask_no_uuid(
     assert await mask_foreign_uuids(unused, claim.company_id, submission.tin, errors) == errors
 
 
-# Proof of identity
+# Evidence of identity
 
 
 async def lose_response(

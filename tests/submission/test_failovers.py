@@ -18,13 +18,6 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
-from harness.environments import variables
-from harness.network import Network
-from harness.postgres_server import PostgresServer
-from harness.processes import Service
-from harness.standby import StandbyServer
-from kit import create_invoice, get_invoice, submit, wait_for_status
 
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
@@ -32,17 +25,24 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Unavailable
 from service.submission import database_identity
+from tests.api_requests import create_invoice, get_invoice, submit, wait_for_status
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
+from tests.harness.environments import variables
+from tests.harness.network import Network
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import Service
+from tests.harness.standby import StandbyServer
 
 HOLDS = "select count(*) from sending_holds"
 NOTED = "select identity = database_identity() from database_identities"
-PROOFS = "select proof from database_identities"
+EVIDENCE = "select evidence from database_identities"
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: The time passes until which intents need a confirmation, in the database and in the process.
 PASSED_SECONDS = 75
 PASS_TIME = "update database_identities set guarded_until = clock_timestamp()"
 PAUSE = {"client_id": "client", "operation": "submit", "pause": timedelta(0)}
 CLIENTS = 5
-#: Longer than a proof is valid.
+#: Longer than evidence is valid.
 PAUSE_SECONDS = 61
 
 
@@ -58,10 +58,10 @@ class Site:
         """Let commits wait for standbys."""
         await self.primary.configure("synchronous_standby_names", names)
 
-    async def wait_for_proof(self) -> None:
+    async def wait_for_evidence(self) -> None:
         """Wait until a process has proven the database again."""
-        former = await self.primary.execute(PROOFS)
-        await until(lambda: self.primary.execute(PROOFS), lambda proof: proof > former)
+        former = await self.primary.execute(EVIDENCE)
+        await until(lambda: self.primary.execute(EVIDENCE), lambda evidence: evidence > former)
 
     async def fail_over(self, mode: str = "immediate") -> None:
         """Stop the primary and promote the standby."""
@@ -120,7 +120,7 @@ async def test_a_synchronous_failover_does_not_hold_and_sends_nothing_twice(
     await sandbox.settings(duplicate_detection=False, duplicate_window_seconds=0)
     await sandbox.fault("submit", "slow", seconds=0.1, times=1_000_000)
     await site.synchronize()
-    await site.wait_for_proof()
+    await site.wait_for_evidence()
     created: list[int] = []
 
     async def work() -> None:
@@ -168,7 +168,7 @@ async def test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted(
 ) -> None:
     """It fails, and the primary goes on alone: first it sends nothing, then without a standby."""
     await site.synchronize()
-    await site.wait_for_proof()
+    await site.wait_for_evidence()
     invoice_id = await create_invoice(api)
     await site.standby.stop()
     await site.synchronize("")
@@ -190,7 +190,7 @@ async def test_work_that_waits_for_a_confirmation_is_sent_later(
 ) -> None:
     await site.primary.execute(AUTOMATIC)
     await site.synchronize()
-    await site.wait_for_proof()
+    await site.wait_for_evidence()
     await site.synchronize("")
     invoice_id = await create_invoice(api, isReady=True)
     held = "select last_error ->> 'code' from submissions"
@@ -206,9 +206,9 @@ async def test_a_server_that_did_not_have_to_confirm_holds(
 ) -> None:
     """A copy of the primary's machine, another standby, and one without a name."""
     await site.synchronize()
-    await site.wait_for_proof()
+    await site.wait_for_evidence()
     async with StandbyServer(tmp_path / "copy", site.primary.url, name) as copy:
-        await site.wait_for_proof()
+        await site.wait_for_evidence()
         position = await site.primary.execute("select pg_current_wal_lsn()::text")
         await site.primary.stop("immediate")
         await until(lambda: copy.execute(f"select pg_last_wal_receive_lsn() >= '{position}'"))
@@ -220,7 +220,7 @@ async def test_a_process_that_starts_after_a_synchronous_failover_holds(
     site: Site, api: Client, start: StartService, company: Company
 ) -> None:
     await site.synchronize()
-    await site.wait_for_proof()
+    await site.wait_for_evidence()
     await api.close()
     await site.primary.stop("immediate")
     await site.standby.promote()
@@ -231,13 +231,13 @@ async def test_a_process_that_starts_after_a_synchronous_failover_holds(
 
 
 @pytest.mark.long
-async def test_a_process_that_was_paused_for_longer_than_its_proof_holds(
+async def test_a_process_that_was_paused_for_longer_than_its_evidence_holds(
     site: Site, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     """The time until which intents need a confirmation is not over."""
     await site.synchronize()
     async with Service(environment, tmp_path / "service.log", ["serve"]) as service:
-        await site.wait_for_proof()
+        await site.wait_for_evidence()
         await site.primary.execute(
             "update database_identities set guarded_until = now() + interval '1 hour'"
         )
@@ -278,8 +278,8 @@ LOSSLESS = {
     "seen": "{cluster}/00000001/{rest}",
     "former": "{cluster}/00000000/{rest}",
     "stored": "{cluster}/00000000/{rest}",
-    "proof": 7,
-    "stored_proof": 7,
+    "evidence": 7,
+    "stored_evidence": 7,
     "age": timedelta(seconds=59),
     "left": timedelta(seconds=17),
     "standbys": ["a", "b"],
@@ -289,10 +289,10 @@ OTHER_CLUSTER = "1/00000000/{rest}"
 OTHER_DATABASE = "{cluster}/00000000/1/1"
 LATER_TIMELINE = "{cluster}/00000002/{rest}"
 STORE = """
-insert into database_identities as i (identity, proof, guarded_until, standbys)
+insert into database_identities as i (identity, evidence, guarded_until, standbys)
 values ($1, $2, clock_timestamp() + $3::interval, $4)
     on conflict (only_one) do update
-   set identity = $1, proof = $2, guarded_until = excluded.guarded_until, standbys = $4
+   set identity = $1, evidence = $2, guarded_until = excluded.guarded_until, standbys = $4
 """
 
 
@@ -305,17 +305,17 @@ async def record(owner: asyncpg.Connection, **changes: Any) -> str | None:
         for name, value in {**LOSSLESS, **changes}.items()
     }
     await owner.execute("select set_config('einvoice.server_name', $1, false)", facts["name"])
-    stored = [facts[name] for name in ("stored", "stored_proof", "left", "standbys")]
+    stored = [facts[name] for name in ("stored", "stored_evidence", "left", "standbys")]
     await owner.execute(STORE, *stored)
-    proof = [facts[name] for name in ("seen", "former", "proof", "age")]
-    return await owner.fetchval("select record_database_identity($1, $2, $3, $4)", *proof)
+    evidence = [facts[name] for name in ("seen", "former", "evidence", "age")]
+    return await owner.fetchval("select record_database_identity($1, $2, $3, $4)", *evidence)
 
 
 async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
     assert await record(owner) == "lossless"
     assert await owner.fetchval(HOLDS) == 0
     assert await owner.fetchval(NOTED)
-    # Processes may still have a proof of the former primary.
+    # Processes may still have evidence of the former primary.
     assert await owner.fetchval(
         "select guarded_until > clock_timestamp() + interval '60 seconds' from database_identities"
     )
@@ -326,8 +326,8 @@ async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
     [
         {"seen": "another server behind the address"},
         {"stored": OTHER_CLUSTER},
-        {"proof": 8},
-        {"proof": None},
+        {"evidence": 8},
+        {"evidence": None},
         {"age": timedelta(seconds=60)},
         {"age": None},
         {"left": timedelta(seconds=15)},
@@ -341,7 +341,7 @@ async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
     ],
     ids=str,
 )
-async def test_an_incomplete_proof_holds(
+async def test_incomplete_evidence_holds(
     owner: asyncpg.Connection, changes: dict[str, Any]
 ) -> None:
     assert await record(owner, **changes) == "held"
@@ -406,7 +406,7 @@ async def test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing(
         ("b", "b", [], None, False),
     ],
 )
-async def test_other_standbys_are_proven_when_the_former_proof_is_over(
+async def test_other_standbys_are_proven_when_the_former_evidence_is_over(
     server: PostgresServer,
     names: str,
     name: str,
@@ -423,7 +423,7 @@ async def test_other_standbys_are_proven_when_the_former_proof_is_over(
     await conn.execute(STORE, here, 1, left, standbys)
     can_send = "select send_confirmation() is not null"
     assert await conn.fetchval(can_send) == (is_proven or left is None or left < timedelta(0))
-    found = await conn.fetchrow("select identity, proof from prove_database()")
+    found = await conn.fetchrow("select identity, evidence from record_evidence()")
     assert found == ((here, 2) if is_proven else None)
     await conn.close()
 
@@ -433,5 +433,5 @@ async def test_another_database_than_the_noted_one_is_not_proven(server: Postgre
     conn = await asyncpg.connect(server.url)
     await conn.execute("begin")
     await conn.execute(STORE, "another", 1, None, [])
-    assert await conn.fetchrow("select identity, proof from prove_database()") is None
+    assert await conn.fetchrow("select identity, evidence from record_evidence()") is None
     await conn.close()

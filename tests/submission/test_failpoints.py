@@ -6,11 +6,11 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, some_long, until
-from harness.processes import Service
-from kit import cancel_latest, create_invoice, get_documents, get_invoice, submit
 
 from service.failpoints import NAMES
+from tests.api_requests import cancel_latest, create_invoice, get_documents, get_invoice, submit
+from tests.conftest import Company, Sandbox, some_long, until
+from tests.harness.processes import Service
 
 OF_A_CANCELLATION = {"before_cancel_sent", "after_cancel_answer"}
 OF_MANY = {"after_merge_commit"}

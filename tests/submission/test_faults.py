@@ -5,8 +5,16 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import create_invoice, get_documents, get_invoice, invoice, submit, wait_for_status
+
+from tests.api_requests import (
+    create_invoice,
+    get_documents,
+    get_invoice,
+    invoice,
+    submit,
+    wait_for_status,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 FAILED = "Failed to submit, please try again"
 
@@ -156,7 +164,7 @@ async def test_false_absence_is_corrected_by_payload_detection(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The settling time is too short for this portal, so the same bytes are sent again."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
@@ -173,7 +181,7 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
     """The portal detects no identical bytes: the second document is Invalid and names the first."""
     hasty = {
         "PORTAL_SETTLE_SECONDS": "0.1",
-        "PORTAL_PROOF_GAP_SECONDS": "0.05",
+        "PORTAL_CONFIRMATION_GAP_SECONDS": "0.05",
         "PORTAL_RECHECK_SECONDS": "0.1",
     }
     api = await start(company, **hasty)
@@ -195,7 +203,7 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The client repeats the failed submit, and the portal detects the same bytes."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
@@ -215,7 +223,7 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
 async def test_failed_connection_keeps_the_bytes_sent_before(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.fault("submit", "drop")
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
@@ -232,7 +240,7 @@ async def test_refused_resend_is_checked_against_the_listing_first(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The first document is listed late, and the second send is refused for another reason."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.settings(search_lag_seconds=0.7, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
@@ -251,7 +259,7 @@ async def test_refused_resend_is_checked_against_the_listing_first(
 async def test_refused_resend_is_final_if_nothing_is_listed(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:

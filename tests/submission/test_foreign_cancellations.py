@@ -5,11 +5,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from kit import cancel_latest, create_valid_invoice, get_documents, get_invoice
 
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
+from tests.api_requests import cancel_latest, create_valid_invoice, get_documents, get_invoice
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 ELSEWHERE = "On the portal's page"
 #: Intervals with which polls find every change soon, and unclear cancellations are only polled.

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Client, ClientFactory, Company, Sandbox, patience, until
-from harness.databases import administer, create_database, name_of
-from harness.environments import variables
-from harness.processes import Service
-from harness.visitors import Visitor, make_person
-from kit import (
+
+from service.app import create_app
+from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
+from service.config import read_config
+from service.db.statements import sql
+from tests.api_requests import (
     create_invoice,
     create_record,
     create_valid_invoice,
@@ -27,11 +27,11 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.app import create_app
-from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
-from service.config import read_config
-from service.db.statements import sql
+from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
+from tests.harness.databases import administer, create_database, name_of
+from tests.harness.environments import variables
+from tests.harness.processes import Service
+from tests.harness.visitors import Visitor, make_person
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"SWEEP_SECONDS": "0.2"}

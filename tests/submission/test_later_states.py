@@ -5,8 +5,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, StartService, until
-from kit import (
+
+from service.commands.reconcile import reconcile
+from service.config import read_config
+from service.db.statements import sql
+from service.submission.sweep_rules import CHANGING, FURTHEST, first_moment
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_valid_invoice,
@@ -16,11 +20,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.commands.reconcile import reconcile
-from service.config import read_config
-from service.db.statements import sql
-from service.submission.sweep_rules import CHANGING, FURTHEST, first_moment
+from tests.conftest import Company, Sandbox, StartService, until
 
 STATES = "select array_agg(distinct state) from submissions"
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -154,9 +154,9 @@ def test_a_comparison_covers_what_may_have_changed_since_the_latest_one(
     def before(hours: int | None) -> datetime | None:
         return None if hours is None else NOW - timedelta(hours=hours)
 
-    ground: dict[str, Any] = {"now": NOW, "held_since": None, "known_until": None}
-    ground |= {"swept_at": before(swept), "sent_from": before(sent)}
-    assert first_moment(ground, days) == before(expected)
+    basis: dict[str, Any] = {"now": NOW, "held_since": None, "known_until": None}
+    basis |= {"swept_at": before(swept), "sent_from": before(sent)}
+    assert first_moment(basis, days) == before(expected)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
             "insert into sweeps (company_id, swept_at) values ($1, now() - $2::interval)",
             *[company.id, swept * hour],
         )
-    spans = dict.fromkeys(("age", "grace", "settle", "proof_gap"), hour)
+    spans = dict.fromkeys(("age", "grace", "settle", "confirmation_gap"), hour)
     found = await sql.conditions(owner, **spans, every=hour / 24, client_id="", fingerprint="")
     watched = {row["kind"] for row in found}
     assert ("Sweep" in watched) == (is_due and swept is not None)

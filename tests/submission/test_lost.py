@@ -4,9 +4,6 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, StartService, until
-from harness.world import LOST, TIMES, World
-from kit import create_invoice, get_invoice, submit
 
 from service.submission import state_machine
 from service.submission.types import (
@@ -16,6 +13,9 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
+from tests.api_requests import create_invoice, get_invoice, submit
+from tests.conftest import Company, Sandbox, StartService, until
+from tests.harness.world import LOST, TIMES, World
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)

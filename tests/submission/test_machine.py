@@ -7,21 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness.world import (
-    CLOCKS,
-    FAILOVERS,
-    HASTY,
-    ON_ABSENCE,
-    TIMES,
-    WAITS,
-    Faults,
-    Job,
-    Process,
-    Settings,
-    World,
-    schedule,
-)
-from harness.world_portal import ANSWERS, LOST
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -37,6 +22,21 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
+from tests.harness.world import (
+    CLOCKS,
+    FAILOVERS,
+    HASTY,
+    ON_ABSENCE,
+    TIMES,
+    WAITS,
+    Faults,
+    Job,
+    Process,
+    Settings,
+    World,
+    schedule,
+)
+from tests.harness.world_portal import ANSWERS, LOST
 
 MOST_CLAIMS = state_machine.MOST_CLAIMS
 NOW = World(None).now
@@ -243,7 +243,7 @@ def test_valid_documents_are_read_until_two_hours_after_the_cancel_window(
 
 
 SETTLED, UNSETTLED = TIMES.portal_settle, TIMES.portal_settle - timedelta(seconds=1)
-GAP = TIMES.portal_proof_gap
+GAP = TIMES.portal_confirmation_gap
 
 
 @pytest.mark.parametrize(

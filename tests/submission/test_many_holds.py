@@ -8,9 +8,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from harness.companies import make_tin
-from kit import create_invoice, create_valid_invoice, request_json, submit
 
 from service.commands.companies import verify_tin
 from service.commands.reconcile import attention, hold_sending, reconcile
@@ -18,6 +15,9 @@ from service.config import read_config
 from service.db.statements import sql
 from service.portal import listings
 from service.submission.sweep_rules import MOST_DAYS
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.companies import make_tin
 
 RELEASED = "select count(*) from sending_holds where released_at is not null"
 CLAIM = (

@@ -3,14 +3,8 @@
 from typing import Any
 
 import asyncpg
-from conftest import (
-    Client,
-    Company,
-    Sandbox,
-    StartService,
-    until,
-)
-from kit import (
+
+from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
@@ -19,6 +13,13 @@ from kit import (
     now,
     submit,
     wait_for_status,
+)
+from tests.conftest import (
+    Client,
+    Company,
+    Sandbox,
+    StartService,
+    until,
 )
 
 SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}

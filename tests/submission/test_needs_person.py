@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company
-from kit import create_invoice, get_documents, get_invoice, submit, wait_for_status
-from test_submission import STRANGER
 
 from service.commands.companies import CommandError
-from service.commands.reconcile import attention, settle_submission
+from service.commands.reconcile import attention, resolve_submission
 from service.config import Config, read_config
+from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.submission.test_submission import STRANGER
 
 STUCK = """update submissions
               set state = 'NeedsPerson',
@@ -70,27 +70,27 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     (entry,) = await sandbox.ledger()
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     with pytest.raises(CommandError, match=entry["uuid"]):
-        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
     with pytest.raises(CommandError, match="does not show"):
-        await settle_submission(config, company.id, submission, ["ABC"], "A mistake.")
-    await settle_submission(
+        await resolve_submission(config, company.id, submission, ["ABC"], "A mistake.")
+    await resolve_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
     assert (await attention(config))["submissions"] == []
-    (row,) = await owner.fetch("select outcome, uuids, note from settlements")
+    (row,) = await owner.fetch("select outcome, uuids, note from manual_resolutions")
     assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
     with pytest.raises(CommandError, match="No submission"):
-        await settle_submission(config, company.id, submission, None, "Again.")
+        await resolve_submission(config, company.id, submission, None, "Again.")
 
 
 async def test_a_submission_the_portal_never_received_is_released(
     stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, None, "Confirmed by the portal's support."
     )
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
@@ -107,7 +107,7 @@ async def test_the_uuid_of_another_document_is_refused(
     await submit(api, await create_invoice(api))
     (other,) = await sandbox.ledger()
     with pytest.raises(CommandError, match="None of the uuids"):
-        await settle_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
+        await resolve_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -120,7 +120,7 @@ async def test_a_document_with_another_issue_time_is_refused(
         "update submitted_documents set issued_at = issued_at + interval '1 second'"
     )
     with pytest.raises(CommandError, match="another type or issue"):
-        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -130,7 +130,7 @@ async def test_an_unreachable_portal_prevents_manual_resolution(
     api, invoice_id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
     with pytest.raises(CommandError, match="The portal request failed"):
-        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -155,9 +155,9 @@ async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
     (entry,) = await sandbox.ledger()
     await change_document(owner, submission, lambda text: text.replace("104.76", "105.00"))
     with pytest.raises(CommandError, match=r"payable amount: 104.76 there, 105.00 sent"):
-        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, None, "The portal has another document of this number."
     )
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
@@ -183,7 +183,7 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
         "update submitted_documents set uuid = $1 where company_id = $2", entry["uuid"], other.id
     )
     with pytest.raises(CommandError) as refusal:
-        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
@@ -201,9 +201,9 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
     assert entry["status"] == "Invalid"
     await change_document(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
     with pytest.raises(CommandError, match="receiver name"):
-        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     await change_document(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
@@ -221,7 +221,7 @@ async def test_not_received_is_refused_for_an_odd_row(
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], **members)
     with pytest.raises(CommandError, match=entry["uuid"]):
-        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     assert (await attention(config))["oddities"]
 
@@ -234,7 +234,7 @@ async def test_not_received_ignores_the_odd_row_of_another_document(
     assert (await submit(api, await create_invoice(api)))[0] == 200
     (other,) = await sandbox.ledger()
     await sandbox.show_oddly(other["number"], internalId=7, dateTimeIssued=None)
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, None, "Confirmed by the portal's support."
     )
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
@@ -246,7 +246,7 @@ async def test_received_adopts_a_document_of_an_unknown_type(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], typeName="e-Invoice")
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
@@ -260,7 +260,7 @@ async def test_an_adopted_submission_is_polled_for_its_outcome(
     """Polls for an outcome come before polls for later changes."""
     _, _, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
-    await settle_submission(
+    await resolve_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     (row,) = await owner.fetch(

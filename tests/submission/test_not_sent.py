@@ -5,8 +5,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import (
+
+from tests.api_requests import (
     GENEROUS,
     buyer,
     create_invoice,
@@ -23,6 +23,7 @@ from kit import (
     submit,
     wait_for_status,
 )
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: An issue time that the service's own check rejects with CF321.
@@ -64,12 +65,12 @@ async def test_a_failed_check_is_the_last_submission(api: Client, sandbox: Sandb
     assert await get_documents(api, invoice_id) == [] == await sandbox.ledger()
 
 
-@pytest.mark.parametrize("wish", ["submitImmediately", "isReady"])
+@pytest.mark.parametrize("flag", ["submitImmediately", "isReady"])
 async def test_a_failed_check_of_a_create_is_the_last_submission(
-    api: Client, owner: asyncpg.Connection, wish: str
+    api: Client, owner: asyncpg.Connection, flag: str
 ) -> None:
     await owner.execute(AUTOMATIC)
-    body = invoice(**LATE, **{wish: True})
+    body = invoice(**LATE, **{flag: True})
     data = await create_record(api, "/api/invoices", **body)
     assert (data["status"], data["code"]) == ("Draft", "check_failed")
     await check_failed_submission(api, data["id"])
@@ -257,7 +258,7 @@ async def test_an_unsent_document_can_neither_be_cancelled_nor_noted(
 async def test_an_absent_document_is_not_sent(
     start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400

@@ -5,9 +5,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from harness.world import World
-from kit import (
+
+from service.commands.reconcile import attention, reconcile
+from service.config import Config, read_config
+from service.portal.documents import OddRow
+from service.submission.odd_rows import may_be_document
+from service.submission.types import Submission, SubmittedDocument
+from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
@@ -17,12 +21,8 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.commands.reconcile import attention, reconcile
-from service.config import Config, read_config
-from service.portal.documents import OddRow
-from service.submission.odd_rows import may_be_document
-from service.submission.types import Submission, SubmittedDocument
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.world import World
 
 #: Members that make a row of a listing unreadable.
 ODD = (

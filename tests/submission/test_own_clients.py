@@ -6,8 +6,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import (
+
+from service.commands import reconcile
+from service.commands.companies import share_tin
+from service.config import read_config
+from service.http.limits import PORTAL_TESTS_PER_MINUTE
+from service.submission.context import SUBMISSION_CONTEXT
+from tests.api.test_validations import TIN
+from tests.api_requests import (
     GENEROUS,
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
@@ -20,14 +26,8 @@ from kit import (
     submit,
     wait_for_status,
 )
-from test_refused_logins import change_client
-from test_validations import TIN
-
-from service.commands import reconcile
-from service.commands.companies import share_tin
-from service.config import read_config
-from service.http.limits import PORTAL_TESTS_PER_MINUTE
-from service.submission.context import SUBMISSION_CONTEXT
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.portal.test_refused_logins import change_client
 
 KEY = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
 OTHER_KEY = base64.b64encode(b"z" * 32).decode()

@@ -4,14 +4,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, until
-from kit import create_valid_invoice
 
 from service.commands.companies import insert_company
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.api_requests import create_valid_invoice
+from tests.conftest import Client, Company, until
 
 ADD = """
 insert into submissions

@@ -9,9 +9,10 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Company, Sandbox, until
-from harness.processes import ChildProcess, Service
-from kit import get_invoice, invoice, submit
+
+from tests.api_requests import get_invoice, invoice, submit
+from tests.conftest import Company, Sandbox, until
+from tests.harness.processes import ChildProcess, Service
 
 NUMBER = 3  # of API processes, and of workers
 CLIENTS, INVOICES = 6, 4

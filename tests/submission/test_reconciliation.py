@@ -6,11 +6,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, until
-from harness.world import World
-from kit import create_invoice, get_invoice, submit
-from test_claims import Claimed, claimed  # noqa: F401  (a fixture)
-from test_document_identity import QUICK
 
 from service.submission import reconcile
 from service.submission import store as records
@@ -26,6 +21,11 @@ from service.submission.types import (
     Submission,
     SubmittedDocument,
 )
+from tests.api_requests import create_invoice, get_invoice, submit
+from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.world import World
+from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
+from tests.submission.test_document_identity import QUICK
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)

@@ -8,8 +8,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import (
+
+from service.submission import state_machine
+from tests.api_requests import (
     buyer,
     create_invoice,
     create_valid_invoice,
@@ -22,8 +23,7 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.submission import state_machine
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}

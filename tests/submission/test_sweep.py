@@ -4,15 +4,19 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import (
-    Client,
-    Company,
-    Sandbox,
-    StartService,
-    make_company,
-    until,
+
+from service.commands.companies import CommandError, share_tin
+from service.commands.reconcile import (
+    attention,
+    hold_sending,
+    reconcile,
+    resolve_finding,
+    resolve_submission,
 )
-from kit import (
+from service.commands.serve import DEMO_COMPANY
+from service.config import Config, read_config
+from service.portal.client import Portal, portal_session
+from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
@@ -22,18 +26,14 @@ from kit import (
     submit,
     wait_for_status,
 )
-
-from service.commands.companies import CommandError, share_tin
-from service.commands.reconcile import (
-    attention,
-    hold_sending,
-    reconcile,
-    resolve_finding,
-    settle_submission,
+from tests.conftest import (
+    Client,
+    Company,
+    Sandbox,
+    StartService,
+    make_company,
+    until,
 )
-from service.commands.serve import DEMO_COMPANY
-from service.config import Config, read_config
-from service.portal.client import Portal, portal_session
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_an_orphan_prevents_sending_its_number(
 async def test_a_document_released_too_early_is_found_and_adopted(
     start: StartService, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
@@ -225,7 +225,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
     shown = await attention(config)
     command = (
-        f"python run.py settle-submission {submission} --company {company.id} "
+        f"python run.py resolve-submission {submission} --company {company.id} "
         f"--received {entry['uuid']} --note …"
     )
     assert shown["submissions"][0]["adopt_with"] == shown["findings"][0]["adopt_with"] == command
@@ -233,7 +233,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
         "cancellable_until" not in shown["findings"][0]
         and "adopts it" in shown["findings"][0]["what"]
     )
-    await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
+    await resolve_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
     assert (await attention(config))["findings"] == []
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
-from conftest import Company
-from harness.world import FAILOVERS, TIMES, World, run_steps
-from harness.world_tables import LEASE, SWEEP, Row
 
 from service.db.statements import sql
 from service.submission.sweep_rules import CHANGING, FURTHEST
+from tests.conftest import Company
+from tests.harness.world import FAILOVERS, TIMES, World, run_steps
+from tests.harness.world_tables import LEASE, SWEEP, Row
 
 SETTLE = TIMES.portal_settle
 #: A stored time that is so close to the clock is moved away from it: the statements run later.

@@ -17,8 +17,8 @@ from service.documents.checks.rule import (
     ERROR,
     WARNING,
     Case,
+    CheckFinding,
     Circumstances,
-    Finding,
     Place,
     Rule,
     apply_rule,
@@ -51,7 +51,7 @@ PACK: tuple[tuple[Places, tuple[Rule, ...]], ...] = (
 #: Limit of the errors, and of the warnings, in a response.
 MAX_ENTRIES = 100
 
-PENDING = Finding(
+PENDING = CheckFinding(
     ERROR,
     "PendingFinalize",
     "/type",
@@ -62,7 +62,7 @@ PENDING = Finding(
 
 def check_document(
     source: dict[str, Any], issuer: Mapping[str, Any], circumstances: Circumstances
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """Check the arguments of `document.build`: errors are reasons for the portal to reject them.
 
     An invoice that waits for its other party has only that finding.
@@ -81,7 +81,7 @@ def check_document(
     return [*found, *_find_doubts(case)]
 
 
-def check_buyer(buyer: dict[str, Any], at: datetime) -> list[Finding]:
+def check_buyer(buyer: dict[str, Any], at: datetime) -> list[CheckFinding]:
     """Check a buyer who is not in a document yet, as of a time. Paths begin at the buyer."""
     case = Case({"type": "INVOICE", "buyer": buyer}, {}, Circumstances(at=at, issued_at=at))
     _, place = party.find_party_places(case)
@@ -91,13 +91,13 @@ def check_buyer(buyer: dict[str, Any], at: datetime) -> list[Finding]:
         return [finding for finding in found if finding]
 
 
-def _find_doubts(case: Case) -> Iterator[Finding]:
+def _find_doubts(case: Case) -> Iterator[CheckFinding]:
     """Yield what is probably wrong, as warnings."""
     if isinstance(case.sums, AmountError):
         return
     for doubt in find_doubts(case.source, case.sums.lines, case.issue_day):
         if doubt.holds_for(case.issuer):
-            yield Finding(WARNING, doubt.code, doubt.path, doubt.message)
+            yield CheckFinding(WARNING, doubt.code, doubt.path, doubt.message)
 
 
 @lru_cache(maxsize=64)
@@ -109,20 +109,20 @@ def _select_rules(day: date) -> tuple[tuple[Places, tuple[Rule, ...]], ...]:
     )
 
 
-def list_errors(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def list_errors(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
     """Return the errors in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity == ERROR)
 
 
-def list_warnings(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def list_warnings(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
     """Return the warnings in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity != ERROR)
 
 
-def _to_entries(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def _to_entries(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
     return [finding.entry() for finding in islice(found, MAX_ENTRIES)]
 
 
-def can_be_built(found: Iterable[Finding]) -> bool:
+def can_be_built(found: Iterable[CheckFinding]) -> bool:
     """Return whether `document.build` can build the checked document."""
     return not any(finding.stops for finding in found)

@@ -36,7 +36,7 @@ REMOVED = object()
 CONSOLIDATED = "004"
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """A broken rule.
 
     `path` points into the request body, or names a column of the company: /company/msic_code.
@@ -202,13 +202,13 @@ def _split_pointer(pointer: str) -> list[str]:
     return pointer.split("/")[1:]
 
 
-def apply_rule(rule: Rule, place: Place) -> Finding | None:
+def apply_rule(rule: Rule, place: Place) -> CheckFinding | None:
     """Return the Finding if the place breaks the rule, or None."""
     if not rule.refuses(place):
         return None
     code = rule.code if isinstance(rule.code, str) else rule.code[place.side]
     message = rule.message(place) if callable(rule.message) else rule.message.format(**place.words)
-    return Finding(
+    return CheckFinding(
         rule.severity, code, place.pointer(rule.member), message, _patch(rule, place), rule.stops
     )
 

@@ -11,7 +11,7 @@ from service.documents.codes import BUILT_IN
 
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import Document, Party, entries
+from ..document import UblDocument, UblParty, entries
 from . import Finding, finding_at
 from .elements import with_rule
 
@@ -35,7 +35,7 @@ DATED: dict[tuple[str, str], tuple[float, float]] = {
 }
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about codes and addresses."""
     checker = CodeChecker(document, sandbox)
     for path, element in with_rule("list"):
@@ -51,7 +51,7 @@ def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
 class CodeChecker:
     """The code lists at the time when a document was issued."""
 
-    def __init__(self, document: Document, sandbox: Sandbox) -> None:
+    def __init__(self, document: UblDocument, sandbox: Sandbox) -> None:
         self.issued_at = document.issued_at
         self.code_lists = sandbox.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
@@ -74,7 +74,7 @@ class CodeChecker:
             malay = f"Kod {text} tidak aktif semasa dokumen dikeluarkan."
             yield finding_at(path, "CF320", message, malay, attribute)
 
-    def check_place(self, party: Party) -> Iterator[Finding]:
+    def check_place(self, party: UblParty) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
         if country:

@@ -7,8 +7,8 @@ from decimal import Decimal
 from ..controls import Controls
 from ..document import (
     IDENTITY_SCHEMES,
-    Document,
-    Party,
+    UblDocument,
+    UblParty,
     classifications,
     entries,
     value,
@@ -62,7 +62,7 @@ CONTACT = {
 INCOTERMS = r"[A-Za-z0-9]{0,3}"
 
 
-def check(document: Document, now: float, controls: Controls) -> list[Finding]:
+def check(document: UblDocument, now: float, controls: Controls) -> list[Finding]:
     """Return all findings. `now` is in Unix seconds."""
     wrong = totals.wrong_amounts(document.invoice) if controls.strict_totals else ()
     return [
@@ -92,7 +92,7 @@ def make_finding(path: str, message: str, codes: str = "") -> Finding:
     return Finding(code or None, text, last(path), f"Invoice.{path}")
 
 
-def check_times(document: Document, now: float, oldest: float) -> Iterator[Finding]:
+def check_times(document: UblDocument, now: float, oldest: float) -> Iterator[Finding]:
     """Yield a finding if the time of issue is in the future or too old."""
     path = "Invoice.IssueDate AND Invoice.IssueTime"
     message = None
@@ -104,7 +104,7 @@ def check_times(document: Document, now: float, oldest: float) -> Iterator[Findi
         yield Finding("CF321", message, "DatetimeIssued", path)
 
 
-def check_required(document: Document) -> Iterator[Finding]:
+def check_required(document: UblDocument) -> Iterator[Finding]:
     """Yield a finding if number or currency is missing."""
     if not document.number.strip():
         yield make_finding("ID", "Invoice number is required")
@@ -112,7 +112,7 @@ def check_required(document: Document) -> Iterator[Finding]:
         yield make_finding("DocumentCurrencyCode", "Currency code is required", "CF378")
 
 
-def check_texts(document: Document) -> Iterator[Finding]:
+def check_texts(document: UblDocument) -> Iterator[Finding]:
     """Yield a finding for each element whose texts are too long, or have other characters."""
     for path, element in with_rule("max"):
         most, form = element.rules["max"], FORMS.get(element.rules.get("form", ""))
@@ -124,7 +124,7 @@ def check_texts(document: Document) -> Iterator[Finding]:
             yield make_finding(path, f"{last(path)} has characters that are not allowed")
 
 
-def check_party(document: Document, party: Party) -> Iterator[Finding]:
+def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield the findings about supplier or buyer."""
     yield from check_required_fields(document, party)
     yield from check_identifications(party)
@@ -132,7 +132,7 @@ def check_party(document: Document, party: Party) -> Iterator[Finding]:
     yield from check_address(party)
 
 
-def check_required_fields(document: Document, party: Party) -> Iterator[Finding]:
+def check_required_fields(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield a finding for each missing name, address or contact of a party."""
     blank = set[str]()
     if party.text("PostalAddress.AddressLine.Line") == "NA":
@@ -144,7 +144,7 @@ def check_required_fields(document: Document, party: Party) -> Iterator[Finding]
             yield make_finding(f"{party.root}.{path}", message, codes)
 
 
-def check_identifications(party: Party) -> Iterator[Finding]:
+def check_identifications(party: UblParty) -> Iterator[Finding]:
     """Yield the findings about TIN and identity numbers."""
     path = f"{party.root}.PartyIdentification.ID"
     if not party.tin:
@@ -159,7 +159,7 @@ def check_identifications(party: Party) -> Iterator[Finding]:
             yield make_finding(path, f"{scheme} is not valid", codes)
 
 
-def check_contact(party: Party) -> Iterator[Finding]:
+def check_contact(party: UblParty) -> Iterator[Finding]:
     """Yield the findings about telephone number and e-mail address.
 
     Both may be NA for the general public, the number also for a supplier. Portal: 10.3, 10.13
@@ -175,7 +175,7 @@ def check_contact(party: Party) -> Iterator[Finding]:
             yield make_finding(f"{party.root}.{path}", message, codes)
 
 
-def check_address(party: Party) -> Iterator[Finding]:
+def check_address(party: UblParty) -> Iterator[Finding]:
     """Yield the findings about address lines and postcode."""
     path = f"{party.root}.PostalAddress"
     if len(list(entries(party.node, "PostalAddress.AddressLine"))) > 3:
@@ -186,7 +186,7 @@ def check_address(party: Party) -> Iterator[Finding]:
         yield make_finding(f"{path}.PostalZone", "Postcode is not valid")
 
 
-def check_incoterms(document: Document) -> Iterator[Finding]:
+def check_incoterms(document: UblDocument) -> Iterator[Finding]:
     """Yield a finding if a reference without a type, the incoterms, has another form.
 
     Portal: 10.2
@@ -198,7 +198,7 @@ def check_incoterms(document: Document) -> Iterator[Finding]:
             yield make_finding(f"{path}.ID", "Incoterms are not at most 3 letters and digits")
 
 
-def check_activity(supplier: Party) -> Iterator[Finding]:
+def check_activity(supplier: UblParty) -> Iterator[Finding]:
     """Yield a finding if the supplier's MSIC code or business activity is missing."""
     name = "IndustryClassificationCode"
     path = f"{supplier.root}.{name}"
@@ -208,7 +208,7 @@ def check_activity(supplier: Party) -> Iterator[Finding]:
         yield make_finding(path, "Business activity description is required")
 
 
-def check_lines(document: Document) -> Iterator[Finding]:
+def check_lines(document: UblDocument) -> Iterator[Finding]:
     """Yield the findings about the lines."""
     for index, line in enumerate(entries(document.invoice, "InvoiceLine")):
         path = f"Invoice.InvoiceLine[{index}].Item"
@@ -222,7 +222,7 @@ def check_lines(document: Document) -> Iterator[Finding]:
             yield Finding(None, "Tax rate cannot be negative.", "Percent", where)
 
 
-def check_exemptions(document: Document) -> Iterator[Finding]:
+def check_exemptions(document: UblDocument) -> Iterator[Finding]:
     """Yield a finding for each tax exemption without a reason."""
     name = "TaxExemptionReason"
     for prefix in ("", "InvoiceLine."):

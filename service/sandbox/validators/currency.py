@@ -5,7 +5,7 @@ from typing import Any
 
 from ..controls import Sandbox
 from ..database import Row
-from ..document import Document, entries, value
+from ..document import UblDocument, entries, value
 from . import Finding, finding_at
 
 MALAY = "Mata wang tidak sah."
@@ -13,7 +13,7 @@ MALAY = "Mata wang tidak sah."
 TAX_AMOUNTS = ("TaxAmount", "TaxSubtotal.TaxAmount")
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about currencies."""
     yield from check_tax_amounts(document)
     for path in sorted(set(foreign_amounts(document))):
@@ -22,7 +22,7 @@ def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     yield from check_exchange(document)
 
 
-def check_tax_amounts(document: Document) -> Iterator[Finding]:
+def check_tax_amounts(document: UblDocument) -> Iterator[Finding]:
     """Yield total tax amounts that are not in the tax currency. Lines may use either currency."""
     tax_currency = document.text("TaxCurrencyCode")
     for name in TAX_AMOUNTS if tax_currency else ():
@@ -33,7 +33,7 @@ def check_tax_amounts(document: Document) -> Iterator[Finding]:
             yield finding_at(path, "DC501", message, MALAY)
 
 
-def foreign_amounts(document: Document) -> Iterator[str]:
+def foreign_amounts(document: UblDocument) -> Iterator[str]:
     """Yield the path of every amount in a wrong currency.
 
     An amount may be in the document currency, a tax amount also in the tax currency.
@@ -60,7 +60,7 @@ def amounts(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
                 yield from amounts(entry, where)
 
 
-def check_exchange(document: Document) -> Iterator[Finding]:
+def check_exchange(document: UblDocument) -> Iterator[Finding]:
     """Yield findings about the exchange rate, which is optional, or 0, for documents in MYR."""
     rate = value(document.invoice, "TaxExchangeRate.CalculationRate")
     source = document.text("TaxExchangeRate.SourceCurrencyCode")

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import Document
+from ..document import UblDocument
 from . import Finding
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the document is a duplicate."""
     controls = sandbox.controls
     if not controls.duplicate_detection:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import NOTES, SELF_BILLED, Document
+from ..document import NOTES, SELF_BILLED, UblDocument
 from . import Finding, finding_at
 
 PATH = "BillingReference.InvoiceDocumentReference.UUID"
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about the references of a note."""
     if document.type not in NOTES:
         return

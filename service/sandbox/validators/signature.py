@@ -30,7 +30,7 @@ from ..certificates import (
 )
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import TIN_ONLY, Document, entries, value, well_formed_tin
+from ..document import TIN_ONLY, UblDocument, entries, value, well_formed_tin
 from ..minified import minify, places, without
 from . import Finding, finding_at
 
@@ -99,7 +99,7 @@ MESSAGES = {
 }
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings of the only signature, or that it is missing or broken. Portal: 14.10"""
     found = list(entries(document.invoice, SIGNATURE))
     if not found:
@@ -119,7 +119,7 @@ def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
 class Signature:
     """The signature of a document, and the content that it signs."""
 
-    def __init__(self, node: dict[str, Any], document: Document) -> None:
+    def __init__(self, node: dict[str, Any], document: UblDocument) -> None:
         self.node = node
         self.document = document
 
@@ -237,7 +237,7 @@ def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Vi
             yield "DS312", CERTIFICATE
 
 
-def registrations(document: Document, tin: str, row: Row, sandbox: Sandbox) -> set[str]:
+def registrations(document: UblDocument, tin: str, row: Row, sandbox: Sandbox) -> set[str]:
     """Return the registered numbers of a taxpayer, and for the issuer also the document's."""
     known = {each["value"] for each in sql.identity_list(sandbox.db, tin=tin)}
     own = {document.issuer.identity[1]} if tin == row["taxpayer"] else set()

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import groupby, islice
 from typing import Any
 
-from ..document import SIGNED_VERSIONS, Document
+from ..document import SIGNED_VERSIONS, UblDocument
 from . import Finding
 from .elements import ELEMENTS, EXTENSIONS, NAMESPACES, Element, Group
 
@@ -102,7 +102,7 @@ def check_root(root: dict[str, Any]) -> Iterator[Violation]:
 def check_invoice(invoice: Any) -> Iterator[Violation]:
     """Yield the violations inside the invoice."""
     yield from check_group(invoice, ELEMENTS, "#/Invoice[0]")
-    if Document({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
+    if UblDocument({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
         for name in ("UBLExtensions", "Signature"):
             if name not in invoice:
                 yield ("TooFewItems", f"#/Invoice[0].{name}")

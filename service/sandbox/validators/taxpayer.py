@@ -13,8 +13,8 @@ from ..document import (
     GENERAL_PUBLIC,
     SELF_BILLED,
     TIN_ONLY,
-    Document,
-    Party,
+    UblDocument,
+    UblParty,
     well_formed_tin,
 )
 from . import Finding, wildcard
@@ -24,7 +24,7 @@ MALAY = "Pembayar cukai tidak sah."
 GENERAL_TINS = {GENERAL_PUBLIC, FOREIGN_BUYER, "EI00000000030", "EI00000000040"}
 
 
-def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about intermediary, supplier and buyer."""
     yield from check_intermediary(row, sandbox)
     for party in (document.supplier, document.buyer):
@@ -52,7 +52,7 @@ def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
         yield Finding(None, message, "intermediary", malay=MALAY)
 
 
-def check_general_tin(document: Document, party: Party) -> Iterator[Finding]:
+def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield findings about a general TIN, which is allowed only in some documents."""
     scheme, identity = party.identity
     is_person = scheme in ("NRIC", "ARMY") and identity != "NA"
@@ -74,7 +74,7 @@ def check_general_tin(document: Document, party: Party) -> Iterator[Finding]:
         yield make_finding(party, "ERR208", message)
 
 
-def check_registered(party: Party, sandbox: Sandbox) -> Iterator[Finding]:
+def check_registered(party: UblParty, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the party's TIN or identity is not registered, or is blocked."""
     known = sql.taxpayer_get(sandbox.db, tin=party.tin)
     if not well_formed_tin(party.tin) or (sandbox.controls.strict_register and not known):
@@ -87,7 +87,7 @@ def check_registered(party: Party, sandbox: Sandbox) -> Iterator[Finding]:
         yield make_finding(party, "ERR206", message)
 
 
-def has_own_identity(party: Party, sandbox: Sandbox) -> bool:
+def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
     """Return whether the identity belongs to the TIN.
 
     If the register has no identities of the TIN, any identity but NA does.
@@ -98,6 +98,6 @@ def has_own_identity(party: Party, sandbox: Sandbox) -> bool:
     return not known or party.identity[1] == TIN_ONLY or party.identity in known
 
 
-def make_finding(party: Party, code: str | None, message: str) -> Finding:
+def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
     return Finding(code, f"{message} - {party.role}", "TIN", wildcard(party.root), MALAY)

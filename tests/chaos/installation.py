@@ -8,17 +8,16 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from harness.companies import add_company, make_tin
-from harness.environments import make_environment
-from harness.failing import run_command
-from harness.postgres_server import PostgresServer
-from harness.processes import free_port
-from harness.sandbox import Administration
-
 from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.harness.companies import add_company, make_tin
+from tests.harness.environments import make_environment
+from tests.harness.failing import run_command
+from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import free_port
+from tests.harness.sandbox import Administration
 
 from . import judge, naive, schedule
 from .clients import Company
@@ -33,7 +32,7 @@ NAIVE = 2
 TINS = tuple(map(make_tin, (1, 2, 3)))
 
 
-class Stage:
+class Installation:
     """All processes of a run. Attributes of processes exist after `open`."""
 
     proxy: Proxy

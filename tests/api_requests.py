@@ -12,8 +12,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import asyncpg
-from conftest import AnyClient, Client, until
-from harness.sandbox import Administration
 from yarl import URL
 
 from service.commands.integrations import insert_integration_key, insert_organization
@@ -21,6 +19,8 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.conftest import AnyClient, Client, until
+from tests.harness.sandbox import Administration
 
 _codes = itertools.count(1)
 
@@ -355,7 +355,7 @@ async def insert_rows_of_sweeps(owner: asyncpg.Connection) -> None:
         "into reconciliations (company_id) select company_id",
         "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown)"
         " select company_id, 'X', 'search', tin, 'X', 'X'",
-        "into settlements (company_id, submission_id, outcome, uuids, note)"
+        "into manual_resolutions (company_id, submission_id, outcome, uuids, note)"
         " select company_id, id, 'not_received', '{}', 'X'",
     ):
         await owner.execute(f"insert {insert} from submissions order by id limit 1")

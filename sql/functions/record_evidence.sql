@@ -1,11 +1,11 @@
--- While a proof can end a failover without a hold, an intent needs the confirmation of its
+-- While evidence can end a failover without a hold, an intent needs the confirmation of its
 -- standbys. Other standbys can therefore be proven only when that time is over, or if they confirm
 -- for the former ones too. A server that was promoted confirms by itself.
-create or replace function prove_database() returns table (identity text, proof bigint)
+create or replace function record_evidence() returns table (identity text, evidence bigint)
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
     update public.database_identities i
-       set standbys = c.names, proof = i.proof + 1,
+       set standbys = c.names, evidence = i.evidence + 1,
            guarded_until = clock_timestamp() + interval '75 seconds'
       from (select public.synchronous_standbys() as names, public.server_name() as here) c
      where i.identity = public.database_identity()
@@ -14,11 +14,11 @@ create or replace function prove_database() returns table (identity text, proof 
        and (i.standbys <@ (c.names || c.here)
             or i.guarded_until is null
             or i.guarded_until <= clock_timestamp())
-    returning i.identity, i.proof;
+    returning i.identity, i.evidence;
   end;
-alter function prove_database owner to einvoice_across;
-revoke all on function prove_database from public;
-grant execute on function prove_database to einvoice_service;
-comment on function prove_database is
-  'Record a proof that named synchronous standbys confirm every commit. Returns the identity of '
-  'the database and the number of the proof. No row: they do not, or this server has no name.';
+alter function record_evidence owner to einvoice_across;
+revoke all on function record_evidence from public;
+grant execute on function record_evidence to einvoice_service;
+comment on function record_evidence is
+  'Record evidence that named synchronous standbys confirm every commit. Returns the identity of '
+  'the database and the number of the evidence. No row: they do not, or this server has no name.';

@@ -8,7 +8,7 @@ update submissions
  where company_id = :company_id and id = :id and state = 'NeedsPerson'
 returning fence, clock_timestamp() as now;
 
--- name: settlement_insert :value
-insert into settlements (company_id, submission_id, outcome, uuids, note)
+-- name: manual_resolution_insert :value
+insert into manual_resolutions (company_id, submission_id, outcome, uuids, note)
 values (:company_id, :submission_id, :outcome, :uuids, :note)
 returning id;

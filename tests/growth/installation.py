@@ -13,13 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness import failing
-from harness.companies import Company, add_company
-from harness.databases import create_database, name_of, provide_server
-from harness.environments import make_environment
-from harness.processes import SandboxProcess, Service
-from harness.visitors import PASSWORD, Visitor, join, make_person
-from harness.waiting import wait_until
 from yarl import URL
 
 from service import json_codec, schema
@@ -30,6 +23,13 @@ from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.http import limits
+from tests.harness import failing
+from tests.harness.companies import Company, add_company
+from tests.harness.databases import create_database, name_of, provide_server
+from tests.harness.environments import make_environment
+from tests.harness.processes import SandboxProcess, Service
+from tests.harness.visitors import PASSWORD, Visitor, join, make_person
+from tests.harness.waiting import wait_until
 
 ANSWER_SECONDS = 120
 OWNER = "owner@example.com"
@@ -130,7 +130,7 @@ def _read_command(path: Path) -> bytes:
 
 
 @dataclass(slots=True)
-class Stage:
+class Installation:
     """The measured processes, and what is needed to reach their doors.
 
     `ids` are records by the path of their resource, `tokens` those of links by the path of their
@@ -184,8 +184,8 @@ class MeasuredService(Service):
 
 
 @asynccontextmanager
-async def open_stage() -> AsyncIterator[Stage]:
-    """Run a service and its sandbox on an empty database, and yield the Stage."""
+async def open_installation() -> AsyncIterator[Installation]:
+    """Run a service and its sandbox on an empty database, and yield the Installation."""
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="growth-")))
         server = await stack.enter_async_context(provide_server(home / "postgres", durable=False))
@@ -208,54 +208,58 @@ async def open_stage() -> AsyncIterator[Stage]:
         service = MeasuredService(environment, home / "service.log")
         await stack.enter_async_context(service)
         assert service.pid and portal.pid
-        stage = Stage(
+        installation = Installation(
             Server(service.base, service.pid, name_of(url)),
             Server(portal.base, portal.pid),
             company,
             made["key"],
         )
-        await _add_people(stage, config, service.base)
+        await _add_people(installation, config, service.base)
         organization = await insert_organization(database, made["account_id"], "Penang Trading")
-        stage.ids["/api/integrations/organizations"] = organization["id"]
-        await _add_records(stage)
-        yield stage
+        installation.ids["/api/integrations/organizations"] = organization["id"]
+        await _add_records(installation)
+        yield installation
 
 
-async def _add_people(stage: Stage, config: Config, base: str) -> None:
+async def _add_people(installation: Installation, config: Config, base: str) -> None:
     """Add an owner with a session, and a person whose link is not used yet."""
     site = URL(base)
-    await join(config, site, stage.company.id, OWNER, "owner")
+    await join(config, site, installation.company.id, OWNER, "owner")
     async with Visitor(site) as visitor:
         await visitor.get("/sign-in")
-        stage.visitor = visitor.cookies["einvoice_visitor"]
+        installation.visitor = visitor.cookies["einvoice_visitor"]
         await visitor.sign_in(OWNER, PASSWORD)
-        stage.session = "; ".join(f"{name}={text}" for name, text in visitor.cookies.items())
-    link = await make_person(config, stage.company.id, "new@example.com", "member")
-    stage.tokens["/link"] = link.rpartition("/")[2]
+        installation.session = "; ".join(f"{name}={text}" for name, text in visitor.cookies.items())
+    link = await make_person(config, installation.company.id, "new@example.com", "member")
+    installation.tokens["/link"] = link.rpartition("/")[2]
 
 
-async def _add_records(stage: Stage) -> None:
+async def _add_records(installation: Installation) -> None:
     """Create a record of every resource."""
     now = f"{datetime.now(UTC) - timedelta(seconds=5):%Y-%m-%dT%H:%M:%SZ}"
     body = {**example("invoice_create"), "issueDateTime": now}
-    draft = str(stage.create("/api/invoices", {**body, "code": 1})["id"])
-    valid = str(stage.create("/api/invoices", {**body, "code": 2, "submitImmediately": True})["id"])
-    await wait_until(lambda: stage.read(f"/api/invoices/{valid}")["status"] == "Valid")
+    draft = str(installation.create("/api/invoices", {**body, "code": 1})["id"])
+    valid = str(
+        installation.create("/api/invoices", {**body, "code": 2, "submitImmediately": True})["id"]
+    )
+    await wait_until(lambda: installation.read(f"/api/invoices/{valid}")["status"] == "Valid")
     note = {**example("adjustment_note_create"), "adjustmentNoteIssueDate": now}
-    asked = stage.create("/api/einvoice-requests", example("einvoice_request_create"))
-    webhook = stage.create("/api/webhooks", {"url": "http://127.0.0.1:9/"})
-    user = stage.create("/api/integrations/users", example("integration_user_create"))
-    stage.ids |= {"/api/invoices": draft, "/invoices": draft, "submitted": valid}
-    stage.ids |= {
+    asked = installation.create("/api/einvoice-requests", example("einvoice_request_create"))
+    webhook = installation.create("/api/webhooks", {"url": "http://127.0.0.1:9/"})
+    user = installation.create("/api/integrations/users", example("integration_user_create"))
+    installation.ids |= {"/api/invoices": draft, "/invoices": draft, "submitted": valid}
+    installation.ids |= {
         place: str(record["id"])
         for place, record in {
-            "/api/adjustment-notes": stage.create(f"/api/invoices/{valid}/adjustment-note", note),
+            "/api/adjustment-notes": installation.create(
+                f"/api/invoices/{valid}/adjustment-note", note
+            ),
             "/api/einvoice-requests": asked,
             "/api/webhooks": webhook,
             "/api/integrations/users": user,
         }.items()
     }
-    pending = stage.create(
+    pending = installation.create(
         "/api/invoices",
         {
             **body,
@@ -265,8 +269,8 @@ async def _add_records(stage: Stage) -> None:
         },
     )
     for purpose, place in (("view", "/shared"), ("request", "/receipt")):
-        link = stage.create(f"/api/invoices/{pending['id']}/links", {"purpose": purpose})
-        stage.tokens[place] = link["url"].rpartition("/")[2]
+        link = installation.create(f"/api/invoices/{pending['id']}/links", {"purpose": purpose})
+        installation.tokens[place] = link["url"].rpartition("/")[2]
 
 
 def example(name: str) -> dict[str, Any]:

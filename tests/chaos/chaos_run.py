@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from harness.processes import read_peak
+from tests.harness.processes import read_peak
 
-from . import actors, judge, naive, report, schedule
+from . import judge, naive, report, schedule, tasks
 from .clients import Clients
 from .counters import Counters, read_marks
 from .facts import Known, Source, collect_facts
-from .stage import Stage
+from .installation import Installation
 
 SETTLING = 60  # seconds in which one of the unknown outcomes must be resolved
 HANG = 60  # seconds in which a document must be created
@@ -57,10 +57,10 @@ async def play(
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o755)  # PostgreSQL may run as another user
         counters = Counters()
-        stage = Stage(seed, mode, home, counters)
+        installation = Installation(seed, mode, home, counters)
         async with AsyncExitStack() as stack:
-            await stage.open(stack, 0 if mode.detects else size.naive)
-            await Season(stage, size).run()
+            await installation.open(stack, 0 if mode.detects else size.naive)
+            await ChaosRun(installation, size).run()
     return counters
 
 
@@ -91,23 +91,27 @@ class Progress:
         return None
 
 
-class Season:
-    """The course of a seed on its stage."""
+class ChaosRun:
+    """The course of a seed on its installation."""
 
-    def __init__(self, stage: Stage, size: Size) -> None:
-        self._stage, self._size = stage, size
-        self._counters = stage.counters
-        bases = [service.base for service in stage.services]
-        promised = stage.mode.detects
+    def __init__(self, installation: Installation, size: Size) -> None:
+        self._installation, self._size = installation, size
+        self._counters = installation.counters
+        bases = [service.base for service in installation.services]
+        promised = installation.mode.detects
         self._clients = Clients(
-            bases, stage.companies, stage.random("clients"), stage.counters, promised
+            bases,
+            installation.companies,
+            installation.random("clients"),
+            installation.counters,
+            promised,
         )
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        """Measure the machine, run the actors, recover, judge, and count."""
+        """Measure the machine, run the tasks, recover, judge, and count."""
         await self._measure()
-        await self._run_actors()
+        await self._run_tasks()
         await self._recover()
         await self._judge()
         await self._count()
@@ -116,16 +120,20 @@ class Season:
         """Multiply the times of the run if the machine is slow."""
         seconds = median([await self._clients.measure(self._size.writers) for _ in range(MEASURED)])
         self._counters.reach(report.PACE, round(seconds, 2))
-        await self._stage.slow_down(max(1.0, seconds / schedule.USUAL_SECONDS))
+        await self._installation.slow_down(max(1.0, seconds / schedule.USUAL_SECONDS))
 
-    async def _run_actors(self) -> None:
-        """Run all actors until every event has happened often enough, or the time is over."""
-        stage, size = self._stage, self._size
-        progress = Progress(size, stage.factor)
-        stage.receiver.fails = True
-        stage.proxy.lost, stage.proxy.cut, stage.proxy.silent = LOST, CUT, SILENT
+    async def _run_tasks(self) -> None:
+        """Run all tasks until every event has happened often enough, or the time is over."""
+        installation, size = self._installation, self._size
+        progress = Progress(size, installation.factor)
+        installation.receiver.fails = True
+        installation.proxy.lost, installation.proxy.cut, installation.proxy.silent = (
+            LOST,
+            CUT,
+            SILENT,
+        )
         async with asyncio.TaskGroup() as group:
-            for actor in actors.make_actors(stage):
+            for actor in tasks.make_tasks(installation):
                 group.create_task(actor)
             group.create_task(self._clients.run(size.writers, size.pause))
             while missing := await self._find_missing():
@@ -134,7 +142,7 @@ class Season:
                     self._counters.violate(end, f"missing: {evidence}")
                     break
                 await asyncio.sleep(PROGRESS_SECONDS)
-            stage.over.set()
+            installation.over.set()
             self._clients.stopping.set()
 
     async def _find_missing(self) -> dict[str, int]:
@@ -153,63 +161,70 @@ class Season:
             name: size.least - number
             for name, number in seen.seldom(report.select_wanted(seen), size.least).items()
         }
-        if self._stage.naive:
-            missing["jobs of the naive worker"] = await naive.count_open(self._stage.postgres.url)
+        if self._installation.naive:
+            missing["jobs of the naive worker"] = await naive.count_open(
+                self._installation.postgres.url
+            )
         return {name: number for name, number in missing.items() if number > 0}
 
     async def _recover(self) -> None:
         """End all errors, restart all services, and wait until every outcome is known."""
-        stage = self._stage
-        stage.proxy.lost = stage.proxy.cut = stage.proxy.silent = 0
-        stage.receiver.fails = False
-        await stage.portal.clear()
-        await stage.configure_portal()
-        for process in (*stage.naive, *stage.services):
+        installation = self._installation
+        installation.proxy.lost = installation.proxy.cut = installation.proxy.silent = 0
+        installation.receiver.fails = False
+        await installation.portal.clear()
+        await installation.configure_portal()
+        for process in (*installation.naive, *installation.services):
             await process.kill()
-        await asyncio.gather(*[service.start() for service in stage.services])
+        await asyncio.gather(*[service.start() for service in installation.services])
         await self._clients.repeat_unanswered(self._size.writers)
-        limit = SETTLING * stage.factor
-        seconds = await judge.wait_until_settled(stage.postgres.url, limit)
+        limit = SETTLING * installation.factor
+        seconds = await judge.wait_until_settled(installation.postgres.url, limit)
         self._counters.reach("seconds to settle", limit if seconds is None else round(seconds, 1))
 
     async def _judge(self) -> None:
         """Compare the portal, the database and the acknowledged effects."""
-        stage = self._stage
-        await stage.portal.settings(search_lag_seconds=0)
-        findings = await judge.run_sweep(stage.environment)
-        source = Source(stage.postgres.url, stage.portal, stage.services[0].base, stage.companies)
-        known = Known(self._clients.records, self._clients.keyed, stage.receiver.endpoints)
-        facts = await collect_facts(source, known, stage.mode.detects, findings)
+        installation = self._installation
+        await installation.portal.settings(search_lag_seconds=0)
+        findings = await judge.run_sweep(installation.environment)
+        source = Source(
+            installation.postgres.url,
+            installation.portal,
+            installation.services[0].base,
+            installation.companies,
+        )
+        known = Known(self._clients.records, self._clients.keyed, installation.receiver.endpoints)
+        facts = await collect_facts(source, known, installation.mode.detects, findings)
         judge.judge(facts, self._counters)
 
     async def _count(self) -> None:
         """Add the figures that are final only at the end."""
-        stage, counters = self._stage, self._counters
+        installation, counters = self._installation, self._counters
         await self._observe(counters)
-        for service in stage.services:
+        for service in installation.services:
             counters.reach(report.PEAK, read_peak(service.pid))
-        if stage.naive_portal:
-            ledger = await stage.naive_portal.ledger()
+        if installation.naive_portal:
+            ledger = await installation.naive_portal.ledger()
             counters.count("naive duplicates", naive.count_duplicates(ledger))
             counters.count("naive documents", self._size.naive)
         counters.count("seconds", round(time.monotonic() - self._began))
 
     async def _observe(self, counters: Counters) -> None:
         """Add the events that processes, sandbox and clients have recorded so far."""
-        stage = self._stage
-        marked, memory = read_marks(stage.marks)
-        counters.reach(report.CLAIMS, await judge.most_claims(stage.postgres.url))
+        installation = self._installation
+        marked, memory = read_marks(installation.marks)
+        counters.reach(report.CLAIMS, await judge.most_claims(installation.postgres.url))
         counters.reach(report.PEAK, memory)
         for (what, name), number in marked.items():
             counters.count(f"{what} {name}", number)
-        calls = await stage.portal.calls()
+        calls = await installation.portal.calls()
         for label, number in calls["faults"].items():
             counters.count(f"row {label}", number)
         submits = calls["answers"].get("submit", {})
-        if stage.mode.sandbox["payload_detection"]:
+        if installation.mode.sandbox["payload_detection"]:
             ordered = calls["faults"].get(schedule.TAKEN_BEFORE, 0)
             counters.count(f"row {schedule.KNOWN_AGAIN}", submits.get("422", 0) - ordered)
         counters.count("row 202 accepted", submits.get("202", 0))
-        counters.count(report.ALL_KINDS, not stage.mode.detects)
+        counters.count(report.ALL_KINDS, not installation.mode.detects)
         for name, number in self._clients.count_acknowledged().items():
             counters.count(name, number)

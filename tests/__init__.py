@@ -1,0 +1,1 @@
+"""The tests, their fixtures and the programs that they share."""
