@@ -32,15 +32,75 @@ begin
     end;
   end loop;
 end $$;
-
 grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;
-
 grant select on schema_migrations to einvoice_reader;
 comment on table schema_migrations is
   'Applied migrations. Written by the migrate command.';
 comment on column schema_migrations.name is 'File name of the migration.';
 comment on column schema_migrations.applied_at is 'When it was applied.';
+create function current_company() returns bigint
+  stable parallel safe language sql
+  return nullif(current_setting('app.company_id', true), '')::bigint;
+comment on function current_company is
+  'Company of this transaction. Null when none is set: then no tenant row is visible.';
+create function current_account() returns bigint
+  stable parallel safe language sql
+  return nullif(current_setting('app.account_id', true), '')::bigint;
+comment on function current_account is
+  'Account of this transaction. Null when none is set: then no row of an account is visible.';
+create procedure keep_companies_apart(
+    fenced regclass,
+    company_column name default 'company_id')
+  language plpgsql as $$
+begin
+  execute format('alter table %s enable row level security', fenced);
+  execute format('alter table %s force row level security', fenced);
+  execute format(
+    'create policy own_company on %s to einvoice_service'
+    ' using (%I = current_company())'
+    ' with check (%I = current_company())',
+    fenced, company_column, company_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+end $$;
+comment on procedure keep_companies_apart is
+  'Isolate the rows of a table by company: the service reads and writes those of the current '
+  'company only. Support staff reads all.';
+create procedure keep_accounts_apart(
+    fenced regclass,
+    account_column name default 'account_id')
+  language plpgsql as $$
+begin
+  execute format('alter table %s enable row level security', fenced);
+  execute format('alter table %s force row level security', fenced);
+  execute format(
+    'create policy own_account on %s to einvoice_service'
+    ' using (%I = current_account())'
+    ' with check (%I = current_account())',
+    fenced, account_column, account_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+end $$;
+comment on procedure keep_accounts_apart is
+  'Isolate the rows of a table by account: the service reads and writes those of the current '
+  'account only. Support staff reads all.';
+create function actor() returns text
+  stable parallel safe language sql
+  return coalesce(nullif(current_setting('app.actor', true), ''), 'background');
+comment on function actor is
+  'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
+-- The counterpart in Python is service.portal.parties.own_tin.
+create function normalised_tin(tin text) returns text
+  immutable parallel safe language sql
+  return regexp_replace(
+    upper(tin collate "C"),
+    '[\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200d\u2028'
+    '\u2029\u202f\u205f\u2060\u3000\ufeff-]+',
+    '',
+    'g');
+comment on function normalised_tin is
+  'A TIN as it is sent to the portal: upper case, without white space and hyphens.';
 
 create table schema_objects (
   file text primary key,
@@ -63,74 +123,6 @@ comment on table schema_versions is
   'not replace those of a newer one.';
 comment on column schema_versions.sha256 is 'SHA-256 of the file names and texts.';
 comment on column schema_versions.applied_at is 'When the version was first applied.';
-
-create function current_company() returns bigint
-  stable parallel safe language sql
-  return nullif(current_setting('app.company_id', true), '')::bigint;
-comment on function current_company is
-  'Company of this transaction. Null when none is set: then no tenant row is visible.';
-
-create function current_account() returns bigint
-  stable parallel safe language sql
-  return nullif(current_setting('app.account_id', true), '')::bigint;
-comment on function current_account is
-  'Account of this transaction. Null when none is set: then no row of an account is visible.';
-
-create procedure keep_companies_apart(
-    fenced regclass,
-    company_column name default 'company_id')
-  language plpgsql as $$
-begin
-  execute format('alter table %s enable row level security', fenced);
-  execute format('alter table %s force row level security', fenced);
-  execute format(
-    'create policy own_company on %s to einvoice_service'
-    ' using (%I = current_company())'
-    ' with check (%I = current_company())',
-    fenced, company_column, company_column);
-  execute format(
-    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
-end $$;
-comment on procedure keep_companies_apart is
-  'Isolate the rows of a table by company: the service reads and writes those of the current '
-  'company only. Support staff reads all.';
-
-create procedure keep_accounts_apart(
-    fenced regclass,
-    account_column name default 'account_id')
-  language plpgsql as $$
-begin
-  execute format('alter table %s enable row level security', fenced);
-  execute format('alter table %s force row level security', fenced);
-  execute format(
-    'create policy own_account on %s to einvoice_service'
-    ' using (%I = current_account())'
-    ' with check (%I = current_account())',
-    fenced, account_column, account_column);
-  execute format(
-    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
-end $$;
-comment on procedure keep_accounts_apart is
-  'Isolate the rows of a table by account: the service reads and writes those of the current '
-  'account only. Support staff reads all.';
-
-create function actor() returns text
-  stable parallel safe language sql
-  return coalesce(nullif(current_setting('app.actor', true), ''), 'background');
-comment on function actor is
-  'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
-
--- The counterpart in Python is service.portal.parties.own_tin.
-create function normalised_tin(tin text) returns text
-  immutable parallel safe language sql
-  return regexp_replace(
-    upper(tin collate "C"),
-    '[\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200d\u2028'
-    '\u2029\u202f\u205f\u2060\u3000\ufeff-]+',
-    '',
-    'g');
-comment on function normalised_tin is
-  'A TIN as it is sent to the portal: upper case, without white space and hyphens.';
 
 create table companies (
   id bigint generated by default as identity primary key,
@@ -165,7 +157,6 @@ create table companies (
   constraint companies_registration_type check
     (registration_type in ('BRN', 'NRIC', 'PASSPORT', 'ARMY'))
 );
-create index companies_by_tin on companies (tin);
 call keep_companies_apart('companies', 'id');
 grant select, insert, update on companies to einvoice_service;
 grant usage on sequence companies_id_seq to einvoice_service;
@@ -174,6 +165,14 @@ create policy companies_of_tin on companies to einvoice_across
   using (tin = current_setting('app.tin_lookup', true));
 grant select (id, name, tin_code, tin) on companies to einvoice_across;
 grant select on companies to einvoice_reader;
+-- Only a verified TIN belongs to a company. See companies_of_tin() and refuse_taken_tin().
+grant select (tin_verified_at) on companies to einvoice_across;
+create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
+-- Holds of companies without API keys, comparisons that are retried with backoff, and the time
+-- range that a hold needs.
+
+-- einvoice_across selects companies to hold their sending and to compare them with the portal.
+create policy across_companies on companies to einvoice_across using (true);
 comment on table companies is
   'Companies, the tenants of the service. Written by operator commands and PUT /api/companies.';
 comment on column companies.id is 'Identifies the company.';
@@ -263,7 +262,8 @@ grant select, insert, update, delete on shared_tins to einvoice_service;
 grant select on shared_tins to einvoice_across;
 grant select on shared_tins to einvoice_reader;
 comment on table shared_tins is
-  'TINs that several companies may have. Written by the commands share-tin and unshare-tin.';
+  'TINs that may be verified for several companies. Written by the commands share-tin and '
+  'unshare-tin.';
 comment on column shared_tins.tin is 'Normalised TIN, as companies.tin.';
 comment on column shared_tins.note is 'Why the operator shares it.';
 comment on column shared_tins.shared_at is 'When the operator shared it.';
@@ -302,6 +302,7 @@ create table signing_certificates (
   sealed_key bytea,
   created_at timestamptz not null default clock_timestamp(),
   removed_at timestamptz,
+  secret_key_id bytea generated always as (substring(sealed_key for 4)) stored,
   primary key (company_id, id),
   constraint signing_certificates_issuer_form check
     (issuer_form in ('rfc2253', 'encoded', 'rfc2253_blanks')),
@@ -317,6 +318,8 @@ grant select (company_id, id, sealed_key) on signing_certificates to einvoice_ac
 grant select (
   company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at
 ) on signing_certificates to einvoice_reader;
+-- Support staff can see which secret key sealed a private key, and nothing of the private key.
+grant select (secret_key_id) on signing_certificates to einvoice_reader;
 comment on table signing_certificates is
   'Certificates with which companies sign documents. A replaced certificate stays as history, '
   'without its key.';
@@ -333,20 +336,64 @@ comment on column signing_certificates.sealed_key is
 comment on column signing_certificates.created_at is 'When the certificate was stored.';
 comment on column signing_certificates.removed_at is
   'When the certificate was replaced or removed. Null: in use.';
+comment on column signing_certificates.secret_key_id is
+  'Id of the secret key that sealed the private key. Null: removed.';
 
-create table code_lists (
-  code_list text not null,
-  code text not null,
-  description text not null,
-  valid_from date not null,
-  primary key (code_list, code)
+-- A company's own client at the portal, instead of the operator's. The secret is encrypted with
+-- SECRET_KEY. Refused logins are kept apart by credentials, because anyone can enter any client id.
+create table portal_credentials (
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  tin text not null,
+  client_id text not null,
+  fingerprint text not null,
+  sealed_secret bytea,
+  created_at timestamptz not null default clock_timestamp(),
+  removed_at timestamptz,
+  primary key (company_id, id),
+  constraint portal_credentials_secret_until_removed check
+    ((sealed_secret is null) = (removed_at is not null))
 );
-grant select, insert, update, delete on code_lists to einvoice_service;
-grant select on code_lists to einvoice_reader;
-comment on table code_lists is
-  'Code lists that the authority publishes, the same for all companies. Written by the command '
-  'import-codes.';
-comment on column code_lists.code_list is 'Name of the list.';
-comment on column code_lists.code is 'Code.';
-comment on column code_lists.description is 'Meaning of the code.';
-comment on column code_lists.valid_from is 'First day on which the code is valid.';
+create unique index portal_credentials_one_live on portal_credentials (company_id)
+  where removed_at is null;
+call keep_companies_apart('portal_credentials');
+grant select, insert, update (sealed_secret, removed_at) on portal_credentials
+  to einvoice_service;
+create policy across_companies on portal_credentials to einvoice_across using (true);
+grant select (company_id, id, tin, client_id, fingerprint, sealed_secret, removed_at)
+  on portal_credentials to einvoice_across;
+grant select (company_id, id, tin, client_id, created_at, removed_at) on portal_credentials
+  to einvoice_reader;
+comment on table portal_credentials is
+  'Credentials with which companies log in to the portal themselves. Replaced ones stay as '
+  'history, without their secret.';
+comment on column portal_credentials.company_id is 'Company that logs in.';
+comment on column portal_credentials.id is 'Identifies the credentials.';
+comment on column portal_credentials.tin is
+  'Normalised TIN that the portal issued them to. They are not used for another TIN.';
+comment on column portal_credentials.client_id is 'Client id at the portal.';
+comment on column portal_credentials.fingerprint is
+  'Short hash of the client id and its secret, as in refused_logins.';
+comment on column portal_credentials.sealed_secret is
+  'Client secret: id of the secret key (4 bytes), nonce (12), text in AES-256-GCM. Null: removed.';
+comment on column portal_credentials.created_at is 'When the credentials took effect.';
+comment on column portal_credentials.removed_at is
+  'When they were replaced or removed. Null: in use.';
+
+-- Cells: databases that each hold whole companies.
+create table cells (
+  only_one boolean primary key default true,
+  name text not null,
+  id_base bigint not null,
+  constraint cells_only_one check (only_one),
+  constraint cells_name check (name ~ '^[a-z][a-z0-9]{0,2}$')
+);
+grant select on cells to einvoice_service, einvoice_reader;
+comment on table cells is
+  'The cell that this database is. Empty: an installation without cells. Written by the migrate '
+  'command.';
+comment on column cells.only_one is 'Always true: there is at most one row.';
+comment on column cells.name is 'Name of the cell, which its API keys contain.';
+comment on column cells.id_base is
+  'Number that is added to the ids of new companies, accounts and people, so that they differ from '
+  'those of other cells.';

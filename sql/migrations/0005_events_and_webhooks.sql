@@ -23,6 +23,8 @@ grant insert (company_id, type, data) on events to einvoice_service;
 create policy across_companies on events to einvoice_across using (true);
 grant select on events to einvoice_across;
 grant select on events to einvoice_reader;
+-- PostgreSQL sets the time and the transaction.
+grant insert (company_id, type, data) on events to einvoice_across;
 comment on table events is
   'Events of companies, written in the transaction of the change and never changed.';
 comment on column events.company_id is 'Company of the event.';
@@ -42,12 +44,12 @@ create table webhook_endpoints (
   enabled boolean not null default true,
   cursor_transaction xid8 not null default pg_snapshot_xmin(pg_current_snapshot()),
   cursor_event bigint not null default 0,
-  fence bigint not null default 0,
-  lease_until timestamptz,
   served_at timestamptz not null default clock_timestamp(),
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null default clock_timestamp(),
   slow boolean not null default true,
+  include_record boolean not null default false,
+  ordered boolean not null default false,
   primary key (company_id, id)
 );
 call keep_companies_apart('webhook_endpoints');
@@ -55,6 +57,9 @@ grant select, insert, update, delete on webhook_endpoints to einvoice_service;
 create policy across_companies on webhook_endpoints to einvoice_across using (true);
 grant select, update on webhook_endpoints to einvoice_across;
 grant select on webhook_endpoints to einvoice_reader;
+-- An endpoint can ask for the record of each event in its deliveries.
+-- Several deliveries of an endpoint at a time. A claim belongs to a delivery instead of its
+-- endpoint. Earlier versions claim endpoints, so that none of them may run after this migration.
 comment on table webhook_endpoints is
   'Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.';
 comment on column webhook_endpoints.company_id is 'Company of the endpoint.';
@@ -66,14 +71,15 @@ comment on column webhook_endpoints.enabled is 'Whether events are delivered.';
 comment on column webhook_endpoints.cursor_transaction is
   'Transaction of the last event that a delivery was created for.';
 comment on column webhook_endpoints.cursor_event is 'Last event that a delivery was created for.';
-comment on column webhook_endpoints.fence is
-  'Fencing token. Grows with each claim; one process at a time delivers to an endpoint.';
-comment on column webhook_endpoints.lease_until is 'When the claim ends. Null: not claimed.';
 comment on column webhook_endpoints.served_at is 'When the endpoint was last claimed.';
 comment on column webhook_endpoints.created_at is 'When it was created.';
 comment on column webhook_endpoints.updated_at is 'When the client last changed it.';
 comment on column webhook_endpoints.slow is
   'Whether the latest attempt took a third of the timeout or more, or no attempt has ended yet.';
+comment on column webhook_endpoints.include_record is
+  'Whether deliveries contain the record that the event is about.';
+comment on column webhook_endpoints.ordered is
+  'Whether one event is delivered at a time, in the order of the feed.';
 
 -- The service adds secrets and retires them. Only a claim to deliver reads one.
 create table webhook_secrets (
@@ -122,6 +128,8 @@ create table webhook_deliveries (
   response_status int,
   error text,
   created_at timestamptz not null default clock_timestamp(),
+  fence bigint not null default 0,
+  lease_until timestamptz,
   primary key (company_id, id),
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
     on delete cascade,
@@ -140,6 +148,11 @@ grant select, insert, update on webhook_deliveries to einvoice_service;
 create policy across_companies on webhook_deliveries to einvoice_across using (true);
 grant select, insert, update on webhook_deliveries to einvoice_across;
 grant select on webhook_deliveries to einvoice_reader;
+create index webhook_deliveries_claimed on webhook_deliveries (company_id, endpoint_id)
+  where lease_until is not null;
+create index webhook_deliveries_delivered
+  on webhook_deliveries (company_id, endpoint_id, delivered_at)
+  where delivered_at is not null;
 comment on table webhook_deliveries is 'Deliveries: one event to one endpoint, and the result.';
 comment on column webhook_deliveries.company_id is 'Company of the endpoint.';
 comment on column webhook_deliveries.id is 'Identifies the delivery.';
@@ -158,3 +171,7 @@ comment on column webhook_deliveries.response_status is
   'HTTP status of the latest response. Null: no response.';
 comment on column webhook_deliveries.error is 'Error of the latest attempt. Null: none.';
 comment on column webhook_deliveries.created_at is 'When it was created.';
+comment on column webhook_deliveries.fence is
+  'Fencing token. Grows with each claim; an attempt with a smaller token has lost its claim.';
+comment on column webhook_deliveries.lease_until is
+  'When the claim of the current attempt ends. Null: not claimed.';

@@ -1,6 +1,5 @@
 -- Submissions to the portal, their documents, and everything that decides what is sent and when.
 -- Rows of submissions, documents and sightings are never deleted.
-
 create table submissions (
   company_id bigint not null references companies,
   id bigint generated always as identity,
@@ -48,10 +47,6 @@ create table submissions (
 -- merged.
 create index submissions_unsent on submissions (company_id, id)
   where state = 'Queued' and on_absence = 'retry' and first_sent_at is null;
--- All other submissions that wait for something; for the watchdog.
-create index submissions_waiting on submissions (not_before)
-  where state in ('Sending', 'Uncertain', 'Accepted')
-     or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
 create index submissions_claimable on submissions (not_before)
   where state = 'Sending'
      or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
@@ -183,6 +178,7 @@ create table submitted_documents (
   cancel_sent_by timestamptz,
   cancel_reads int not null default 0,
   cancel_unclear boolean not null default false,
+  deleted_at timestamptz,
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
   foreign key (company_id, invoice_id) references invoices (company_id, id),
@@ -193,9 +189,9 @@ create table submitted_documents (
   constraint submitted_documents_one_subject check
     (num_nonnulls(invoice_id, adjustment_note_id, consolidated_invoice_id) = 1),
   constraint submitted_documents_status check
-    (status in ('Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled', 'Rejected')),
+  (status in ('Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled', 'Rejected', 'NotSent')),
   constraint submitted_documents_known_by_uuid check
-    (status in ('Submitting', 'Rejected') or uuid is not null)
+  (status in ('Submitting', 'Rejected', 'NotSent') or uuid is not null)
 );
 create unique index submitted_documents_one_live_per_invoice
   on submitted_documents (company_id, invoice_id)
@@ -231,6 +227,14 @@ grant select, insert, update on submitted_documents to einvoice_service;
 create policy across_companies on submitted_documents to einvoice_across using (true);
 grant select, update on submitted_documents to einvoice_across;
 grant select on submitted_documents to einvoice_reader;
+-- For the overview: documents that the portal did not accept, and those that can be cancelled.
+create index submitted_documents_failed on submitted_documents (company_id, id)
+  where status in ('Invalid', 'Rejected');
+create index submitted_documents_by_submission on submitted_documents (company_id, submitted_at)
+  where status = 'Valid';
+-- Lists of submitted documents by status.
+create index submitted_documents_by_status on submitted_documents (company_id, status, id);
+call keep_counts('submitted_documents', '''''');
 comment on table submitted_documents is 'Documents of submissions. Never deleted.';
 comment on column submitted_documents.company_id is 'Company that submits.';
 comment on column submitted_documents.id is 'Identifies the submitted document.';
@@ -251,7 +255,7 @@ comment on column submitted_documents.issued_at is 'Time of issue in the documen
 comment on column submitted_documents.document_hash is
   'SHA-256 of the document''s bytes, in hexadecimal.';
 comment on column submitted_documents.status is
-  'Submitting, Submitted, Valid, Invalid, Cancelled or Rejected.';
+  'Submitting, Submitted, Valid, Invalid, Cancelled, Rejected or NotSent.';
 comment on column submitted_documents.uuid is 'The portal''s id of the document. Null: not known.';
 comment on column submitted_documents.long_id is
   'The portal''s long id, part of the validation link. Null: not valid yet.';
@@ -287,6 +291,8 @@ comment on column submitted_documents.cancel_reads is
 comment on column submitted_documents.cancel_unclear is
   'Whether a cancellation request without a trustworthy response ended without effect. If the '
   'document is cancelled after all, that request may be the cause.';
+comment on column submitted_documents.deleted_at is
+  'When its invoice or note was deleted. Null: it is not. Written by triggers.';
 
 -- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for
 -- one document of a submission mean a duplicate legal document.
@@ -324,127 +330,6 @@ comment on column portal_sightings.via is
   'prove identity.';
 comment on column portal_sightings.seen_at is 'When it was seen.';
 
-create table portal_odd_rows (
-  company_id bigint not null references companies,
-  id bigint generated always as identity,
-  row_key text not null,
-  operation text not null,
-  tin text not null,
-  number text,
-  problems text not null,
-  shown text not null,
-  first_seen_at timestamptz not null default clock_timestamp(),
-  last_seen_at timestamptz not null default clock_timestamp(),
-  times bigint not null default 1,
-  primary key (company_id, id),
-  constraint portal_odd_rows_once unique (company_id, row_key),
-  constraint portal_odd_rows_bounded check
-    (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
-);
-call keep_companies_apart('portal_odd_rows');
-grant select on portal_odd_rows to einvoice_service;
-grant insert (company_id, row_key, operation, tin, number, problems, shown)
-  on portal_odd_rows to einvoice_service;
-grant update (operation, problems, shown, last_seen_at, times)
-  on portal_odd_rows to einvoice_service;
-create policy across_companies on portal_odd_rows to einvoice_across using (true);
-grant select on portal_odd_rows to einvoice_across;
-grant select on portal_odd_rows to einvoice_reader;
-comment on table portal_odd_rows is
-  'Rows of the portal that could not be read or have an unknown value. They are skipped; all '
-  'others are processed.';
-comment on column portal_odd_rows.company_id is 'Company for which the portal was asked.';
-comment on column portal_odd_rows.id is 'Identifies the row.';
-comment on column portal_odd_rows.row_key is
-  'Uuid of the document, or a hash of the row where the uuid cannot be read.';
-comment on column portal_odd_rows.operation is
-  'Operation that showed it last: search, submission or details.';
-comment on column portal_odd_rows.tin is 'Taxpayer for which the portal was asked.';
-comment on column portal_odd_rows.number is 'Document number in the row. Null: cannot be read.';
-comment on column portal_odd_rows.problems is 'What is unknown or cannot be read, in words.';
-comment on column portal_odd_rows.shown is 'The row as the portal sent it, shortened.';
-comment on column portal_odd_rows.first_seen_at is 'When the portal showed it first.';
-comment on column portal_odd_rows.last_seen_at is
-  'When the portal showed it last, to about a minute.';
-comment on column portal_odd_rows.times is 'How often it was seen, counted at most once a minute.';
-
-create table portal_pauses (
-  client_id text not null,
-  operation text not null,
-  until timestamptz not null,
-  primary key (client_id, operation)
-);
-grant select, insert, update on portal_pauses to einvoice_service;
-grant select on portal_pauses to einvoice_reader;
-comment on table portal_pauses is
-  'Pauses that the portal asked for. Shared by all companies and processes.';
-comment on column portal_pauses.client_id is 'Client id at the portal.';
-comment on column portal_pauses.operation is 'Operation of the portal that must not be called.';
-comment on column portal_pauses.until is 'When the pause ends.';
-
--- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
-create table portal_buckets (
-  client_id text not null,
-  operation text not null,
-  taxpayer text not null,
-  taken timestamptz[] not null,
-  takers text[] not null default '{}',
-  waiting text[] not null default '{}',
-  waiting_until timestamptz[] not null default '{}',
-  primary key (client_id, operation, taxpayer),
-  constraint portal_buckets_takers check (cardinality(takers) = cardinality(taken)),
-  constraint portal_buckets_waiting check (cardinality(waiting_until) = cardinality(waiting))
-) with (fillfactor = 50);
-grant select, insert, update on portal_buckets to einvoice_service;
-grant select on portal_buckets to einvoice_reader;
-comment on table portal_buckets is
-  'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
-  'take_portal_token().';
-comment on column portal_buckets.client_id is 'Client id at the portal.';
-comment on column portal_buckets.operation is 'Operation of the portal that is limited.';
-comment on column portal_buckets.taxpayer is
-  'TIN that the bucket belongs to. Empty: all taxpayers share it.';
-comment on column portal_buckets.taken is
-  'When each token was taken, oldest first. A promised token lies in the future.';
-comment on column portal_buckets.takers is 'Taxpayer of each token of taken. Empty: not known.';
-comment on column portal_buckets.waiting is 'Taxpayers that were recently denied a token.';
-comment on column portal_buckets.waiting_until is
-  'Until when each taxpayer of waiting counts as waiting.';
-
-create table refused_logins (
-  client_id text not null,
-  taxpayer text not null,
-  fingerprint text not null,
-  reason text not null,
-  message text not null,
-  refusals int not null,
-  since timestamptz not null,
-  retry_at timestamptz not null,
-  is_trying boolean not null default false,
-  primary key (client_id, taxpayer),
-  constraint refused_logins_reason check (reason in ('login', 'token'))
-);
-grant select, insert, update, delete on refused_logins to einvoice_service;
-grant select (
-  client_id, taxpayer, reason, message, refusals, since, retry_at, is_trying
-) on refused_logins to einvoice_reader;
-comment on table refused_logins is
-  'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
-comment on column refused_logins.client_id is 'Client id at the portal.';
-comment on column refused_logins.taxpayer is
-  'TIN for which the client logs in. Empty: it logs in for itself.';
-comment on column refused_logins.fingerprint is
-  'Short hash of the client id and its secret. Other credentials may be tried at once.';
-comment on column refused_logins.reason is
-  'login: the login was refused. token: the portal refused the token that it had just issued.';
-comment on column refused_logins.message is 'Message of the portal.';
-comment on column refused_logins.refusals is
-  'Refusals since the last success. Each doubles the pause.';
-comment on column refused_logins.since is 'When the first of these refusals was.';
-comment on column refused_logins.retry_at is 'Until when no process logs in for the taxpayer.';
-comment on column refused_logins.is_trying is
-  'Whether a process makes the next try. It has until retry_at to record the result.';
-
 create table reconciliations (
   company_id bigint primary key references companies,
   fence bigint not null default 0,
@@ -455,6 +340,7 @@ grant select, insert, update on reconciliations to einvoice_service;
 create policy across_companies on reconciliations to einvoice_across using (true);
 grant select on reconciliations to einvoice_across;
 grant select on reconciliations to einvoice_reader;
+grant update (lease_until) on reconciliations to einvoice_across;
 comment on table reconciliations is
   'Claims on the search for a company''s unknown outcomes. One process at a time searches for a '
   'company.';
@@ -470,7 +356,9 @@ create table sweeps (
   lease_until timestamptz,
   swept_at timestamptz,
   listed int not null default 0,
-  found int not null default 0
+  found int not null default 0,
+  failures int not null default 0,
+  retry_at timestamptz
 );
 call keep_companies_apart('sweeps');
 grant select, insert, update on sweeps to einvoice_service;
@@ -482,12 +370,14 @@ comment on table sweeps is
 comment on column sweeps.company_id is 'Company that is compared.';
 comment on column sweeps.fence is 'Fencing token. Grows with each claim.';
 comment on column sweeps.lease_until is
-  'When the claim of the comparing process ends; after a failure, when the next try may begin. '
-  'Null: not claimed.';
+  'When the claim of the comparing process ends unless it is renewed. Null: not claimed.';
 comment on column sweeps.swept_at is
   'When the listing of the latest complete comparison was requested. Null: never.';
 comment on column sweeps.listed is 'Documents that the portal listed in the latest comparison.';
 comment on column sweeps.found is 'Findings of the latest comparison.';
+comment on column sweeps.failures is 'Comparisons that have failed since the latest complete one.';
+comment on column sweeps.retry_at is
+  'After a failure, when the next comparison may begin. Null: at any time.';
 
 -- The facts of a finding never change; only its resolution is added.
 create table sweep_findings (
@@ -565,6 +455,7 @@ create table sending_holds (
   reason text not null,
   since timestamptz not null default clock_timestamp(),
   released_at timestamptz,
+  known_until timestamptz,
   primary key (company_id, id)
 );
 create unique index sending_holds_one_a_company on sending_holds (company_id)
@@ -582,6 +473,8 @@ comment on column sending_holds.id is 'Identifies the hold.';
 comment on column sending_holds.reason is 'Why sending is held, for people.';
 comment on column sending_holds.since is 'When the hold began.';
 comment on column sending_holds.released_at is 'When it was released. Null: it holds.';
+comment on column sending_holds.known_until is
+  'A time before which the database has recorded everything that was sent. Null: not known.';
 
 create table manual_resolutions (
   company_id bigint not null references companies,

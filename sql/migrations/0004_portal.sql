@@ -1,0 +1,129 @@
+create table portal_odd_rows (
+  company_id bigint not null references companies,
+  id bigint generated always as identity,
+  row_key text not null,
+  operation text not null,
+  tin text not null,
+  number text,
+  problems text not null,
+  shown text not null,
+  first_seen_at timestamptz not null default clock_timestamp(),
+  last_seen_at timestamptz not null default clock_timestamp(),
+  times bigint not null default 1,
+  primary key (company_id, id),
+  constraint portal_odd_rows_once unique (company_id, row_key),
+  constraint portal_odd_rows_bounded check
+    (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
+);
+call keep_companies_apart('portal_odd_rows');
+grant select on portal_odd_rows to einvoice_service;
+grant insert (company_id, row_key, operation, tin, number, problems, shown)
+  on portal_odd_rows to einvoice_service;
+grant update (operation, problems, shown, last_seen_at, times)
+  on portal_odd_rows to einvoice_service;
+create policy across_companies on portal_odd_rows to einvoice_across using (true);
+grant select on portal_odd_rows to einvoice_across;
+grant select on portal_odd_rows to einvoice_reader;
+comment on table portal_odd_rows is
+  'Rows of the portal that could not be read or have an unknown value. They are skipped; all '
+  'others are processed.';
+comment on column portal_odd_rows.company_id is 'Company for which the portal was asked.';
+comment on column portal_odd_rows.id is 'Identifies the row.';
+comment on column portal_odd_rows.row_key is
+  'Uuid of the document, or a hash of the row where the uuid cannot be read.';
+comment on column portal_odd_rows.operation is
+  'Operation that showed it last: search, submission or details.';
+comment on column portal_odd_rows.tin is 'Taxpayer for which the portal was asked.';
+comment on column portal_odd_rows.number is 'Document number in the row. Null: cannot be read.';
+comment on column portal_odd_rows.problems is 'What is unknown or cannot be read, in words.';
+comment on column portal_odd_rows.shown is 'The row as the portal sent it, shortened.';
+comment on column portal_odd_rows.first_seen_at is 'When the portal showed it first.';
+comment on column portal_odd_rows.last_seen_at is
+  'When the portal showed it last, to about a minute.';
+comment on column portal_odd_rows.times is 'How often it was seen, counted at most once a minute.';
+
+create table portal_pauses (
+  client_id text not null,
+  operation text not null,
+  until timestamptz not null,
+  primary key (client_id, operation)
+);
+grant select, insert, update on portal_pauses to einvoice_service;
+grant select on portal_pauses to einvoice_reader;
+comment on table portal_pauses is
+  'Pauses that the portal asked for. Shared by all companies and processes.';
+comment on column portal_pauses.client_id is 'Client id at the portal.';
+comment on column portal_pauses.operation is 'Operation of the portal that must not be called.';
+comment on column portal_pauses.until is 'When the pause ends.';
+
+-- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
+create table portal_buckets (
+  client_id text not null,
+  operation text not null,
+  taxpayer text not null,
+  taken timestamptz[] not null,
+  takers text[] not null default '{}',
+  waiting text[] not null default '{}',
+  waiting_until timestamptz[] not null default '{}',
+  expected_until timestamptz[] not null default '{null,null,null}',
+  primary key (client_id, operation, taxpayer),
+  constraint portal_buckets_takers check (cardinality(takers) = cardinality(taken)),
+  constraint portal_buckets_waiting check (cardinality(waiting_until) = cardinality(waiting)),
+  constraint portal_buckets_priorities check (cardinality(expected_until) = 3)
+) with (fillfactor = 50);
+grant select, insert, update on portal_buckets to einvoice_service;
+grant select on portal_buckets to einvoice_reader;
+-- Requests of a higher priority take the tokens of a bucket first.
+comment on table portal_buckets is
+  'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
+  'take_portal_token().';
+comment on column portal_buckets.client_id is 'Client id at the portal.';
+comment on column portal_buckets.operation is 'Operation of the portal that is limited.';
+comment on column portal_buckets.taxpayer is
+  'TIN that the bucket belongs to. Empty: all taxpayers share it.';
+comment on column portal_buckets.taken is
+  'When each token was taken, oldest first. A promised token lies in the future.';
+comment on column portal_buckets.takers is 'Taxpayer of each token of taken. Empty: not known.';
+comment on column portal_buckets.waiting is 'Taxpayers that were recently denied a token.';
+comment on column portal_buckets.waiting_until is
+  'Until when each taxpayer of waiting counts as waiting.';
+comment on column portal_buckets.expected_until is
+  'For each priority, the highest first, until when a further request is expected. Requests of '
+  'lower priorities get no token before.';
+
+create table refused_logins (
+  client_id text not null,
+  taxpayer text not null,
+  fingerprint text not null,
+  reason text not null,
+  message text not null,
+  refusals int not null,
+  since timestamptz not null,
+  retry_at timestamptz not null,
+  is_trying boolean not null default false,
+  primary key (client_id, taxpayer, fingerprint),
+  constraint refused_logins_reason check (reason in ('login', 'token'))
+);
+grant select, insert, update, delete on refused_logins to einvoice_service;
+grant select (
+  client_id, taxpayer, reason, message, refusals, since, retry_at, is_trying
+) on refused_logins to einvoice_reader;
+grant select (client_id, taxpayer, retry_at), update (retry_at) on refused_logins
+  to einvoice_across;
+comment on table refused_logins is
+  'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
+comment on column refused_logins.client_id is 'Client id at the portal.';
+comment on column refused_logins.taxpayer is
+  'TIN for which the client logs in. Empty: it logs in for itself.';
+comment on column refused_logins.fingerprint is
+  'Short hash of the client id and its secret. Other credentials may be tried at once.';
+comment on column refused_logins.reason is
+  'login: the login was refused. token: the portal refused the token that it had just issued.';
+comment on column refused_logins.message is 'Message of the portal.';
+comment on column refused_logins.refusals is
+  'Refusals since the last success. Each doubles the pause.';
+comment on column refused_logins.since is 'When the first of these refusals was.';
+comment on column refused_logins.retry_at is 'Until when no process logs in for the taxpayer.';
+comment on column refused_logins.is_trying is
+  'Whether a process makes the next try. It has until retry_at to record the result.';
+grant select, update on portal_buckets, portal_pauses to einvoice_across;
