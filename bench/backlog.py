@@ -134,7 +134,7 @@ async def _lose_responses(owner: asyncpg.Connection) -> None:
                 submission["id"],
                 number,
             )
-    await owner.execute("update invoices set status = 'Submitting' where status <> 'Draft'")
+    await owner.execute("update documents set status = 'Submitting' where status <> 'Draft'")
     await owner.execute("update submissions set state = 'Finished' where state = 'Accepted'")
     await owner.execute("delete from portal_sightings")
     await owner.execute(

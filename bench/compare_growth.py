@@ -136,7 +136,7 @@ async def _add_companies(setting: Setting, count: int, name: str) -> Path:
             tasks.create_task(add_some())
     conn = await asyncpg.connect(service.url)
     try:
-        query = "select company_id, min(id) as id from invoices group by company_id"
+        query = "select company_id, min(id) as id from documents group by company_id"
         ids = {row["company_id"]: row["id"] for row in await conn.fetch(query)}
     finally:
         await conn.close()

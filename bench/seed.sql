@@ -3,7 +3,7 @@
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
 -- are one second apart. One in a hundred is Invalid, the others are Drafts. Each name is unique.
-insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
+insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
        net_amount, excluding_tax, including_tax, payable_amount, status)
 select :company_id::bigint, code, 2026, 'INVOICE',
        timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day'
@@ -29,13 +29,13 @@ select :company_id::bigint, code, 2026, 'INVOICE',
 -- name: invoice_enlarge :exec
 -- Add a text of 32 * :pieces bytes to the first line of the :number-th invoice. The text cannot be
 -- compressed.
-update invoices
+update documents
    set line_items = jsonb_set(line_items::jsonb, '{0,remark}', to_jsonb((
          select string_agg(md5(random()::text || piece), '')
            from generate_series(1, :pieces::int) piece)))
  where company_id = :company_id
    and id = (select id
-               from invoices
+               from documents
               where company_id = :company_id
               order by id
               limit 1 offset :number::bigint);
@@ -44,7 +44,7 @@ update invoices
 -- Spread the invoices with codes :first to :last over the year that ends now, and submit seven of
 -- ten, which are Valid now. Those that are Invalid get a document with an error.
 with changed as (
-  update invoices
+  update documents
      set issue_date = clock_timestamp() - code % 365 * interval '1 day',
          attempts = case when code % 1000 = 0 or code % 10 < 7 then 1 else 0 end,
          taxes = jsonb_build_array(jsonb_build_object(
@@ -65,9 +65,9 @@ logged as (
     from changed, unnest(array['create', 'submit']) action
    where action = 'create' or status <> 'Draft'
    order by changed.id, action)
-insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
-       document_version, issued_at, document_hash, status, uuid, errors, submitted_at, validated_at)
-select :company_id, submission.id, changed.id, 'INV-' || to_char(code, 'FM00000'), '01', '1.1',
+insert into submitted_documents (company_id, submission_id, kind, document_id, number,
+       document_type, document_version, issued_at, document_hash, status, uuid, errors, submitted_at, validated_at)
+select :company_id, submission.id, 'invoice', changed.id, 'INV-' || to_char(code, 'FM00000'), '01', '1.1',
        issue_date, md5(code::text), status, 'SEED' || changed.id,
        case status when 'Invalid' then jsonb_build_array(jsonb_build_object(
               'code', 'CF366', 'path', '/buyer/contactNumber',
@@ -80,7 +80,7 @@ select :company_id, submission.id, changed.id, 'INV-' || to_char(code, 'FM00000'
 -- name: sales_seed :exec
 -- Insert sales without a named buyer, with codes :first to :last and three lines each, in the month
 -- before the present one. Every tenth is tax-free.
-insert into invoices (company_id, code, code_year, type, issue_date, line_items, net_amount,
+insert into documents (company_id, code, code_year, type, issue_date, line_items, net_amount,
        excluding_tax, including_tax, payable_amount, taxes, status)
 select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        date_trunc('month', clock_timestamp()) - interval '1 day'
@@ -106,18 +106,18 @@ select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
 -- Return the ids of :most sales of sales_seed.
 select array_agg(id)
   from (select id
-          from invoices
+          from documents
          where company_id = :company_id and type = 'PENDING_FINALIZE_INVOICE'
          order by id
          limit :most) sales;
 
 -- name: notes_seed :exec
 -- Insert draft credit notes with codes :first to :last, each of an invoice that is Valid.
-insert into adjustment_notes (company_id, invoice_id, code, type, issue_date, line_items,
+insert into documents (company_id, invoice_id, code, type, issue_date, line_items,
        net_amount, excluding_tax, including_tax, payable_amount)
 select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
        clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount
-  from invoices
+  from documents
  where company_id = :company_id::bigint and status = 'Valid'
  order by id
  limit :last::bigint - :first::bigint + 1;
@@ -160,4 +160,4 @@ select c.relname as name,
 
 -- name: first_invoice_id :value
 -- Return the id of the oldest invoice of a company.
-select min(id) from invoices where company_id = :company_id;
+select min(id) from documents where company_id = :company_id;

@@ -56,7 +56,7 @@ create index invoices_by_company on peers.invoices (company_id, id);
 comment on table peers.invoices is 'Invoices, with the columns of the service''s own table. The peers submit nothing.';
 
 insert into peers.companies (id, prefix, prefix_digits, party)
-select c.id, invoice_prefix('INVOICE', c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+select c.id, c.setting ->> 'INVOICE_PREFIX', (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
        as_supplier(c)
   from companies c;
 
@@ -66,8 +66,8 @@ select id, company_id, code, code_year, type, status, is_ready, issue_date, buye
        excluding_tax, including_tax, payable_amount, adjusted_by, created_at, updated_at,
        consolidated_invoice_id, payment, delivery, billing_period, document_references,
        prepayment, payable_rounding_amount, reference, metadata
-  from invoices
- where deleted_at is null
+  from documents
+ where kind = 'invoice' and deleted_at is null
  order by id;
 
 select setval(pg_get_serial_sequence('peers.invoices', 'id'), max(id)) from peers.invoices;

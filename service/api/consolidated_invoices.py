@@ -10,32 +10,28 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import links, printing, submissions
+from service.api import documents, links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
+from service.api.documents import Documents
 from service.api.filters import document_filters
 from service.api.operation import Operation
-from service.api.records import Documents, Source, declare_export, declare_reading
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents import consolidation, states
-from service.documents.body_checks import Draft, check_draft, get_code_year
-from service.errors import CONSTRAINTS, Forbidden, ValidationError, Violation, violation
+from service.documents import consolidation
+from service.documents.body_checks import check_draft
+from service.documents.kind import CONSOLIDATED
+from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
 from service.http.requests import (
-    check_if_match,
-    or_not_found,
     parse_document_instant,
     read_body,
-    read_path_id,
 )
 from service.offload import run_in_thread
-from service.submission.document_kinds import CONSOLIDATED
 
-NOUN = CONSOLIDATED.title
 operations: list[Operation] = []
-operation = partial(Operation, operations, "Consolidated invoices", noun=NOUN)
+operation = partial(Operation, operations, "Consolidated invoices", noun=CONSOLIDATED.title)
 
 BATCH = 500  # invoices whose lines are in memory at once
 DOCUMENTS = Documents(
@@ -43,17 +39,9 @@ DOCUMENTS = Documents(
     "/api/consolidated-invoices",
     "ConsolidatedInvoice",
     document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType"),
-    Source(
-        sql.consolidated_invoice_page,
-        sql.consolidated_invoice_search,
-        sql.consolidated_invoice_listed,
-    ),
-    get=sql.consolidated_invoice_get,
-    export=sql.consolidated_invoice_export,
-    export_batch=sql.consolidated_invoice_export_batch,
+    get=sql.consolidated_invoice_whole,
 )
-CREATED, DELETED = "Consolidated invoice created.", "Consolidated invoice deleted."
-NOT_DELETED = states.describe_locked(CONSOLIDATED.noun, "deleted")
+CREATED = documents.describe_done(CONSOLIDATED, "created")
 NONE_LEFT = "No invoice of {month} is left to consolidate."
 
 
@@ -121,17 +109,13 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
         plan = await _make_plan(conn, company, wanted, lock=True)
         _reject_incomplete(wanted, plan)
         draft = check_draft(plan.body(), issue_date)
-        invoice_id = await sql.consolidated_invoice_insert(
-            conn,
-            company_id=company,
-            code=int(body["code"]),
-            code_year=get_code_year(issue_date, request.app[app_keys.CONFIG].time_zone),
-            type=body["type"],
-            month=wanted.month,
-            ids=plan.ids,
-            **_columns(draft),
+        text = json_codec.dumps({**draft.body, "type": body["type"], "code": int(body["code"])})
+        columns = documents.make_columns(
+            request, CONSOLIDATED, draft, month=wanted.month, invoice_ids=plan.ids
         )
-        response = responses.created_response(CREATED, invoice_id)
+        row = await documents.insert_document(conn, company, text, columns)
+        await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
+        response = responses.created_response(CREATED, row["id"])
         await store_response(request, conn, response)
     return response
 
@@ -231,36 +215,8 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-declare_reading(
-    operation,
-    DOCUMENTS,
-    everything="Every consolidated invoice of the company, newest first, without pages.",
-)
-
-
-@operation(
-    "DELETE",
-    "/api/consolidated-invoices/{id}",
-    "Delete a consolidated invoice",
-    "Success",
-    message=DELETED,
-    errors=(Forbidden(NOT_DELETED, code="already_submitted"),),
-    description="Frees its code and its invoices.",
-)
-async def delete_consolidated_invoice(request: web.Request) -> web.Response:
-    """Hide a consolidated invoice that is not submitted, and free its code and its invoices."""
-    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
-    key = {"company_id": company, "id": invoice_id}
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = or_not_found(await sql.consolidated_invoice_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.consolidated_invoice_get, **key)
-        if row["status"] in states.LOCKED:
-            raise Forbidden(NOT_DELETED, code="already_submitted")
-        await sql.consolidated_invoice_members_lock(conn, **key)
-        await sql.consolidated_invoice_delete(conn, **key)
-    return responses.success_response(DELETED)
-
-
+documents.declare_reading(operation, DOCUMENTS)
+documents.declare_deletion(operation, DOCUMENTS)
 submissions.declare(operation, DOCUMENTS)
 printing.declare(operation, DOCUMENTS)
 links.declare(operation, DOCUMENTS)
@@ -269,7 +225,7 @@ declare_note_creation(
     DOCUMENTS,
     description="The latest submitted document of the consolidated invoice must be Valid.",
 )
-declare_export(operation, DOCUMENTS)
+documents.declare_export(operation, DOCUMENTS)
 
 
 async def _read_request(
@@ -389,20 +345,6 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
     if not plan.ids:
         message = NONE_LEFT.format(month=f"{wanted.month:%Y-%m}")
         raise ValidationError([violation(wanted.place, "empty", message)])
-
-
-def _columns(draft: Draft) -> dict[str, Any]:
-    """Return the variables of the insert that come from the draft."""
-    body = draft.body
-    adjustments, prepayment = body["invoiceLevelAllowanceCharge"], body["prepayment"]
-    return {
-        "issue_date": draft.issue_date,
-        "line_items": json_codec.dumps(body["lineItems"]),
-        "adjustments": adjustments and json_codec.dumps(adjustments),
-        "prepayment": prepayment and json_codec.dumps(prepayment),
-        "payable_rounding_amount": body["payableRoundingAmount"],
-        **draft.columns,
-    }
 
 
 def _totals(amounts: dict[str, Decimal]) -> dict[str, Decimal]:

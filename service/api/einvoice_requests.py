@@ -11,7 +11,7 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import filters, invoices, links, pagination
+from service.api import documents, filters, links, pagination
 from service.api.operation import REPLACES, Operation
 from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
@@ -21,6 +21,7 @@ from service.documents.body_checks import find_size_violations
 from service.documents.checks.address import SHORT_POSTCODE
 from service.documents.checks.preflight import check_buyer
 from service.documents.checks.rule import ERROR
+from service.documents.kind import INVOICE
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
@@ -34,6 +35,7 @@ from service.http.requests import (
 from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.document_kinds import lock_document
 
 NOUN = "E-invoice request"
 operations: list[Operation] = []
@@ -159,7 +161,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     message=UPDATED,
     body="einvoice_request_update",
     errors=(
-        invoices.in_consolidated(),
+        documents.in_consolidated(),
         ambiguous_code(),
         has_buyer(),
     ),
@@ -261,11 +263,11 @@ async def _finalize(
         raise has_buyer()
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
         return None
-    invoice = await sql.invoice_lock(conn, company_id=company, id=named[0]["id"])
+    invoice = await lock_document(conn, INVOICE, company, named[0]["id"])
     final_type, member = states.PENDING_FINALIZE[invoice["type"]]
     party = json_codec.loads(row["buyer"].encode())
     changes = {"type": final_type, member: party}
-    started, _ = await invoices.update_draft(request, conn, invoice, changes)
+    started, _ = await documents.update_draft(request, conn, INVOICE, invoice, changes)
     approved = {"company_id": company, "id": row["id"], "invoice_id": invoice["id"]}
     await sql.einvoice_request_finalised(conn, **approved)
     await sql.einvoice_request_reject_others(conn, **approved, reason=OTHER_BUYER)

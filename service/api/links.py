@@ -8,16 +8,17 @@ from functools import partial
 
 from aiohttp import web
 
+from service.api.documents import Documents, list_of_document
 from service.api.operation import Operation
-from service.api.records import Documents, list_of_document
 from service.db.statements import sql
 from service.documents import states
+from service.documents.kind import INVOICE, DocumentKind
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response_without
 from service.http.requests import not_found, or_not_found, read_body, read_path_id
 from service.http.tokens import digest_of, make_token
-from service.submission.document_kinds import INVOICE, DocumentKind
+from service.submission.document_kinds import lock_document
 
 NOUN = "Link"
 MOST = 100  # links of a document that can be used
@@ -40,7 +41,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         path,
         f"Create a link to {kind.with_article}",
         "DocumentLinkCreated",
-        name=f"create_{kind.identifier}_link",
+        name=f"create_{kind.name}_link",
         status=201,
         message=CREATED,
         body="document_link_create",
@@ -54,7 +55,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         path,
         f"List the links to {kind.with_article}",
         "DocumentLinks",
-        name=f"list_{kind.identifier}_links",
+        name=f"list_{kind.name}_links",
         description="Those that can be used, newest first, without their URLs.",
     )(partial(list_links, kind))
     operation(
@@ -62,7 +63,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         f"{path}/{{link_id}}",
         "Revoke a link",
         "Success",
-        name=f"revoke_{kind.identifier}_link",
+        name=f"revoke_{kind.name}_link",
         message=REVOKED,
         errors=(not_found(NOUN),),
         description="It stops working at once.",
@@ -79,8 +80,8 @@ async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     purpose, token = body.get("purpose", VIEW), make_token()
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = await kind.lock(conn, company_id=company, id=document_id)
-        _check_purpose(kind, or_not_found(row, kind.title)["type"], purpose)
+        row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
+        _check_purpose(kind, row["type"], purpose)
         link = await sql.document_link_insert(
             conn,
             company_id=company,
@@ -88,7 +89,8 @@ async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
             purpose=purpose,
             lifetime=LIFETIMES[purpose],
             most=MOST,
-            **kind.ids(document_id),
+            kind=kind.name,
+            document_id=document_id,
         )
         if link is None:
             raise Conflict(TOO_MANY, code="too_many_links")
@@ -117,9 +119,9 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await kind.lock(conn, company_id=company, id=document_id), kind.title)
+        or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
         revoked = await sql.document_link_revoke(
-            conn, company_id=company, id=link_id, **kind.ids(document_id)
+            conn, company_id=company, id=link_id, document_id=document_id
         )
         or_not_found(revoked, NOUN)
     return responses.success_response(REVOKED)

@@ -18,17 +18,17 @@ import segno
 from aiohttp import web
 
 from service import json_codec, templates
+from service.api.documents import Documents
 from service.api.operation import Operation
-from service.api.records import Documents
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import printing
+from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.requests import or_not_found, read_path_id
 from service.offload import offload
-from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
 #: File extension of a QR code -> its media type.
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
@@ -43,12 +43,6 @@ PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 
-#: Kind of document -> statement that reads the stored document.
-STORED = {
-    INVOICE: sql.invoice_print,
-    NOTE: sql.adjustment_note_print,
-    CONSOLIDATED: sql.consolidated_invoice_print,
-}
 #: Statuses in which the sent document is printed. In other statuses the stored document is printed,
 #: which can still change.
 AS_SENT = {"Submitting", "Submitted", "Valid", "Cancelled"}
@@ -89,7 +83,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         description="A page for paper and screen, without scripts. For a submitted document it "
         "shows the sent document, with the QR code of the validation link while it is Valid. Other "
         "pages are marked as draft, not validated or cancelled.",
-        name=f"print_{kind.identifier}",
+        name=f"print_{kind.name}",
     )(partial(print_document, kind))
     for extension, media_type in PICTURES.items():
         operation(
@@ -99,7 +93,7 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
             media_type,
             errors=(NotFound(NO_LINK.format(noun=kind.noun)),),
             description="It exists while the document is Valid.",
-            name=f"get_{kind.identifier}_qr_{extension}",
+            name=f"get_{kind.name}_qr_{extension}",
         )(partial(get_qr_code, extension, kind))
 
 
@@ -119,11 +113,12 @@ async def _read_printed(
     kind: DocumentKind, company: int, document_id: int, conn: Connection
 ) -> tuple[asyncpg.Record, asyncpg.Record, asyncpg.Record | None]:
     """Return the stored document, its issuer, and the sent document if the page shows it."""
-    row = or_not_found(await STORED[kind](conn, company_id=company, id=document_id), kind.title)
+    row = await sql.document_load(conn, company_id=company, id=document_id, kind=kind.name)
+    or_not_found(row, kind.title)
     issuer = await sql.issuer_get(conn, company_id=company)
     if row["status"] not in AS_SENT:
         return row, issuer, None
-    sent = await sql.submitted_document_print(conn, company_id=company, **kind.ids(document_id))
+    sent = await sql.submitted_document_print(conn, company_id=company, document_id=document_id)
     return row, issuer, sent
 
 
@@ -166,7 +161,7 @@ async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) 
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     row = await request.app[app_keys.READS].read(
-        sql.submitted_document_link, company_id=company, **kind.ids(document_id)
+        sql.submitted_document_link, company_id=company, kind=kind.name, document_id=document_id
     )
     if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:
         raise NotFound(NO_LINK.format(noun=kind.noun))

@@ -1,4 +1,4 @@
-"""Get, export and list records of a resource, and the operations that do so for documents.
+"""Get and list records of a resource.
 
 A small page of a list is one response. A large one is streamed in parts, so that it is never in
 memory as a whole.
@@ -12,15 +12,12 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec
-from service.api.exports import export_batches, stream_array, stream_text
-from service.api.filters import DOCUMENT_SORTS, sort_by
-from service.api.operation import Operation, QueryParameter
-from service.api.pagination import PAGE, Page, read_page
+from service.api.exports import stream_text
+from service.api.pagination import Page
 from service.db.connections import Connection
 from service.db.statements import Statement
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
-from service.submission.document_kinds import DocumentKind
 
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
@@ -36,117 +33,6 @@ class Source:
     page: Statement
     search: Statement
     record: Statement
-
-
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """A kind of document as a resource.
-
-    `schema` is that of a record, and the start of the names of the other schemas. `get`,
-    `export` and `export_batch` are statements, `cancelling` is the last segment of the path that
-    cancels.
-    """
-
-    kind: DocumentKind
-    path: str
-    schema: str
-    filters: tuple[QueryParameter, ...]
-    source: Source
-    get: Statement
-    export: Statement
-    export_batch: Statement
-    cancelling: str = "cancel-latest-invoice-submitted"
-
-    @property
-    def record_path(self) -> str:
-        """The path of one document."""
-        return f"{self.path}/{{id}}"
-
-
-async def list_of_document(
-    kind: DocumentKind, request: web.Request, statement: Statement
-) -> web.Response:
-    """Return what a statement lists of one document. Raises NotFound without the document."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.READS].read(
-        statement, company_id=company, **kind.ids(document_id)
-    )
-    return responses.json_text_response(or_not_found(text, kind.title))
-
-
-def declare_reading(operation: partial[Operation], documents: Documents, everything: str) -> None:
-    """Declare the operations that list and get documents. `everything` describes their export."""
-    path, plural = documents.path, f"{documents.kind.noun}s"
-    operation(
-        "GET",
-        path,
-        f"List {plural}",
-        f"{documents.schema}List",
-        query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
-        description="Newest first, unless `sort` says otherwise. Filters can be combined.",
-        name=f"list_{documents.kind.identifier}s",
-    )(partial(_list_documents, documents))
-    operation(
-        "GET",
-        f"{path}/export-all",
-        f"Export all {plural}",
-        f"{documents.schema}Exports",
-        description=everything,
-        is_file=True,
-        name=f"export_all_{documents.kind.identifier}s",
-    )(partial(_export_documents, documents))
-    operation(
-        "GET",
-        documents.record_path,
-        f"Get {documents.kind.with_article}",
-        documents.schema,
-        description="The ETag of the response can be sent as `If-Match` with a change.",
-        is_record=True,
-        name=f"get_{documents.kind.identifier}",
-    )(partial(_get_document, documents))
-
-
-def declare_export(operation: partial[Operation], documents: Documents) -> None:
-    """Declare the operation that exports a document."""
-    operation(
-        "GET",
-        f"{documents.record_path}/export",
-        f"Export {documents.kind.with_article}",
-        f"{documents.schema}Export",
-        description="A JSON file for other systems, named after the full code.",
-        is_file=True,
-        name=f"export_{documents.kind.identifier}",
-    )(partial(_export_document, documents))
-
-
-async def _list_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
-    """Return a page of documents."""
-    page = read_page(request, documents.filters, DOCUMENT_SORTS)
-    return await list_page(request, page, documents.source)
-
-
-async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
-    """Stream all documents of the company, newest first, as one JSON array."""
-    name = documents.path.rpartition("/")[2]
-    pieces = export_batches(request, documents.export_batch)
-    return await stream_array(request, f"{name}.json", pieces)
-
-
-async def _get_document(documents: Documents, request: web.Request) -> web.Response:
-    """Return a document."""
-    return await get_record(request, documents.get, documents.kind.title)
-
-
-async def _export_document(documents: Documents, request: web.Request) -> web.Response:
-    """Return a document as a file, which is named after its full code.
-
-    The statement returns the columns export and full_code.
-    """
-    company, title = request[app_keys.COMPANY], documents.kind.title
-    key = {"company_id": company, "id": read_path_id(request, title)}
-    row = or_not_found(await request.app[app_keys.READS].read(documents.export, **key), title)
-    name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
-    return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
 
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:

@@ -6,12 +6,13 @@ from typing import Any
 
 from aiohttp import web
 
+from service.api.documents import Documents, list_of_document
 from service.api.operation import ErrorResponse, Operation
-from service.api.records import Documents, list_of_document
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.checks.document import TOO_OLD
+from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http import app_keys, idempotency, responses
 from service.http.requests import (
@@ -23,7 +24,6 @@ from service.http.requests import (
 )
 from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.document_kinds import CONSOLIDATED, DocumentKind
 from service.submission.failures import refuse_cancellation, refuse_submission
 from service.submission.preflight import preflight_document
 from service.submission.submit import submit as submit_to_portal
@@ -73,7 +73,7 @@ def declare(
 
     `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
     """
-    kind, path, name = documents.kind, documents.record_path, documents.kind.identifier
+    kind, path, name = documents.kind, documents.record_path, documents.kind.name
     operation(
         "POST",
         f"{path}/preflight",
@@ -202,7 +202,11 @@ async def get_submitted_document(kind: DocumentKind, request: web.Request) -> we
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
     row = await request.app[app_keys.READS].read(
-        sql.submitted_document_get, company_id=company, id=submitted_id, **kind.ids(document_id)
+        sql.submitted_document_get,
+        company_id=company,
+        id=submitted_id,
+        kind=kind.name,
+        document_id=document_id,
     )
     record = or_not_found(row, kind.title)["record"]
     return responses.record_response(request, or_not_found(record, SUBMITTED_DOCUMENT))

@@ -13,7 +13,7 @@ import segno
 from aiohttp import web
 
 from service.api import adjustment_notes, consolidated_invoices, invoices
-from service.api.records import Documents
+from service.api.documents import Documents
 from service.dashboard import pages
 from service.dashboard.formats import other_party
 from service.dashboard.numbers import read_number
@@ -120,9 +120,16 @@ class Meta:
 
 
 def find_document(row: Mapping[str, Any]) -> tuple[Kind, int]:
-    """Return kind and id of the document that a row refers to, or that a note adjusts."""
-    ids = ((kind, row.get(kind.documents.kind.column)) for kind in KINDS)
-    return next((kind, document_id) for kind, document_id in ids if document_id)
+    """Return kind and id of the document that a row refers to."""
+    kind = next(kind for kind in KINDS if kind.documents.kind.name == row["kind"])
+    return kind, row["document_id"]
+
+
+def find_target(note: Mapping[str, Any]) -> tuple[Kind, int]:
+    """Return kind and id of the document that the record of a note names."""
+    if note["invoice_id"]:
+        return INVOICES, note["invoice_id"]
+    return CONSOLIDATED, note["consolidated_invoice_id"]
 
 
 def make_meta(
@@ -165,7 +172,7 @@ async def read_targets(
     """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
     if kind is not NOTES:
         return {}
-    places = {record["id"]: find_document(record) for record in records}
+    places = {record["id"]: find_target(record) for record in records}
     wanted = list(dict.fromkeys(places.values()))
     found = await asyncio.gather(*(_read_target(request, *place) for place in wanted))
     targets = dict(zip(wanted, found, strict=True))
@@ -289,10 +296,11 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str,
     """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
     if kind is NOTES:
         return []
-    ids = kind.documents.kind.ids(int(request.match_info["id"]))
-    del ids[NOTES.documents.kind.column]
     return await request.app[app_keys.READS].read(
-        sql.adjustment_notes_of, company_id=request[app_keys.COMPANY], most=MOST_NOTES, **ids
+        sql.notes_of_document,
+        company_id=request[app_keys.COMPANY],
+        document_id=int(request.match_info["id"]),
+        most=MOST_NOTES,
     )
 
 
@@ -305,7 +313,7 @@ async def _describe_submitting(
     row = await request.app[app_keys.READS].read(
         sql.submission_of_subject,
         company_id=request[app_keys.COMPANY],
-        **kind.documents.kind.ids(record["id"]),
+        document_id=record["id"],
     )
     return describe_submitting(row["state"], row["is_held"])
 

@@ -97,7 +97,7 @@ async def show_overview(request: web.Request) -> web.Response:
         *_describe_unclear(found.unclear),
         *_describe_consolidation(found.facts, config),
         *_describe_facts(found.facts),
-        *_describe_requests(by_list.get(("einvoice_requests", "Pending"), 0)),
+        *_describe_requests(by_list.get(("einvoice_request", "Pending"), 0)),
         *_describe_readiness(record["data"]),
     ]
     return render(
@@ -192,7 +192,7 @@ def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iter
         if row["code"] in outcomes.FOR_OPERATOR:
             reasons = [f"{pages.TEXTS['outcomes']['not_sent'][row['code']]}."]
         place, action = _path_of(row), TEXTS["open"]
-        if not row["consolidated_invoice_id"] and row["code"] in CORRECTABLE and may_write:
+        if row["kind"] != "consolidated_invoice" and row["code"] in CORRECTABLE and may_write:
             place, action = f"{place}/edit", TEXTS["correct"]
         yield Item("bad", title, reasons, place, action, row["updated_at"])
 

@@ -96,7 +96,7 @@ async def show_receipt(request: web.Request) -> web.Response:
     if not is_sent and (keyed := give_key(request)):
         return keyed
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
-    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    record = await read(request, f"{INVOICES.api}/{link['document_id']}")
     own = await _read_outcome(request)
     response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
@@ -116,7 +116,7 @@ async def send_receipt(request: web.Request) -> web.Response:
     zone = request.app[app_keys.CONFIG].time_zone
     body = build_body(fields, {}, zone)
     body.pop("lineItems")
-    record = await read(request, f"{INVOICES.api}/{link['invoice_id']}")
+    record = await read(request, f"{INVOICES.api}/{link['document_id']}")
     if _is_issued(record):
         return await _render_receipt(request, record, Form(fields, status=409))
     body["invoiceCode"] = record["invoice_code"]

@@ -21,11 +21,8 @@ from service.api.pagination import Page, read_page
 from service.api.records import Source, read_parts
 from service.dashboard import pages
 from service.dashboard.documents import (
-    CONSOLIDATED,
     HOME_CURRENCY,
-    INVOICES,
     KINDS,
-    NOTES,
     Kind,
     read_amounts,
     read_currency,
@@ -35,7 +32,7 @@ from service.dashboard.documents import (
 from service.dashboard.formats import other_party
 from service.dashboard.operations import read
 from service.dashboard.sessions import READ
-from service.db.statements import Statement, sql
+from service.db.statements import sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
 from service.http import app_keys
@@ -89,14 +86,6 @@ _FORMULA = re.compile(
 )
 
 
-#: Kind of document -> the statement with further facts of its list.
-FACTS: dict[Kind, Statement] = {
-    INVOICES: sql.invoice_sheet,
-    NOTES: sql.adjustment_note_sheet,
-    CONSOLIDATED: sql.consolidated_invoice_sheet,
-}
-
-
 async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
     """Stream the newest MOST_ROWS documents of a list with its filters, as the API's exports.
 
@@ -136,7 +125,9 @@ async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGener
     """Yield the text of a list in parts."""
     zone = request.app[app_keys.CONFIG].time_zone
     read_facts = partial(
-        request.app[app_keys.READS].read, FACTS[kind], company_id=request[app_keys.COMPANY]
+        request.app[app_keys.READS].read,
+        sql.document_sheet,
+        company_id=request[app_keys.COMPANY],
     )
     yield MARK + _make_rows([COLUMNS])
     async for records in _read_records(request, page, kind.documents.source):

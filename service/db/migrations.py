@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
@@ -21,8 +21,6 @@ from service.db.retry import retry_locked
 from service.db.schema_objects import SQL, apply_objects, load_objects, version_of
 from service.db.statements import sql
 
-#: A migration of the schema before its first release, which has no upgrade path.
-UNRELEASED_MIGRATION = "0001_roles.sql"
 NOT_MIGRATED = (
     "The schema of the database is not that of this version of the service, and this login may "
     "not change it. Run the command migrate with DATABASE_OWNER_URL, the login that owns the "
@@ -31,7 +29,9 @@ NOT_MIGRATED = (
 CHANGED = (
     "{} has changed since it was applied to this database, whose tables may not be those of this "
     "version of the service. Restore the file as it was applied, and put the change into a new "
-    "migration. Before version 1.0.0 files may change: use a new, empty database then."
+    "migration. Before version 1.0.0 files may change: set DATABASE_URL to a new, empty database "
+    "then. Without DATABASE_URL, stop the service and delete its data directory (DATA_DIR, .data/ "
+    "by default): its contents are lost."
 )
 NOT_A_MEMBER = (
     "The login of DATABASE_URL is not a member of the role einvoice_service: "
@@ -95,14 +95,9 @@ async def _find_pending(
     known = {migration.name for migration in migrations}
     digests = {row["name"]: row["sha256"] for row in await sql.migrations_done(conn)}
     done = digests.keys()
-    if UNRELEASED_MIGRATION in done:
-        raise SchemaError(
-            "The database was created by an unreleased version of the service "
-            "and cannot be upgraded. Set DATABASE_URL to a new, empty database. "
-            "Without DATABASE_URL, stop the service and delete its data directory "
-            "(DATA_DIR, .data/ by default): its contents are lost."
-        )
-    await _check_digests(conn, migrations, digests)
+    for migration in migrations:
+        if digests.get(migration.name, migration.sha256) != migration.sha256:
+            raise SchemaError(CHANGED.format(f"sql/migrations/{migration.name}"))
     if done <= known:
         return [migration for migration in migrations if migration.name not in done]
     await check_newer_schema(conn, known)
@@ -113,19 +108,6 @@ async def _find_pending(
             f"({', '.join(missing)}). Start a version that has both."
         )
     return None
-
-
-async def _check_digests(
-    conn: asyncpg.Connection, migrations: Sequence[Migration], digests: Mapping[str, bytes | None]
-) -> None:
-    """Raise SchemaError for a file that changed after it was applied. Record missing digests."""
-    applied = [migration for migration in migrations if migration.name in digests]
-    for migration in applied:
-        if digests[migration.name] not in (None, migration.sha256):
-            raise SchemaError(CHANGED.format(f"sql/migrations/{migration.name}"))
-    for migration in applied:
-        if digests[migration.name] is None:
-            await _note_migration(conn, migration)
 
 
 async def _check_version(
@@ -147,10 +129,6 @@ async def _check_version(
 
 async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> None:
     await conn.execute(migration.path.read_text())
-    await _note_migration(conn, migration)
-
-
-async def _note_migration(conn: asyncpg.Connection, migration: Migration) -> None:
     await sql.migration_note(
         conn,
         name=migration.name,

@@ -1,6 +1,7 @@
 """Named statements: read from sql/queries, called as `await sql.invoice_get(conn, id=42, …)`.
 
 A variable is `:name` and means what psql means by it, so that a person can run the same statement.
+A statement with {kind} in its name is written for each kind of document.
 
 Row-level security needs the owner of the rows, a company or an account, in a setting. A transaction
 sets it when it begins. A statement that is a transaction by itself runs as `isolated`: the query
@@ -17,10 +18,11 @@ from service.db.connections import Connection
 
 #: Variables that name the owner of rows.
 OWNERS = ("company_id", "account_id")
+KINDS = ("invoice", "adjustment_note", "consolidated_invoice")
 QUERIES = Path(__file__).resolve().parents[2] / "sql" / "queries"
 
 _NAME_LINE = re.compile(
-    r"^-- name: (?P<name>[a-z0-9_]+) :(?P<kind>one|many|value|exec)$", re.MULTILINE
+    r"^-- name: (?P<name>[a-z0-9_{}]+) :(?P<kind>one|many|value|exec)$", re.MULTILINE
 )
 #: Quoted text, comments and casts, which hold no variables; or a variable.
 _VARIABLE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::[a-z0-9_]+|:(?P<name>[a-z][a-z0-9_]*)")
@@ -96,26 +98,28 @@ def parse(text: str) -> list[Statement]:
     """Return the statements of one file, in its order."""
     heads = list(_NAME_LINE.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
+    texts = [text[head.start() : end].strip() for head, end in zip(heads, ends, strict=True)]
     return [
-        _statement(head.groupdict(), text[head.start() : end].strip())
-        for head, end in zip(heads, ends, strict=True)
+        _statement(head["name"].replace("{kind}", kind), head["kind"], part.replace("{kind}", kind))
+        for head, part in zip(heads, texts, strict=True)
+        for kind in (KINDS if "{kind}" in head["name"] else ("{kind}",))
     ]
 
 
-def _statement(head: Mapping[str, str], text: str) -> Statement:
+def _statement(name: str, kind: str, text: str) -> Statement:
     variables: list[str] = []
 
     def number(found: re.Match[str]) -> str:
-        name = found["name"]
-        if name is None:
+        variable = found["name"]
+        if variable is None:
             return found[0]
-        if name not in variables:
-            variables.append(name)
-        return f"${variables.index(name) + 1}"
+        if variable not in variables:
+            variables.append(variable)
+        return f"${variables.index(variable) + 1}"
 
     query = _VARIABLE.sub(number, text).rstrip().rstrip(";")
     isolated = _isolate(query, variables)
-    return Statement(head["name"], head["kind"], text, query, isolated, tuple(variables))
+    return Statement(name, kind, text, query, isolated, tuple(variables))
 
 
 def _isolate(query: str, variables: list[str]) -> str:

@@ -16,6 +16,7 @@ from service import failpoints
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
+from service.documents.kind import DocumentKind
 from service.errors import (
     ApiError,
     BadRequest,
@@ -35,7 +36,7 @@ from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import CompanyContext, SubmissionContext
-from service.submission.document_kinds import NOTE, DocumentKind
+from service.submission.document_kinds import lock_document
 from service.submission.failures import FAILURES, refuse_cancellation
 from service.submission.types import Change
 
@@ -93,7 +94,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
     while (begun := await _begin(context, company_id, order)) is None:
-        await _join(context, company_id, order.kind.ids(order.record_id), until)
+        await _join(context, company_id, order.record_id, until)
     task = context.spawn(_run(context, *begun))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
@@ -110,16 +111,16 @@ async def _begin(
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
-        ids = kind.ids(record_id)
-        latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
+        row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
+        key = {"company_id": company_id, "document_id": record_id}
+        latest = await sql.submitted_document_latest(conn, **key)
         if latest and latest["status"] == "Submitting":
             raise Conflict(STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting")
         if code := states.find_refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
             raise Forbidden(states.CANCEL_MESSAGES[kind.noun][code], code=code)
-        if await kind.is_adjusted(conn, company_id, record_id):
+        if await sql.document_is_adjusted(conn, **key):
             raise _by_authority("ActiveReferencingDocuments")
-        if kind is NOTE and latest["status"] == "Valid":
+        if latest["status"] == "Valid":
             _check_remaining_amount(row)
         if _is_being_sent(latest, lease):
             return None
@@ -154,16 +155,16 @@ def _is_being_sent(latest: Mapping[str, Any], lease: timedelta) -> bool:
     return sent_by is not None and latest["now"] < sent_by <= latest["now"] + lease
 
 
-async def _join(
-    context: SubmissionContext, company_id: int, ids: dict[str, int | None], until: float
-) -> None:
+async def _join(context: SubmissionContext, company_id: int, record_id: int, until: float) -> None:
     """Wait for the result of a request that another process or task sends.
 
     Raises BadRequest if its outcome is unclear or not known in time.
     """
     while (left := until - time.monotonic()) > 0:
         async with context.database.reading(company_id) as conn:
-            latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
+            latest = await sql.submitted_document_latest(
+                conn, company_id=company_id, document_id=record_id
+            )
         if not _is_being_sent(latest, context.config.portal_lease):
             if latest["cancelling_until"]:
                 break

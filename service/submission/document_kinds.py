@@ -1,4 +1,4 @@
-"""The documents that can be submitted: invoices, adjustment notes and consolidated invoices."""
+"""Documents that are locked for a change, and with everything that their submission reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,79 +8,30 @@ from typing import Any
 from service import json_codec
 from service.config import Config
 from service.db.connections import Connection
-from service.db.statements import Statement, sql
+from service.db.statements import sql
 from service.documents import consolidation, states
+from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.ubl import document
 from service.errors import BadRequest
 from service.offload import offload
 from service.submission.failures import refuse_submission
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentKind:
-    """A kind of record with its statements.
+async def lock_document(
+    conn: Connection, kind: DocumentKind, company_id: int, document_id: int
+) -> Any:
+    """Lock a document, and before it the one that it adjusts.
 
-    `noun` is its name in messages and `column` its foreign key in submitted_documents. `lock`
-    returns the row that a submission needs.
+    Return what the rules need of it, or None if there is no such document of the kind.
     """
-
-    noun: str
-    column: str
-    lock: Statement
-
-    @property
-    def title(self) -> str:
-        """Return the noun with an initial capital."""
-        return self.noun.capitalize()
-
-    @property
-    def with_article(self) -> str:
-        """Return the noun with the indefinite article."""
-        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
-
-    @property
-    def identifier(self) -> str:
-        """Return the noun in snake case."""
-        return self.noun.replace(" ", "_")
-
-    def ids(self, record_id: int) -> dict[str, int | None]:
-        """Return the three foreign keys of a statement, of which one has a value."""
-        return {**dict.fromkeys(COLUMNS), self.column: record_id}
-
-    async def locked(self, conn: Connection, company_id: int, record_id: int) -> Any:
-        """Lock a record and return its row, or None. The target of a note is locked first."""
-        if self is NOTE:
-            await sql.adjustment_note_lock_invoice(conn, company_id=company_id, id=record_id)
-            await sql.adjustment_note_lock_consolidated(conn, company_id=company_id, id=record_id)
-        return await self.lock(conn, company_id=company_id, id=record_id)
-
-    async def is_adjusted(self, conn: Connection, company_id: int, record_id: int) -> bool:
-        """Return whether the portal has, or may have, a note that adjusts this document."""
-        if self is NOTE:
-            return False
-        ids = self.ids(record_id)
-        return await sql.adjustment_note_live(
-            conn,
-            company_id=company_id,
-            invoice_id=ids["invoice_id"],
-            consolidated_invoice_id=ids["consolidated_invoice_id"],
-        )
-
-
-COLUMNS = ("invoice_id", "adjustment_note_id", "consolidated_invoice_id")
-
-INVOICE = DocumentKind("invoice", "invoice_id", sql.invoice_lock)
-NOTE = DocumentKind("adjustment note", "adjustment_note_id", sql.adjustment_note_lock)
-CONSOLIDATED = DocumentKind(
-    "consolidated invoice",
-    "consolidated_invoice_id",
-    sql.consolidated_invoice_lock,
-)
+    key = {"company_id": company_id, "id": document_id, "kind": kind.name}
+    await sql.document_lock(conn, **key)
+    return await sql.document_load(conn, **key)
 
 
 @dataclass(frozen=True, slots=True)
 class LockedRecord:
-    """A record that this transaction has locked, as the row of its kind's lock statement."""
+    """A record that this transaction has locked, as lock_document returns it."""
 
     company_id: int
     kind: DocumentKind
@@ -119,11 +70,6 @@ class SendableDocument:
     @property
     def version(self) -> str:
         return self.config.portal_document_version
-
-    @property
-    def ids(self) -> dict[str, int | None]:
-        """Return the three foreign keys of a statement, of which one has a value."""
-        return self.kind.ids(self.row["id"])
 
     @property
     def next_issue_time(self) -> datetime:
@@ -171,9 +117,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
     target = await sql.submitted_document_latest(
         conn,
         company_id=record.company_id,
-        invoice_id=row["invoice_id"],
-        adjustment_note_id=None,
-        consolidated_invoice_id=row["consolidated_invoice_id"],
+        document_id=row["invoice_id"] or row["consolidated_invoice_id"],
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")

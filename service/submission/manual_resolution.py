@@ -275,7 +275,7 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
     company_id, submission_id = case.company_id, case.id
     key = {"company_id": company_id, "submission_id": submission_id}
     async with context.database.company(company_id) as conn:
-        await store.lock_subjects(conn, company_id, submission_id)
+        await sql.subjects_lock(conn, **key)
         taken = await sql.submission_take_over(conn, company_id=company_id, id=submission_id)
         if taken is None:
             raise CannotResolve(f"Submission {submission_id} has been resolved meanwhile.")

@@ -11,6 +11,7 @@ from service.db.connections import Connection
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.checks.rule import CheckFinding
+from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
@@ -20,13 +21,11 @@ from service.offload import offload
 from service.submission import checks
 from service.submission.context import SubmissionContext
 from service.submission.document_kinds import (
-    INVOICE,
-    NOTE,
-    DocumentKind,
     LockedRecord,
     SendableDocument,
     check_ready,
     load_document,
+    lock_document,
 )
 from service.submission.failures import list_reasons
 
@@ -51,7 +50,7 @@ async def preflight_document(
     Raises NotFound.
     """
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
+        row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
         record = LockedRecord(company_id, kind, row)
         document = await load_document(conn, context.config, record)
         document = document.as_of(at or document.issuer["now"])
@@ -83,14 +82,10 @@ def _report(
     return ubl.encode(report).decode()
 
 
-#: Kind -> the schema of the bodies that change it. Consolidated invoices have no open objects.
-_BODIES = {INVOICE: "invoice_update", NOTE: "adjustment_note_update"}
-
-
 def _find_stored_only(document: SendableDocument) -> list[dict[str, Any]]:
-    if document.kind not in _BODIES:
+    if document.kind is CONSOLIDATED:  # it has no open objects
         return []
-    found = schema.find_stored_only(_BODIES[document.kind], document.source)
+    found = schema.find_stored_only(f"{document.kind.name}_update", document.source)
     return [{"code": "UnknownMember", **each} for each in found]
 
 

@@ -219,7 +219,7 @@ async def _write_once(
 ) -> bool:
     """Write a result in one transaction, which locks the subjects before the submission."""
     async with context.database.company(claim.company_id) as conn:
-        await lock_subjects(conn, claim.company_id, claim.id)
+        await sql.subjects_lock(conn, company_id=claim.company_id, submission_id=claim.id)
         is_written = await write_result(conn, claim, submission, command)
         if not is_written:
             await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
@@ -424,19 +424,6 @@ async def set_aside(context: SubmissionContext, claim: Claim, delay: timedelta) 
         await sql.submission_set_aside(conn, **claim.key, fence=claim.fence, delay=delay)
 
 
-async def lock_subjects(conn: Connection, company_id: int, submission_id: int) -> None:
-    """Lock the records of a submission's documents, in the order of every transaction.
-
-    Invoices are locked first, then consolidated invoices, then adjustment notes.
-    """
-    for lock in (
-        sql.subjects_lock_invoices,
-        sql.subjects_lock_consolidated,
-        sql.subjects_lock_notes,
-    ):
-        await lock(conn, company_id=company_id, submission_id=submission_id)
-
-
 async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Change]) -> None:
     """Write the changes that the documents' states allow.
 
@@ -463,7 +450,7 @@ async def write_facts(
     conn: Connection, company_id: int, submission_id: int, changes: Sequence[Change]
 ) -> None:
     """Write changes that the portal shows, which need no claim, and wake those that wait."""
-    await lock_subjects(conn, company_id, submission_id)
+    await sql.subjects_lock(conn, company_id=company_id, submission_id=submission_id)
     await apply_changes(conn, company_id, changes)
     await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
 

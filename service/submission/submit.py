@@ -20,6 +20,7 @@ from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
 from service.documents.checks import preflight
+from service.documents.kind import INVOICE, DocumentKind
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
@@ -30,12 +31,11 @@ from service.offload import offload
 from service.submission import checks, eligibility, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.document_kinds import (
-    INVOICE,
-    DocumentKind,
     LockedRecord,
     SendableDocument,
     check_ready,
     load_document,
+    lock_document,
 )
 from service.submission.failures import (
     describe_not_sent,
@@ -142,8 +142,8 @@ async def submit(
     status, claim = await _begin(context, company_id, kind, record_id, guard)
     if status in ("Submitted", "Valid"):
         return states.ALREADY_SUBMITTED.format(noun=kind.noun)
-    ids = kind.ids(record_id)
-    outcome = await (_send(context, claim, ids) if claim else _join(context, company_id, ids))
+    wait = _send(context, claim, record_id) if claim else _join(context, company_id, record_id)
+    outcome = await wait
     failpoints.reach("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=kind.noun)
@@ -162,7 +162,7 @@ async def _begin(
     intent = Intent("release", context.config.portal_lease)
     try:
         async with context.database.company(company_id) as conn:
-            row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
+            row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn, row)
@@ -204,7 +204,7 @@ async def start_if_requested(
         or (requested.if_set and await sql.company_auto_submits(conn, company_id=company_id))
     ):
         return None
-    row = await INVOICE.locked(conn, company_id, invoice_id)
+    row = await lock_document(conn, INVOICE, company_id, invoice_id)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
     at_once = requested.at_once and not is_held
     intent = Intent("retry", context.config.portal_lease if at_once else None)
@@ -232,7 +232,7 @@ async def describe_outcome(
         return HELD_OUTCOME
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
-    outcome = await _send(context, started.claim, INVOICE.ids(invoice_id))
+    outcome = await _send(context, started.claim, invoice_id)
     if outcome["is_held"]:  # since this transaction
         return HELD_OUTCOME
     if outcome["status"] in ("Rejected", "NotSent"):
@@ -266,7 +266,7 @@ async def prepare_submission(
         await sql.submission_refuse(
             conn,
             company_id=record.company_id,
-            **record.kind.ids(record.row["id"]),
+            document_id=record.row["id"],
             failure=json_codec.dumps(describe_not_sent(refusal.code, list_reasons(refusal))),
         )
         return refusal
@@ -326,7 +326,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     if not document.row["attempts"]:
         return None
     former = await sql.submission_confirmed_absent(
-        conn, company_id=document.company_id, **document.ids
+        conn, company_id=document.company_id, document_id=document.row["id"]
     )
     content = former and ubl.read_contents(former["body"]).get(document.number)
     if not content:
@@ -362,7 +362,7 @@ async def _store(
         conn,
         company_id=document.company_id,
         submission_id=submission["id"],
-        **document.ids,
+        document_id=document.row["id"],
         number=document.number,
         document_type=document.document_type,
         document_version=document.version,
@@ -374,13 +374,13 @@ async def _store(
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 
-async def _send(context: SubmissionContext, claim: Claim, ids: dict[str, int | None]) -> Any:
+async def _send(context: SubmissionContext, claim: Claim, record_id: int) -> Any:
     """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(_send_or_release(context, claim))},
         timeout=context.config.submit_wait.total_seconds(),
     )
-    return await _get_submission(context, claim.company_id, ids)
+    return await _get_submission(context, claim.company_id, record_id)
 
 
 async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
@@ -395,19 +395,19 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
         await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
-async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int | None]) -> Any:
+async def _join(context: SubmissionContext, company_id: int, record_id: int) -> Any:
     """Wait for a submission of another request, and return its row. It is not waited for in a hold.
 
     The document is followed from submission to submission, because it may be merged into another or
     split off.
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
-    row = await _get_submission(context, company_id, ids)
+    row = await _get_submission(context, company_id, record_id)
     document_id = row["document_id"]
     while True:
         submission_id = row["id"]
         with context.waiters.waiting(company_id, submission_id) as moved:
-            row = await _get_submission(context, company_id, ids)
+            row = await _get_submission(context, company_id, record_id)
             left = until - time.monotonic()
             is_answered = row["state"] in ANSWERED or row["is_held"]
             if row["document_id"] != document_id or is_answered or left <= 0:
@@ -416,11 +416,9 @@ async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int 
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
-async def _get_submission(
-    context: SubmissionContext, company_id: int, ids: dict[str, int | None]
-) -> Any:
+async def _get_submission(context: SubmissionContext, company_id: int, record_id: int) -> Any:
     async with context.database.reading(company_id) as conn:
-        return await sql.submission_of_subject(conn, company_id=company_id, **ids)
+        return await sql.submission_of_subject(conn, company_id=company_id, document_id=record_id)
 
 
 def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -22,9 +22,7 @@ create or replace function attention()
                           'status', d.status,
                           'uuid', d.uuid,
                           'sha256', d.document_hash,
-                          'invoice_id', d.invoice_id,
-                          'adjustment_note_id', d.adjustment_note_id,
-                          'consolidated_invoice_id', d.consolidated_invoice_id)
+                          'document', public.document_name(d.kind, d.document_id))
                         order by d.id)
                  from public.submitted_documents d
                 where d.company_id = s.company_id and d.submission_id = s.id),

@@ -1,12 +1,9 @@
 -- A link is looked up before its company is known. Nothing else of other companies is readable.
 create or replace function document_link_of(wanted bytea)
-  returns table (
-    company_id bigint, id bigint, purpose text,
-    invoice_id bigint, adjustment_note_id bigint, consolidated_invoice_id bigint)
+  returns table (company_id bigint, id bigint, purpose text, kind text, document_id bigint)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select l.company_id, l.id, l.purpose,
-           l.invoice_id, l.adjustment_note_id, l.consolidated_invoice_id
+    select l.company_id, l.id, l.purpose, l.kind, l.document_id
       from public.document_links l
      where l.token_sha256 = wanted
        and l.revoked_at is null

@@ -1,4 +1,4 @@
--- PL/pgSQL for the same reason as invoice_search.
+-- PL/pgSQL for the same reason as document_search.
 create or replace function einvoice_request_search(
     for_company bigint,
     filters jsonb,
@@ -53,7 +53,7 @@ begin
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company
-                               and n.list = 'einvoice_requests'
+                               and n.list = 'einvoice_request'
                                and (statuses is null or n.status = any (statuses)))
                       else (select count(*) from found)
                  end as total) counted
@@ -61,4 +61,4 @@ begin
    order by page.place;
 end $$;
 comment on function einvoice_request_search is
-  'A page of e-invoice requests as invoice_search returns one.';
+  'A page of e-invoice requests as document_search returns one.';

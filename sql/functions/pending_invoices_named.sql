@@ -4,10 +4,11 @@ create or replace function pending_invoices_named(for_company bigint, words text
   stable language sql
   begin atomic
     select i.id
-      from invoices i
+      from documents i
       join companies c on c.id = i.company_id
      where i.company_id = for_company
        and c.id = for_company
+       and i.kind = 'invoice'
        and i.deleted_at is null
        and i.type like 'PENDING_FINALIZE_%'
        and i.code = any (array(select case when digits ~ '^[0-9]+$' then digits::bigint end

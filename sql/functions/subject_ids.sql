@@ -1,10 +1,5 @@
-create or replace function subject_ids(
-    invoice_id bigint, adjustment_note_id bigint, consolidated_invoice_id bigint)
-  returns jsonb
+create or replace function subject_ids(kind text, id bigint) returns jsonb
   immutable parallel safe language sql
-  return jsonb_strip_nulls(jsonb_build_object(
-    'invoice_id', invoice_id, 'adjustment_note_id', adjustment_note_id,
-    'consolidated_invoice_id', consolidated_invoice_id));
+  return jsonb_build_object(kind || '_id', id);
 comment on function subject_ids is
-  'Id of a submitted document''s invoice, note or consolidated invoice, as the data of events '
-  'names it.';
+  'Id of a document as the data of events names it, such as {"adjustment_note_id": 7}.';

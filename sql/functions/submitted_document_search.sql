@@ -1,4 +1,4 @@
--- PL/pgSQL for the same reason as invoice_search.
+-- PL/pgSQL for the same reason as document_search.
 create or replace function submitted_document_search(
     for_company bigint,
     statuses text[],
@@ -25,7 +25,7 @@ begin
   select (select coalesce(sum(n.live), 0)::bigint
             from record_counts n
            where n.company_id = for_company
-             and n.list = 'submitted_documents'
+             and n.list = 'submitted_document'
              and (statuses is null or n.status = any (statuses))),
          (select coalesce(json_agg(r order by r.id desc), '[]')
             from page

@@ -43,8 +43,7 @@ create or replace function waiting_work()
      group by v.state
     union all
     select 'documents',
-           public.document_subject(
-             min(d.invoice_id), min(d.adjustment_note_id), min(d.consolidated_invoice_id)),
+           d.kind,
            d.status,
            count(*),
            null,
@@ -52,7 +51,7 @@ create or replace function waiting_work()
            clock_timestamp() - min(d.created_at)
       from public.submitted_documents d
      where d.status in ('Submitting', 'Submitted')
-     group by d.invoice_id is null, d.adjustment_note_id is null, d.status
+     group by d.kind, d.status
     union all
     select 'webhook_deliveries',
            null,

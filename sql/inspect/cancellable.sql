@@ -7,17 +7,17 @@
 -- the role of the service.
 
 select d.number,
-       document_name(d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id) as document,
+       document_name(d.kind, d.document_id) as document,
        d.uuid,
        d.submitted_at,
        d.submitted_at + interval '72 hours' as until,
        date_trunc('minute', d.submitted_at + interval '72 hours' - clock_timestamp()) as time_left,
        case when d.cancellation_requested_at is not null then 'a cancellation is in progress'
             when exists (select
-                           from adjustment_notes n
+                           from documents n
                           where n.company_id = d.company_id
-                            and (n.invoice_id = d.invoice_id
-                                 or n.consolidated_invoice_id = d.consolidated_invoice_id)
+                            and n.kind = 'adjustment_note'
+                            and d.document_id in (n.invoice_id, n.consolidated_invoice_id)
                             and n.deleted_at is null
                             and n.status in ('Submitting', 'Submitted', 'Valid'))
             then 'it has notes' end as refused

@@ -18,7 +18,7 @@ select c.id as company,
        i.invoices,
        (select coalesce(sum(n.live), 0)
           from record_counts n
-         where n.company_id = c.id and n.list = 'invoices') - i.invoices as count_off_by,
+         where n.company_id = c.id and n.list = 'invoice') - i.invoices as count_off_by,
        i.draft,
        i.submitting,
        i.submitted,
@@ -36,6 +36,6 @@ select c.id as company,
                 count(*) filter (where deleted_at is null and status = 'Invalid') as invalid,
                 count(*) filter (where deleted_at is null and status = 'Cancelled') as cancelled,
                 count(*) filter (where deleted_at is not null) as deleted
-           from invoices
-          where company_id = c.id) i
+           from documents
+          where company_id = c.id and kind = 'invoice') i
  order by c.id;

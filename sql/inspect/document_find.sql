@@ -6,7 +6,7 @@
 -- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
 -- the role of the service.
 
-select document_name(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id) as document,
+select document_name(k.kind, k.id) as document,
        k.type,
        k.status,
        k.issue_date,
@@ -23,7 +23,6 @@ select document_name(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_
        d.validation_link
   from documents_numbered(:company_id, :'number') k
   left join submissions_numbered(:company_id, :'number') n
-         on n.document
-            = document_name(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id)
+         on n.document = document_name(k.kind, k.id)
   left join submitted_documents d on d.company_id = :company_id and d.id = n.submitted_document
  order by k.issue_date desc, d.id desc;

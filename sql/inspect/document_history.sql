@@ -7,8 +7,7 @@
 -- the role of the service.
 
 with document as (
-  select invoice_id, adjustment_note_id, consolidated_invoice_id,
-         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id) as name
+  select id, kind, document_name(kind, id) as name
     from documents_numbered(:company_id, :'number')
 ), submitted as (
   select d.number, d.submission_id, d.earlier_submissions, k.document as name
@@ -20,9 +19,8 @@ select at, name as document, what, detail
           from document k
           join events v
             on v.company_id = :company_id
-           and v.data @> subject_ids(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id)
-           and split_part(v.type, '.', 1)
-               = document_subject(k.invoice_id, k.adjustment_note_id, k.consolidated_invoice_id)
+           and v.data @> subject_ids(k.kind, k.id)
+           and split_part(v.type, '.', 1) = k.kind
          union all
         select s.first_sent_at, d.name, 'first sent',
                format('submission %s, %s sends, now %s', s.id, s.sends, s.state)

@@ -9,7 +9,7 @@
 select e.company_id,
        d.submission_id as submission,
        e.number,
-       d.invoice_id,
+       document_name(d.kind, d.document_id) as document,
        d.status,
        d.uuid as ours,
        array_agg(e.uuid order by e.seen_at) as seen,
@@ -21,6 +21,6 @@ select e.company_id,
          on d.company_id = e.company_id and d.number = e.number
         and (d.submission_id = e.submission_id or e.submission_id = any (d.earlier_submissions))
  group by e.company_id, coalesce(d.submission_id, e.submission_id), d.submission_id, e.number,
-          d.invoice_id, d.status, d.uuid
+          d.kind, d.document_id, d.status, d.uuid
 having count(distinct e.uuid) > 1
  order by first_seen;

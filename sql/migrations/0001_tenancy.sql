@@ -32,6 +32,7 @@ begin
     end;
   end loop;
 end $$;
+
 grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;
 grant select on schema_migrations to einvoice_reader;
@@ -39,16 +40,23 @@ comment on table schema_migrations is
   'Applied migrations. Written by the migrate command.';
 comment on column schema_migrations.name is 'File name of the migration.';
 comment on column schema_migrations.applied_at is 'When it was applied.';
+comment on column schema_migrations.compatible_with is
+  'Number of the newest migration of the oldest version of the service that runs after this one. '
+  'Null: versions without this migration do not run after it.';
+comment on column schema_migrations.sha256 is 'SHA-256 of the file as it was applied.';
+
 create function current_company() returns bigint
   stable parallel safe language sql
   return nullif(current_setting('app.company_id', true), '')::bigint;
 comment on function current_company is
   'Company of this transaction. Null when none is set: then no tenant row is visible.';
+
 create function current_account() returns bigint
   stable parallel safe language sql
   return nullif(current_setting('app.account_id', true), '')::bigint;
 comment on function current_account is
   'Account of this transaction. Null when none is set: then no row of an account is visible.';
+
 create procedure keep_companies_apart(
     fenced regclass,
     company_column name default 'company_id')
@@ -67,6 +75,7 @@ end $$;
 comment on procedure keep_companies_apart is
   'Isolate the rows of a table by company: the service reads and writes those of the current '
   'company only. Support staff reads all.';
+
 create procedure keep_accounts_apart(
     fenced regclass,
     account_column name default 'account_id')
@@ -85,11 +94,13 @@ end $$;
 comment on procedure keep_accounts_apart is
   'Isolate the rows of a table by account: the service reads and writes those of the current '
   'account only. Support staff reads all.';
+
 create function actor() returns text
   stable parallel safe language sql
   return coalesce(nullif(current_setting('app.actor', true), ''), 'background');
 comment on function actor is
   'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
+
 -- The counterpart in Python is service.portal.parties.own_tin.
 create function normalised_tin(tin text) returns text
   immutable parallel safe language sql
@@ -168,9 +179,6 @@ grant select on companies to einvoice_reader;
 -- Only a verified TIN belongs to a company. See companies_of_tin() and refuse_taken_tin().
 grant select (tin_verified_at) on companies to einvoice_across;
 create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
--- Holds of companies without API keys, comparisons that are retried with backoff, and the time
--- range that a hold needs.
-
 -- einvoice_across selects companies to hold their sending and to compare them with the portal.
 create policy across_companies on companies to einvoice_across using (true);
 comment on table companies is
@@ -318,7 +326,6 @@ grant select (company_id, id, sealed_key) on signing_certificates to einvoice_ac
 grant select (
   company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at
 ) on signing_certificates to einvoice_reader;
--- Support staff can see which secret key sealed a private key, and nothing of the private key.
 grant select (secret_key_id) on signing_certificates to einvoice_reader;
 comment on table signing_certificates is
   'Certificates with which companies sign documents. A replaced certificate stays as history, '

@@ -1,3 +1,6 @@
+-- Documents: invoices, adjustment notes and consolidated invoices. Their totals, and what searches
+-- read.
+
 -- Totals of lists, also of those that are filtered by status and type. Triggers keep them, so that
 -- no statement can forget to.
 create table record_counts (
@@ -17,13 +20,14 @@ comment on table record_counts is
   'sum of its slots.';
 comment on column record_counts.company_id is 'Company that is counted for.';
 comment on column record_counts.list is
-  'Table that is counted: invoices, adjustment_notes, consolidated_invoices, einvoice_requests or '
-  'submitted_documents.';
+  'Kind of the counted records: invoice, adjustment_note, consolidated_invoice, einvoice_request '
+  'or submitted_document.';
 comment on column record_counts.status is 'Status of the counted records.';
 comment on column record_counts.type is 'Type of the counted records. Empty: they have no type.';
 comment on column record_counts.slot is
   'Number of the slot. Concurrent transactions of a company write to different ones.';
 comment on column record_counts.live is 'Records added less those removed. May be negative.';
+
 -- A transaction writes to one slot. If it waited for a slot of another one while it changes several
 -- records, the two could wait for each other.
 create function own_count_slot(company_id bigint) returns smallint
@@ -39,27 +43,28 @@ begin
 end $$;
 comment on function own_count_slot is
   'A slot of record_counts that no other transaction writes to until this one ends.';
-create procedure keep_counts(counted regclass, type_column text) language plpgsql as $$
+
+create procedure keep_counts(counted regclass, list text, type text) language plpgsql as $$
 begin
   execute format($f$
     create function count_%1$s_inserted() returns trigger language plpgsql as $body$
     begin
       insert into record_counts as c (company_id, list, status, type, slot, live)
-      select company_id, '%1$s', status, type, own_count_slot(company_id), count(*)
-        from (select company_id, status, %2$s as type
+      select company_id, list, status, type, own_count_slot(company_id), count(*)
+        from (select company_id, %2$s as list, status, %3$s as type
                 from inserted
                where deleted_at is null) record
-       group by company_id, status, type
+       group by company_id, list, status, type
           on conflict (company_id, list, status, type, slot)
           do update set live = c.live + excluded.live;
       return null;
     end $body$
-    $f$, counted, type_column);
+    $f$, counted, list, type);
   execute format($f$
     create function count_%1$s_changed() returns trigger language plpgsql as $body$
     begin
       insert into record_counts as c (company_id, list, status, type, slot, live)
-      select company_id, '%1$s', status, %2$s, own_count_slot(company_id), change
+      select company_id, %2$s, status, %3$s, own_count_slot(company_id), change
         from (select old.*, -1 as change
               union all
               select new.*, 1) record
@@ -68,7 +73,7 @@ begin
           do update set live = c.live + excluded.live;
       return null;
     end $body$
-    $f$, counted, type_column);
+    $f$, counted, list, type);
   execute format(
     'comment on function count_%1$s_inserted is ''Count inserted records in record_counts.''',
     counted);
@@ -87,18 +92,13 @@ begin
     ' when ((old.status, %2$s, old.deleted_at) is distinct from (new.status, %3$s, new.deleted_at))'
     ' execute function count_%1$s_changed()',
     counted,
-    case when type_column = '''''' then type_column else 'old.' || type_column end,
-    case when type_column = '''''' then type_column else 'new.' || type_column end);
-  execute format(
-    'insert into record_counts (company_id, list, status, type, slot, live)'
-    ' select company_id, ''%1$s'', status, type, 0, count(*)'
-    ' from (select company_id, status, %2$s as type from %1$s where deleted_at is null) record'
-    ' group by company_id, status, type',
-    counted, type_column);
+    case when type = '''''' then type else 'old.' || type end,
+    case when type = '''''' then type else 'new.' || type end);
 end $$;
 comment on procedure keep_counts is
-  'Count the records of a table in record_counts, from now on by triggers. `type_column` is the '
-  'column of the type, or an empty text in quotes.';
+  'Count the records of a table in record_counts by triggers. `list` and `type` are columns, or '
+  'texts in quotes.';
+
 create table metadata_entries (
   company_id bigint not null,
   list text not null,
@@ -114,10 +114,11 @@ comment on table metadata_entries is
   'Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.';
 comment on column metadata_entries.company_id is 'Company of the record.';
 comment on column metadata_entries.list is
-  'Table of the record: invoices, adjustment_notes or einvoice_requests.';
+  'Table of the record: documents or einvoice_requests.';
 comment on column metadata_entries.key is 'Key of the entry.';
 comment on column metadata_entries.value is 'Text of the entry.';
 comment on column metadata_entries.record_id is 'The record.';
+
 create function replace_metadata_entries() returns trigger language plpgsql as $$
 begin
   if tg_op = 'UPDATE' and old.metadata is not null then
@@ -133,6 +134,7 @@ begin
 end $$;
 comment on function replace_metadata_entries is
   'Replace the entries of a record whose metadata has changed.';
+
 create procedure keep_metadata_entries(described regclass) language plpgsql as $$
 begin
   execute format(
@@ -146,7 +148,8 @@ begin
     described);
 end $$;
 comment on procedure keep_metadata_entries is
-  'Keep the metadata of a table in metadata_entries, from now on by triggers.';
+  'Keep the metadata of a table in metadata_entries by triggers.';
+
 -- The words of buyers' names, so that a search by name need not read all invoices of a company. An
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
@@ -154,6 +157,7 @@ create function search_text(name text) returns text
   return trim(regexp_replace(lower(name), '[[:space:]!-/:-@[-`{-~]+', ' ', 'g'));
 comment on function search_text is
   'A text as it is searched: in lower case, with single spaces in place of punctuation.';
+
 create function add_invoice_words() returns trigger language plpgsql as $$
 begin
   insert into invoice_words (company_id, word, invoice_id)
@@ -164,6 +168,7 @@ begin
   return null;
 end $$;
 comment on function add_invoice_words is 'Add the words of inserted invoices to invoice_words.';
+
 create function replace_invoice_words() returns trigger language plpgsql as $$
 begin
   delete from invoice_words where company_id = new.company_id and invoice_id = new.id
@@ -176,137 +181,52 @@ begin
 end $$;
 comment on function replace_invoice_words is
   'Replace the words of an invoice whose buyer''s name has changed.';
+
 create function mark_deleted_documents() returns trigger language plpgsql as $$
 begin
-  if tg_table_name = 'invoices' then
-    update submitted_documents
-       set deleted_at = new.deleted_at
-     where company_id = new.company_id and invoice_id = new.id;
-  elsif tg_table_name = 'adjustment_notes' then
-    update submitted_documents
-       set deleted_at = new.deleted_at
-     where company_id = new.company_id and adjustment_note_id = new.id;
-  else
-    update submitted_documents
-       set deleted_at = new.deleted_at
-     where company_id = new.company_id and consolidated_invoice_id = new.id;
-  end if;
+  update submitted_documents
+     set deleted_at = new.deleted_at
+   where company_id = new.company_id and document_id = new.id;
   return null;
 end $$;
 comment on function mark_deleted_documents is
-  'Note in the submitted documents of a record that it was deleted.';
--- Consolidated invoices. They come before invoices, which refer to them.
-create table consolidated_invoices (
-  company_id bigint not null references companies,
-  id bigint generated always as identity,
-  code bigint not null,
-  code_year smallint not null,
-  type text not null,
-  status text not null default 'Draft',
-  issue_date timestamptz not null,
-  month date not null,
-  line_items json not null,
-  net_amount numeric(20, 2) not null,
-  excluding_tax numeric(20, 2) not null,
-  including_tax numeric(20, 2) not null,
-  payable_amount numeric(20, 2) not null,
-  adjusted_by numeric(20, 2) not null default 0,
-  attempts int not null default 0,
-  created_at timestamptz not null default clock_timestamp(),
-  updated_at timestamptz not null default clock_timestamp(),
-  deleted_at timestamptz,
-  invoice_ids bigint[] not null default '{}',
-  invoice_level_allowance_charge json,
-  bytes int not null generated always as (
-  octet_length(line_items::text)
-  + coalesce(octet_length(invoice_level_allowance_charge::text), 0)
-) stored,
-  taxes jsonb,
-  prepayment json,
-  prepaid_amount numeric(20, 2) not null default 0,
-  payable_rounding_amount numeric(20, 2),
-  not_sent json,
-  primary key (company_id, id),
-  constraint consolidated_invoices_code_range check (code between 1 and 999999999999),
-  constraint consolidated_invoices_type check
-    (type in ('CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')),
-  constraint consolidated_invoices_status check
-    (status in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled')),
-  constraint consolidated_invoices_only_unsent_deleted check
-    (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
-);
-create unique index consolidated_invoices_code_once_a_year
-  on consolidated_invoices (company_id, code_year, code)
-  where deleted_at is null;
-create index consolidated_invoices_by_id on consolidated_invoices (company_id, id)
-  where deleted_at is null;
-create index consolidated_invoices_by_status on consolidated_invoices (company_id, status, id)
-  where deleted_at is null;
-create index consolidated_invoices_by_issue_date
-  on consolidated_invoices (company_id, issue_date, id)
-  where deleted_at is null;
-call keep_companies_apart('consolidated_invoices');
-grant select, insert, update on consolidated_invoices to einvoice_service;
-grant select on consolidated_invoices to einvoice_reader;
-call keep_counts('consolidated_invoices', 'type');
-create trigger submitted_deleted after update on consolidated_invoices for each row
-  when (old.deleted_at is distinct from new.deleted_at)
-  execute function mark_deleted_documents();
-create index consolidated_invoices_not_sent on consolidated_invoices (company_id, id)
-  where not_sent is not null;
-comment on table consolidated_invoices is
-  'Consolidated invoices: one document for the sales of a month to buyers who asked for no '
-  'invoice.';
-comment on column consolidated_invoices.company_id is 'Company that issues it.';
-comment on column consolidated_invoices.id is 'Identifies the consolidated invoice.';
-comment on column consolidated_invoices.code is
-  'Number without prefix, unique in a year among those that are not deleted.';
-comment on column consolidated_invoices.code_year is 'Year of issue in the business time zone.';
-comment on column consolidated_invoices.type is
-  'CONSOLIDATED_INVOICE or CONSOLIDATED_SELF_BILLED_INVOICE.';
-comment on column consolidated_invoices.status is
-  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
-comment on column consolidated_invoices.issue_date is 'When it is issued.';
-comment on column consolidated_invoices.month is 'First day of the month of its sales.';
-comment on column consolidated_invoices.line_items is 'Line items as the API shows them.';
-comment on column consolidated_invoices.net_amount is
-  'Sum of the line items after allowances and charges, in MYR.';
-comment on column consolidated_invoices.excluding_tax is 'Total without tax, in MYR.';
-comment on column consolidated_invoices.including_tax is 'Total with tax, in MYR.';
-comment on column consolidated_invoices.payable_amount is 'Amount to pay, in MYR.';
-comment on column consolidated_invoices.adjusted_by is
-  'Valid debit notes less valid credit and refund notes, in MYR.';
-comment on column consolidated_invoices.attempts is 'Submissions so far.';
-comment on column consolidated_invoices.created_at is 'When it was created.';
-comment on column consolidated_invoices.updated_at is 'When the row was last changed.';
-comment on column consolidated_invoices.deleted_at is
-  'When it was deleted. The row stays and its code is free again. Null: not deleted.';
-comment on column consolidated_invoices.invoice_ids is
-  'Invoices that it was made of. Stays when a cancellation releases them.';
-comment on column consolidated_invoices.invoice_level_allowance_charge is
-  'Allowance or charge of the whole document, as the API shows it. Null: none.';
-comment on column consolidated_invoices.bytes is 'Bytes of its JSON columns as text.';
-comment on column consolidated_invoices.taxes is
-  'Taxes by type and percentage: [{type, rate, taxable, tax}] in MYR. '
-  'rate is null for an amount per unit. Null: stored by an older version.';
-comment on column consolidated_invoices.prepayment is
-  'Sum of the prepayments of its invoices, as the API shows it. Null: none.';
-comment on column consolidated_invoices.prepaid_amount is
-  'Amount of the prepayments. The amount to pay is smaller by it.';
-comment on column consolidated_invoices.payable_rounding_amount is
-  'Sum of the roundings of its invoices. Null: none.';
-comment on column consolidated_invoices.not_sent is
-  'Outcome of the latest submission as the API shows it, if nothing reached the portal. Null: it '
-  'did, or is under way, or there is none.';
+  'Record in the submitted documents of a document that it was deleted.';
 
--- Invoices, and the counts of the lists.
-create table invoices (
+create function check_kinds() returns trigger language plpgsql as $$
+begin
+  if exists (select
+               from documents
+              where company_id = new.company_id and id = new.invoice_id and kind <> 'invoice')
+     or exists (select
+                  from documents
+                 where company_id = new.company_id
+                   and id = new.consolidated_invoice_id
+                   and kind <> 'consolidated_invoice') then
+    raise foreign_key_violation
+      using message = 'a document refers to one of another kind', constraint = 'documents_kinds';
+  end if;
+  return new;
+end $$;
+comment on function check_kinds is
+  'Reject a document whose invoice_id or consolidated_invoice_id is the id of another kind.';
+
+create table documents (
   company_id bigint not null,
   id bigint generated always as identity,
-  code bigint not null,
-  code_year smallint not null,
+  kind text not null generated always as (
+    case when type in ('CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE') then 'adjustment_note'
+         when type in ('CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')
+         then 'consolidated_invoice'
+         else 'invoice' end
+  ) stored,
   type text not null,
   status text not null default 'Draft',
+  code bigint not null,
+  code_year smallint,
+  invoice_id bigint,
+  consolidated_invoice_id bigint,
+  month date,
+  invoice_ids bigint[],
   is_ready boolean not null default false,
   issue_date timestamptz not null,
   buyer json,
@@ -315,288 +235,191 @@ create table invoices (
   invoice_level_allowance_charge json,
   currency_code text not null default 'MYR',
   exchange_rate numeric,
-  net_amount numeric(20, 2) not null,
-  excluding_tax numeric(20, 2) not null,
-  including_tax numeric(20, 2) not null,
-  payable_amount numeric(20, 2) not null,
-  adjusted_by numeric(20, 2) not null default 0,
-  attempts int not null default 0,
-  created_at timestamptz not null default clock_timestamp(),
-  updated_at timestamptz not null default clock_timestamp(),
-  deleted_at timestamptz,
-  consolidated_invoice_id bigint,
   payment json,
   delivery json,
   billing_period json,
   document_references json,
-  bytes int not null generated always as (
-  coalesce(octet_length(buyer::text), 0)
-  + coalesce(octet_length(supplier::text), 0)
-  + octet_length(line_items::text)
-  + coalesce(octet_length(invoice_level_allowance_charge::text), 0)
-  + coalesce(octet_length(payment::text), 0)
-  + coalesce(octet_length(delivery::text), 0)
-  + coalesce(octet_length(billing_period::text), 0)
-  + coalesce(octet_length(document_references::text), 0)
-) stored,
-  taxes jsonb,
-  is_changed boolean not null default false,
+  prepayment json,
+  payable_rounding_amount numeric(20, 2),
   reference text,
   metadata json,
-  prepayment json,
+  net_amount numeric(20, 2) not null,
+  excluding_tax numeric(20, 2) not null,
+  including_tax numeric(20, 2) not null,
+  payable_amount numeric(20, 2) not null,
   prepaid_amount numeric(20, 2) not null default 0,
-  payable_rounding_amount numeric(20, 2),
+  adjusted_by numeric(20, 2) not null default 0,
+  taxes jsonb,
+  bytes int not null generated always as (
+    coalesce(octet_length(buyer::text), 0)
+    + coalesce(octet_length(supplier::text), 0)
+    + octet_length(line_items::text)
+    + coalesce(octet_length(invoice_level_allowance_charge::text), 0)
+    + coalesce(octet_length(payment::text), 0)
+    + coalesce(octet_length(delivery::text), 0)
+    + coalesce(octet_length(billing_period::text), 0)
+    + coalesce(octet_length(document_references::text), 0)
+  ) stored,
+  attempts int not null default 0,
+  is_changed boolean not null default false,
   not_sent json,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null default clock_timestamp(),
+  deleted_at timestamptz,
   primary key (company_id, id),
-  constraint invoices_consolidated_in foreign key (company_id, consolidated_invoice_id)
-    references consolidated_invoices (company_id, id),
-  constraint invoices_code_range check (code between 1 and 999999999999),
-  constraint invoices_type check
-    (type in ('INVOICE', 'SELF_BILLED_INVOICE',
-              'PENDING_FINALIZE_INVOICE', 'PENDING_FINALIZE_SELF_BILLED_INVOICE')),
-  constraint invoices_status check
+  constraint documents_invoice foreign key (company_id, invoice_id)
+    references documents (company_id, id),
+  constraint documents_consolidated_invoice foreign key (company_id, consolidated_invoice_id)
+    references documents (company_id, id),
+  constraint documents_refer_by_kind check
+    (case kind when 'adjustment_note' then num_nonnulls(invoice_id, consolidated_invoice_id) = 1
+               when 'invoice' then invoice_id is null
+               else num_nonnulls(invoice_id, consolidated_invoice_id) = 0 end),
+  constraint documents_code_range check (code between 1 and 999999999999),
+  constraint documents_code_year check ((code_year is null) = (kind = 'adjustment_note')),
+  constraint documents_month check
+    (num_nulls(month, invoice_ids) = case kind when 'consolidated_invoice' then 0 else 2 end),
+  constraint documents_type check
+    (type in ('INVOICE', 'SELF_BILLED_INVOICE', 'PENDING_FINALIZE_INVOICE',
+              'PENDING_FINALIZE_SELF_BILLED_INVOICE', 'CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE',
+              'CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')),
+  constraint documents_status check
     (status in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled')),
-  constraint invoices_only_unsent_deleted check
+  constraint documents_only_unsent_deleted check
     (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
 );
-create unique index invoices_code_once_a_year on invoices (company_id, code_year, code)
+create unique index invoices_code_once_a_year on documents (company_id, code_year, code)
+  where kind = 'invoice' and deleted_at is null;
+create unique index consolidated_invoices_code_once_a_year
+  on documents (company_id, code_year, code)
+  where kind = 'consolidated_invoice' and deleted_at is null;
+create unique index adjustment_notes_code_once_a_type on documents (company_id, type, code)
+  where kind = 'adjustment_note' and deleted_at is null;
+create unique index invoices_reference_once on documents (company_id, reference)
+  where kind = 'invoice' and reference is not null and deleted_at is null;
+create unique index adjustment_notes_reference_once on documents (company_id, reference)
+  where kind = 'adjustment_note' and reference is not null and deleted_at is null;
+-- Pages and filters of lists.
+create index documents_live on documents (company_id, kind, id) where deleted_at is null;
+create index documents_by_issue_date on documents (company_id, kind, issue_date, id)
   where deleted_at is null;
-create index invoices_by_id on invoices (company_id, id) where deleted_at is null;
-create index invoices_by_issue_date on invoices (company_id, issue_date, id)
+create index documents_by_code on documents (company_id, kind, code, id) where deleted_at is null;
+create index documents_by_status on documents (company_id, kind, status, id)
   where deleted_at is null;
-create index invoices_by_code on invoices (company_id, code, id) where deleted_at is null;
-create index invoices_by_status on invoices (company_id, status, id) where deleted_at is null;
-create index invoices_by_consolidated_invoice on invoices (company_id, consolidated_invoice_id)
+create index documents_by_update on documents (company_id, kind, updated_at, id)
+  where deleted_at is null;
+-- The notes to an invoice.
+create index documents_by_invoice on documents (company_id, invoice_id)
+  where invoice_id is not null;
+-- The invoices in a consolidated invoice, and the notes to it.
+create index documents_by_consolidated_invoice on documents (company_id, consolidated_invoice_id)
   where consolidated_invoice_id is not null;
-call keep_companies_apart('invoices');
-grant select, insert, update on invoices to einvoice_service;
-grant select on invoices to einvoice_reader;
--- Row-level security admits only rows of the company of the API key, which exists. The check of a
--- foreign key would lock the row of the company for each invoice.
-call keep_counts('invoices', 'type');
-create trigger add_invoice_words after insert on invoices referencing new table as inserted
-  for each statement execute function add_invoice_words();
-create trigger replace_invoice_words after update on invoices for each row
-  when (old.buyer ->> 'name' is distinct from new.buyer ->> 'name')
-  execute function replace_invoice_words();
--- The taxes of each document by type and rate, computed when it is stored, so that the taxes of a
--- month are a sum over its documents.
--- A cancelled invoice or note is sent again only if it was changed, or if the client insists: a
--- late repetition of a request must not issue a second document.
--- References and metadata of clients: stored and returned with a record, never sent to the portal.
-create unique index invoices_reference_once on invoices (company_id, reference)
-  where reference is not null and deleted_at is null;
-create index invoices_by_update on invoices (company_id, updated_at, id) where deleted_at is null;
-call keep_metadata_entries('invoices');
--- What was paid before a document was issued, and the rounding of the amount to pay. The value of a
--- document, which notes adjust, is payable_amount + prepaid_amount.
-create trigger submitted_deleted after update on invoices for each row
-  when (old.deleted_at is distinct from new.deleted_at)
-  execute function mark_deleted_documents();
--- Submissions of which nothing reached the portal have a status of their own, and are the last
--- submission of their record even if no document was stored for them. Earlier versions do not know
--- the status, so that none of them may run after this migration.
 -- For the overview.
-create index invoices_not_sent on invoices (company_id, id) where not_sent is not null;
+create index documents_not_sent on documents (company_id, id) where not_sent is not null;
 -- Sales that are in no consolidated invoice, of which the overview looks for the oldest.
-create index invoices_unconsolidated on invoices (company_id, issue_date)
-  where consolidated_invoice_id is null
+create index invoices_unconsolidated on documents (company_id, issue_date)
+  where kind = 'invoice'
+    and consolidated_invoice_id is null
     and status in ('Draft', 'Invalid')
     and deleted_at is null;
-comment on table invoices is
-  'Invoices and self-billed invoices. Written by the API and, for the status, by the submission '
-  'flow.';
-comment on column invoices.company_id is 'Company that issues it, or receives a self-billed one.';
-comment on column invoices.id is 'Identifies the invoice.';
-comment on column invoices.code is
-  'Number without prefix, unique in a year among those that are not deleted.';
-comment on column invoices.code_year is 'Year of issue in the business time zone.';
-comment on column invoices.type is
-  'INVOICE, SELF_BILLED_INVOICE, or one of these that is not final yet (PENDING_FINALIZE_...).';
-comment on column invoices.status is 'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
-comment on column invoices.is_ready is
-  'Whether the client marked the invoice as ready to be submitted.';
-comment on column invoices.issue_date is 'When it is issued.';
-comment on column invoices.buyer is
-  'Buyer as the API shows it. Null for self-billed invoices and while not known.';
-comment on column invoices.supplier is
-  'Supplier of a self-billed invoice as the API shows it. Null for other invoices.';
-comment on column invoices.line_items is 'Line items as the API shows them.';
-comment on column invoices.invoice_level_allowance_charge is
-  'Allowance or charge of the whole document, as the API shows it. Null: none.';
-comment on column invoices.currency_code is 'Currency of all amounts, ISO 4217.';
-comment on column invoices.exchange_rate is 'MYR for one unit of the currency. Null: not given.';
-comment on column invoices.net_amount is 'Sum of the line items after allowances and charges.';
-comment on column invoices.excluding_tax is 'Total without tax.';
-comment on column invoices.including_tax is 'Total with tax.';
-comment on column invoices.payable_amount is 'Amount to pay.';
-comment on column invoices.adjusted_by is 'Valid debit notes less valid credit and refund notes.';
-comment on column invoices.attempts is 'Submissions so far.';
-comment on column invoices.created_at is 'When it was created.';
-comment on column invoices.updated_at is 'When the row was last changed.';
-comment on column invoices.deleted_at is
-  'When it was deleted. The row stays and its code is free again. Null: not deleted.';
-comment on column invoices.consolidated_invoice_id is
-  'Consolidated invoice that includes the invoice now. Null: none.';
-comment on column invoices.payment is
-  'Terms and means of payment as the API shows them. Null: none.';
-comment on column invoices.delivery is 'Delivery as the API shows it. Null: none.';
-comment on column invoices.billing_period is
-  'Period that is billed, as the API shows it. Null: none.';
-comment on column invoices.document_references is
-  'References to other documents, as the API shows them. Null: none.';
-comment on column invoices.bytes is 'Bytes of its JSON columns as text.';
-comment on column invoices.taxes is
-  'Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the document. '
-  'rate is null for an amount per unit. Null: stored by an older version.';
-comment on column invoices.is_changed is
-  'Whether it was updated since its last submission. False before the first one.';
-comment on column invoices.reference is
-  'Reference that the client chose, unique among the invoices of the company that are not deleted. '
-  'Null: none.';
-comment on column invoices.metadata is 'Texts of the client by key. Null: none.';
-comment on column invoices.prepayment is
-  'Payment before the issue, as the API shows it. Null: none.';
-comment on column invoices.prepaid_amount is
-  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
-comment on column invoices.payable_rounding_amount is
-  'Rounding that is part of the amount to pay. Null: none.';
-comment on column invoices.not_sent is
-  'Outcome of the latest submission as the API shows it, if nothing reached the portal. Null: it '
-  'did, or is under way, or there is none.';
-
--- Credit, debit and refund notes.
-create table adjustment_notes (
-  company_id bigint not null references companies,
-  id bigint generated always as identity,
-  invoice_id bigint,
-  consolidated_invoice_id bigint,
-  code bigint not null,
-  type text not null,
-  status text not null default 'Draft',
-  issue_date timestamptz not null,
-  line_items json not null,
-  net_amount numeric(20, 2) not null,
-  excluding_tax numeric(20, 2) not null,
-  including_tax numeric(20, 2) not null,
-  payable_amount numeric(20, 2) not null,
-  attempts int not null default 0,
-  created_at timestamptz not null default clock_timestamp(),
-  updated_at timestamptz not null default clock_timestamp(),
-  deleted_at timestamptz,
-  payment json,
-  delivery json,
-  billing_period json,
-  document_references json,
-  bytes int not null generated always as (
-  octet_length(line_items::text)
-  + coalesce(octet_length(payment::text), 0)
-  + coalesce(octet_length(delivery::text), 0)
-  + coalesce(octet_length(billing_period::text), 0)
-  + coalesce(octet_length(document_references::text), 0)
-) stored,
-  taxes jsonb,
-  is_changed boolean not null default false,
-  reference text,
-  metadata json,
-  prepayment json,
-  prepaid_amount numeric(20, 2) not null default 0,
-  payable_rounding_amount numeric(20, 2),
-  not_sent json,
-  primary key (company_id, id),
-  foreign key (company_id, invoice_id) references invoices (company_id, id),
-  constraint adjustment_notes_consolidated_invoice
-    foreign key (company_id, consolidated_invoice_id)
-    references consolidated_invoices (company_id, id),
-  constraint adjustment_notes_one_target check
-    (num_nonnulls(invoice_id, consolidated_invoice_id) = 1),
-  constraint adjustment_notes_code_range check (code between 1 and 999999999999),
-  constraint adjustment_notes_type check (type in ('CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE')),
-  constraint adjustment_notes_status check
-    (status in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled')),
-  constraint adjustment_notes_only_unsent_deleted check
-    (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
-);
-create unique index adjustment_notes_code_once_a_type on adjustment_notes (company_id, type, code)
-  where deleted_at is null;
-create index adjustment_notes_by_id on adjustment_notes (company_id, id)
-  where deleted_at is null;
-create index adjustment_notes_by_invoice on adjustment_notes (company_id, invoice_id)
-  where deleted_at is null;
-create index adjustment_notes_by_consolidated_invoice
-  on adjustment_notes (company_id, consolidated_invoice_id)
-  where consolidated_invoice_id is not null and deleted_at is null;
-create index adjustment_notes_by_status on adjustment_notes (company_id, status, id)
-  where deleted_at is null;
-create index adjustment_notes_by_issue_date on adjustment_notes (company_id, issue_date, id)
-  where deleted_at is null;
-call keep_companies_apart('adjustment_notes');
-grant select, insert, update on adjustment_notes to einvoice_service;
-grant select on adjustment_notes to einvoice_reader;
-call keep_counts('adjustment_notes', 'type');
-create unique index adjustment_notes_reference_once on adjustment_notes (company_id, reference)
-  where reference is not null and deleted_at is null;
-create index adjustment_notes_by_update on adjustment_notes (company_id, updated_at, id)
-  where deleted_at is null;
-call keep_metadata_entries('adjustment_notes');
-create trigger submitted_deleted after update on adjustment_notes for each row
+call keep_companies_apart('documents');
+grant select, insert, update on documents to einvoice_service;
+grant select on documents to einvoice_reader;
+call keep_counts('documents', 'kind', 'type');
+call keep_metadata_entries('documents');
+create trigger submitted_deleted after update on documents for each row
   when (old.deleted_at is distinct from new.deleted_at)
   execute function mark_deleted_documents();
-create index adjustment_notes_not_sent on adjustment_notes (company_id, id)
-  where not_sent is not null;
-comment on table adjustment_notes is
-  'Credit, debit and refund notes to an invoice or a consolidated invoice.';
-comment on column adjustment_notes.company_id is 'Company that issues it.';
-comment on column adjustment_notes.id is 'Identifies the note.';
-comment on column adjustment_notes.invoice_id is
-  'Invoice that is adjusted. Null when a consolidated invoice is.';
-comment on column adjustment_notes.consolidated_invoice_id is
-  'Consolidated invoice that is adjusted. Null when an invoice is.';
-comment on column adjustment_notes.code is
-  'Number without prefix, unique for each type among those that are not deleted.';
-comment on column adjustment_notes.type is 'CREDIT_NOTE, DEBIT_NOTE or REFUND_NOTE.';
-comment on column adjustment_notes.status is
+create trigger check_kinds before insert or update of invoice_id, consolidated_invoice_id
+  on documents for each row
+  when (new.invoice_id is not null or new.consolidated_invoice_id is not null)
+  execute function check_kinds();
+create trigger add_invoice_words after insert on documents referencing new table as inserted
+  for each statement execute function add_invoice_words();
+create trigger replace_invoice_words after update on documents for each row
+  when (old.buyer ->> 'name' is distinct from new.buyer ->> 'name')
+  execute function replace_invoice_words();
+comment on table documents is
+  'Invoices, adjustment notes and consolidated invoices. Written by the API and, for the status, '
+  'by the submission flow.';
+comment on column documents.company_id is
+  'Company that issues it, or receives a self-billed one. Row-level security admits only rows of '
+  'the company of the key, which exists: the check of a foreign key would lock its row.';
+comment on column documents.id is 'Identifies the document.';
+comment on column documents.kind is
+  'invoice, adjustment_note or consolidated_invoice, which follows from the type.';
+comment on column documents.type is
+  'INVOICE, SELF_BILLED_INVOICE, one of these that is not final yet (PENDING_FINALIZE_...), '
+  'CREDIT_NOTE, DEBIT_NOTE, REFUND_NOTE, CONSOLIDATED_INVOICE or CONSOLIDATED_SELF_BILLED_INVOICE.';
+comment on column documents.status is
   'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
-comment on column adjustment_notes.issue_date is 'When it is issued.';
-comment on column adjustment_notes.line_items is 'Line items as the API shows them.';
-comment on column adjustment_notes.net_amount is
-  'Sum of the line items after allowances and charges, in the invoice''s currency.';
-comment on column adjustment_notes.excluding_tax is
-  'Total without tax, in the invoice''s currency.';
-comment on column adjustment_notes.including_tax is 'Total with tax, in the invoice''s currency.';
-comment on column adjustment_notes.payable_amount is
-  'Amount of the adjustment, in the invoice''s currency.';
-comment on column adjustment_notes.attempts is 'Submissions so far.';
-comment on column adjustment_notes.created_at is 'When it was created.';
-comment on column adjustment_notes.updated_at is 'When the row was last changed.';
-comment on column adjustment_notes.deleted_at is
-  'When it was deleted. The row stays and its code is free again. Null: not deleted.';
-comment on column adjustment_notes.payment is
+comment on column documents.code is
+  'Number without prefix. Among those that are not deleted, unique for each type of note, and for '
+  'each kind of invoice in a year.';
+comment on column documents.code_year is
+  'Year of issue in the business time zone. Null for notes.';
+comment on column documents.invoice_id is
+  'Invoice that a note adjusts. Null for other documents, and if it adjusts a consolidated '
+  'invoice.';
+comment on column documents.consolidated_invoice_id is
+  'Consolidated invoice that a note adjusts, or that includes the invoice now. Null: none.';
+comment on column documents.month is
+  'First day of the month of the sales of a consolidated invoice. Null for other documents.';
+comment on column documents.invoice_ids is
+  'Invoices that a consolidated invoice was made of. Stays when a cancellation releases them. Null '
+  'for other documents.';
+comment on column documents.is_ready is
+  'Whether the client marked the invoice as ready to be submitted.';
+comment on column documents.issue_date is 'When it is issued.';
+comment on column documents.buyer is
+  'Buyer of an invoice as the API shows it. Null for self-billed invoices, while not known, and '
+  'for other documents.';
+comment on column documents.supplier is
+  'Supplier of a self-billed invoice as the API shows it. Null for other documents.';
+comment on column documents.line_items is 'Line items as the API shows them.';
+comment on column documents.invoice_level_allowance_charge is
+  'Allowance or charge of the whole document, as the API shows it. Null: none.';
+comment on column documents.currency_code is
+  'Currency of all amounts, ISO 4217. Notes have that of the document which they adjust instead.';
+comment on column documents.exchange_rate is 'MYR for one unit of the currency. Null: not given.';
+comment on column documents.payment is
   'Terms and means of payment as the API shows them. Null: none.';
-comment on column adjustment_notes.delivery is 'Delivery as the API shows it. Null: none.';
-comment on column adjustment_notes.billing_period is
+comment on column documents.delivery is 'Delivery as the API shows it. Null: none.';
+comment on column documents.billing_period is
   'Period that is billed, as the API shows it. Null: none.';
-comment on column adjustment_notes.document_references is
+comment on column documents.document_references is
   'References to other documents, as the API shows them. Null: none.';
-comment on column adjustment_notes.bytes is 'Bytes of its JSON columns as text.';
-comment on column adjustment_notes.taxes is
-  'Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the document. '
-  'rate is null for an amount per unit. Null: stored by an older version.';
-comment on column adjustment_notes.is_changed is
-  'Whether it was updated since its last submission. False before the first one.';
-comment on column adjustment_notes.reference is
-  'Reference that the client chose, unique among the notes of the company that are not deleted. '
-  'Null: none.';
-comment on column adjustment_notes.metadata is 'Texts of the client by key. Null: none.';
-comment on column adjustment_notes.prepayment is
+comment on column documents.prepayment is
   'Payment before the issue, as the API shows it. Null: none.';
-comment on column adjustment_notes.prepaid_amount is
-  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
-comment on column adjustment_notes.payable_rounding_amount is
+comment on column documents.payable_rounding_amount is
   'Rounding that is part of the amount to pay. Null: none.';
-comment on column adjustment_notes.not_sent is
+comment on column documents.reference is
+  'Reference that the client chose, unique among the invoices or notes of the company that are not '
+  'deleted. Null: none.';
+comment on column documents.metadata is 'Texts of the client by key. Null: none.';
+comment on column documents.net_amount is 'Sum of the line items after allowances and charges.';
+comment on column documents.excluding_tax is 'Total without tax.';
+comment on column documents.including_tax is 'Total with tax.';
+comment on column documents.payable_amount is
+  'Amount to pay, or of the adjustment. The value, which notes adjust, includes prepaid_amount.';
+comment on column documents.prepaid_amount is
+  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
+comment on column documents.adjusted_by is
+  'Valid debit notes less valid credit and refund notes.';
+comment on column documents.taxes is
+  'Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the document. '
+  'rate is null for an amount per unit.';
+comment on column documents.bytes is 'Bytes of its JSON columns as text.';
+comment on column documents.attempts is 'Submissions so far.';
+comment on column documents.is_changed is
+  'Whether it was updated since its last submission. False before the first one.';
+comment on column documents.not_sent is
   'Outcome of the latest submission as the API shows it, if nothing reached the portal. Null: it '
   'did, or is under way, or there is none.';
+comment on column documents.created_at is 'When it was created.';
+comment on column documents.updated_at is 'When the row was last changed.';
+comment on column documents.deleted_at is
+  'When it was deleted. The row stays and its code is free again. Null: not deleted.';
 
 create table invoice_words (
   company_id bigint not null,
@@ -624,8 +447,6 @@ create table code_lists (
 );
 grant select, insert, update, delete on code_lists to einvoice_service;
 grant select on code_lists to einvoice_reader;
--- Imported code lists: codes with an end, and the imports, by which running processes recognise a
--- newer list.
 comment on table code_lists is
   'Code lists that the authority publishes, the same for all companies. Written by the command '
   'import-codes.';
@@ -637,6 +458,7 @@ comment on column code_lists.valid_from is
 comment on column code_lists.valid_to is
   'Last day on which the code is valid. infinity: it has no known end.';
 
+-- By the imports, running processes recognise a newer list.
 create table code_list_imports (
   code_list text primary key,
   number bigint not null,

@@ -1,5 +1,6 @@
 -- Submissions to the portal, their documents, and everything that decides what is sent and when.
 -- Rows of submissions, documents and sightings are never deleted.
+
 create table submissions (
   company_id bigint not null references companies,
   id bigint generated always as identity,
@@ -65,8 +66,7 @@ create index submissions_needing_a_person on submissions (company_id, id)
 create index submissions_by_tin on submissions (tin, company_id);
 -- An index whose predicate names `claims` would prevent HOT updates for each claim, because
 -- PostgreSQL skips the indexes of a table only while no column changes that one of them names.
--- `has_repeated_claims` changes in the exceptional case only. It is an ordinary column kept by a
--- trigger, since adding a generated column to a live table rewrites the table.
+-- `has_repeated_claims` changes in the exceptional case only.
 create index submissions_repeated_claims on submissions (company_id)
   where has_repeated_claims and state in ('Queued', 'Sending', 'Uncertain', 'Accepted');
 comment on index submissions_repeated_claims is
@@ -150,9 +150,8 @@ create table submitted_documents (
   company_id bigint not null references companies,
   id bigint generated always as identity,
   submission_id bigint not null,
-  invoice_id bigint,
-  adjustment_note_id bigint,
-  consolidated_invoice_id bigint,
+  kind text not null,
+  document_id bigint not null,
   number text not null,
   document_type text not null,
   document_version text not null,
@@ -181,26 +180,16 @@ create table submitted_documents (
   deleted_at timestamptz,
   primary key (company_id, id),
   foreign key (company_id, submission_id) references submissions (company_id, id),
-  foreign key (company_id, invoice_id) references invoices (company_id, id),
-  foreign key (company_id, adjustment_note_id) references adjustment_notes (company_id, id),
-  constraint submitted_documents_consolidated_invoice
-    foreign key (company_id, consolidated_invoice_id)
-    references consolidated_invoices (company_id, id),
-  constraint submitted_documents_one_subject check
-    (num_nonnulls(invoice_id, adjustment_note_id, consolidated_invoice_id) = 1),
+  foreign key (company_id, document_id) references documents (company_id, id),
+  constraint submitted_documents_kind check
+    (kind in ('invoice', 'adjustment_note', 'consolidated_invoice')),
   constraint submitted_documents_status check
   (status in ('Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled', 'Rejected', 'NotSent')),
   constraint submitted_documents_known_by_uuid check
   (status in ('Submitting', 'Rejected', 'NotSent') or uuid is not null)
 );
-create unique index submitted_documents_one_live_per_invoice
-  on submitted_documents (company_id, invoice_id)
-  where status in ('Submitting', 'Submitted', 'Valid');
-create unique index submitted_documents_one_live_per_note
-  on submitted_documents (company_id, adjustment_note_id)
-  where status in ('Submitting', 'Submitted', 'Valid');
-create unique index submitted_documents_one_live_per_consolidated_invoice
-  on submitted_documents (company_id, consolidated_invoice_id)
+create unique index submitted_documents_one_live_per_document
+  on submitted_documents (company_id, document_id)
   where status in ('Submitting', 'Submitted', 'Valid');
 -- The portal chooses uuids and clients do not, so uniqueness across companies discloses nothing.
 create unique index submitted_documents_uuid_once on submitted_documents (uuid);
@@ -210,13 +199,7 @@ comment on index submitted_documents_uuid_once is
 create unique index submitted_documents_number_once_a_call
   on submitted_documents (company_id, submission_id, number);
 create index submitted_documents_by_number on submitted_documents (company_id, number);
-create index submitted_documents_by_invoice on submitted_documents (company_id, invoice_id, id);
-create index submitted_documents_by_note
-  on submitted_documents (company_id, adjustment_note_id, id)
-  where adjustment_note_id is not null;
-create index submitted_documents_by_consolidated_invoice
-  on submitted_documents (company_id, consolidated_invoice_id, id)
-  where consolidated_invoice_id is not null;
+create index submitted_documents_by_document on submitted_documents (company_id, document_id, id);
 create index submitted_documents_cancelling on submitted_documents (cancelling_until)
   where cancelling_until is not null;
 -- Documents that prevent a change of the company's TIN.
@@ -234,17 +217,13 @@ create index submitted_documents_by_submission on submitted_documents (company_i
   where status = 'Valid';
 -- Lists of submitted documents by status.
 create index submitted_documents_by_status on submitted_documents (company_id, status, id);
-call keep_counts('submitted_documents', '''''');
+call keep_counts('submitted_documents', '''submitted_document''', '''''');
 comment on table submitted_documents is 'Documents of submissions. Never deleted.';
 comment on column submitted_documents.company_id is 'Company that submits.';
 comment on column submitted_documents.id is 'Identifies the submitted document.';
 comment on column submitted_documents.submission_id is 'Submission that contains the document now.';
-comment on column submitted_documents.invoice_id is
-  'Invoice that it is a version of. Null for other kinds.';
-comment on column submitted_documents.adjustment_note_id is
-  'Note that it is a version of. Null for other kinds.';
-comment on column submitted_documents.consolidated_invoice_id is
-  'Consolidated invoice that it is a version of. Null for other kinds.';
+comment on column submitted_documents.kind is 'Kind of the document.';
+comment on column submitted_documents.document_id is 'Document that it is a version of.';
 comment on column submitted_documents.number is
   'Full number. The portal lists it with document_type and issued_at.';
 comment on column submitted_documents.document_type is
@@ -292,7 +271,7 @@ comment on column submitted_documents.cancel_unclear is
   'Whether a cancellation request without a trustworthy response ended without effect. If the '
   'document is cancelled after all, that request may be the cause.';
 comment on column submitted_documents.deleted_at is
-  'When its invoice or note was deleted. Null: it is not. Written by triggers.';
+  'When its document was deleted. Null: it is not. Written by triggers.';
 
 -- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for
 -- one document of a submission mean a duplicate legal document.

@@ -1,3 +1,5 @@
+-- Rows of the portal that cannot be read, and its rate limits, pauses and refused logins.
+
 create table portal_odd_rows (
   company_id bigint not null references companies,
   id bigint generated always as identity,
@@ -73,7 +75,6 @@ create table portal_buckets (
 ) with (fillfactor = 50);
 grant select, insert, update on portal_buckets to einvoice_service;
 grant select on portal_buckets to einvoice_reader;
--- Requests of a higher priority take the tokens of a bucket first.
 comment on table portal_buckets is
   'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
   'take_portal_token().';

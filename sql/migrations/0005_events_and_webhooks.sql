@@ -57,9 +57,6 @@ grant select, insert, update, delete on webhook_endpoints to einvoice_service;
 create policy across_companies on webhook_endpoints to einvoice_across using (true);
 grant select, update on webhook_endpoints to einvoice_across;
 grant select on webhook_endpoints to einvoice_reader;
--- An endpoint can ask for the record of each event in its deliveries.
--- Several deliveries of an endpoint at a time. A claim belongs to a delivery instead of its
--- endpoint. Earlier versions claim endpoints, so that none of them may run after this migration.
 comment on table webhook_endpoints is
   'Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.';
 comment on column webhook_endpoints.company_id is 'Company of the endpoint.';

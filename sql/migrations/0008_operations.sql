@@ -1,3 +1,5 @@
+-- Idempotency keys, audit logs, and the identity and the clock of the database.
+
 -- Responses to requests with an Idempotency-Key, kept for 72 hours.
 --
 -- The transaction of a request's effect inserts its key, so that of several requests with one key
@@ -20,7 +22,6 @@ grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
   company_id, route, key, status, created_at
 ) on idempotency_keys to einvoice_reader;
--- Secrets that a page shows once, and the secret of a person's forms.
 comment on table idempotency_keys is
   'Requests of companies with an Idempotency-Key, and the first response to each.';
 comment on column idempotency_keys.company_id is 'Company that sent the request.';
@@ -74,8 +75,6 @@ comment on column integration_idempotency_keys.created_at is
 comment on column integration_idempotency_keys.claim_token is
   'Token of the request that has stored the key, which may replace what it has stored.';
 
--- The audit log, and the identity of the database.
-
 -- The service can add rows and cannot change them. The statement that makes a change also writes
 -- the row, so that neither exists without the other.
 create table audit_log (
@@ -97,10 +96,7 @@ grant select, insert (company_id, action, subject, before_sha256, after_sha256)
   on audit_log to einvoice_service;
 grant select on audit_log to einvoice_reader;
 create index audit_log_by_subject on audit_log (company_id, subject, id);
--- The audit log shows what was changed, except secrets and the contents of documents.
 grant insert (changes) on audit_log to einvoice_service;
--- The audit log has the address of the client that made a change. Changes in integration_audit_log
--- are made by commands only.
 -- Functions write what a person did to the audit log of each company. They cannot read it.
 create policy written_across on audit_log for insert to einvoice_across with check (true);
 grant insert (company_id, action, subject, changes) on audit_log to einvoice_across;
@@ -229,11 +225,3 @@ comment on column database_clock.stepped_by is 'How far it was at least. Null: t
 comment on column database_clock.oldest is
   'The oldest write transaction of the server that was open at the last look. Null: none.';
 comment on column database_clock.open_since is 'Since when it was seen, to a few seconds.';
--- Versions of the service before a migration may run with it if it allows that, so that an upgrade
--- needs no downtime. The column itself is created before the first migration is applied.
-comment on column schema_migrations.compatible_with is
-  'Number of the newest migration of the oldest version of the service that runs after this one. '
-  'Null: versions without this migration do not run after it.';
--- The digest of each file, which migrate adds to the table before the first migration.
-comment on column schema_migrations.sha256 is
-  'SHA-256 of the file as it was applied, or as it was when digests were introduced.';

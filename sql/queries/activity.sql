@@ -24,17 +24,10 @@ with page as materialized (
    limit :most::bigint
 )
 select p.id, p.at, p.actor, p.action, p.subject, p.changes, p.key_name, p.user_name,
-       p.client_address, coalesce(i.code, n.code, k.code) as code,
-       coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null as has_page,
-       u.name as person
+       p.client_address, d.code, d.deleted_at is null as has_page, u.name as person
   from page p
-  left join invoices i
-         on i.company_id = :company_id and i.id = p.document_id and p.subject like 'invoice %'
-  left join adjustment_notes n
-         on n.company_id = :company_id and n.id = p.document_id
-        and p.subject like 'adjustment note %'
-  left join consolidated_invoices k
-         on k.company_id = :company_id and k.id = p.document_id
-        and p.subject like 'consolidated invoice %'
+  left join documents d
+         on d.company_id = :company_id and d.id = p.document_id
+        and document_name(d.kind, d.id) = p.subject
   left join users u on u.id = p.person_id
  order by p.id desc;

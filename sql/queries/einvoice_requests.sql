@@ -37,10 +37,10 @@ select count(*) as pending,
 select r.status, r.rejection_reason, r.created_at, i.status as document_status,
        (select d.validation_link
           from submitted_documents d
-         where d.company_id = :company_id and d.invoice_id = i.id and d.status = 'Valid')
+         where d.company_id = :company_id and d.document_id = i.id and d.status = 'Valid')
          as validation_link
   from einvoice_requests r
-  left join invoices i
+  left join documents i
          on i.company_id = r.company_id and i.id = r.invoice_id and i.deleted_at is null
  where r.company_id = :company_id and r.link_id = :link_id and r.secret_sha256 = :secret_sha256
    and r.deleted_at is null
@@ -51,7 +51,7 @@ select r.status, r.rejection_reason, r.created_at, i.status as document_status,
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
 
 -- name: einvoice_request_page :many
--- Return a page of records, newest first; see invoice_page.
+-- Return a page of records, newest first; see {kind}_page.
 with page as materialized (
   select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
     from einvoice_requests
@@ -67,7 +67,7 @@ select counted.total, page.id,
        end as record
   from (select coalesce(sum(live), 0)::bigint as total
           from record_counts
-         where company_id = :company_id and list = 'einvoice_requests') counted
+         where company_id = :company_id and list = 'einvoice_request') counted
   left join page on true
  order by page.id desc;
 
@@ -137,7 +137,7 @@ update einvoice_requests set invoice_id = :invoice_id where company_id = :compan
 with rejected as (
   update einvoice_requests r
      set status = 'Reject', rejection_reason = :reason, updated_at = clock_timestamp()
-    from invoices i
+    from documents i
     join companies c on c.id = i.company_id
    where i.company_id = :company_id and c.id = :company_id and i.id = :invoice_id
      and r.company_id = :company_id
@@ -180,7 +180,7 @@ select :company_id::bigint, 'einvoice_request.deleted',
 -- one for each of several years. An invoice that was made final while the statement waited for its
 -- lock is left out.
 select i.id
-  from invoices i
+  from documents i
  where i.company_id = :company_id
    and i.id = any (array(select pending_invoices_named(:company_id, :invoice_code)))
    and i.deleted_at is null
@@ -192,7 +192,7 @@ select i.id
 -- Return true if the approval of a request has made an invoice with this code or full code final.
 select true
   from einvoice_requests r
-  join invoices i on i.company_id = r.company_id and i.id = r.invoice_id
+  join documents i on i.company_id = r.company_id and i.id = r.invoice_id
   join companies c on c.id = i.company_id
  where r.company_id = :company_id and i.company_id = :company_id and c.id = :company_id
    and i.deleted_at is null

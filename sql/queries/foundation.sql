@@ -24,36 +24,22 @@ select schema_is_applied(:version);
 select pg_advisory_lock(hashtextextended('einvoice migrations', 0));
 
 -- name: migrations_prepare :exec
--- Create the table of applied migrations if it is missing, or the columns that earlier versions of
--- the service did not have.
-do $$
-begin
-  if to_regclass('public.schema_migrations') is null then
-    create table schema_migrations (
-      name text primary key,
-      applied_at timestamptz not null default clock_timestamp(),
-      compatible_with text,
-      sha256 bytea
-    );
-  elsif (select count(*)
-           from pg_attribute
-          where attrelid = 'public.schema_migrations'::regclass
-            and attname in ('compatible_with', 'sha256')) < 2 then
-    alter table schema_migrations
-      add column if not exists compatible_with text,
-      add column if not exists sha256 bytea;
-  end if;
-end $$;
+-- Create the table of applied migrations if it is missing.
+create table if not exists schema_migrations (
+  name text primary key,
+  applied_at timestamptz not null default clock_timestamp(),
+  compatible_with text,
+  sha256 bytea not null
+);
 
 -- name: migrations_done :many
--- Return the names and digests of the applied migrations. Null: applied by an earlier version.
+-- Return the names and digests of the applied migrations.
 select name, sha256 from schema_migrations order by name;
 
 -- name: migration_note :exec
--- Record an applied migration, or the digest of one that has none.
+-- Record an applied migration.
 insert into schema_migrations (name, compatible_with, sha256)
-values (:name, :compatible_with, :sha256)
-    on conflict (name) do update set sha256 = excluded.sha256;
+values (:name, :compatible_with, :sha256);
 
 -- name: schema_excluding :value
 -- Return the names of the applied migrations that exclude a version of the service, which has the

@@ -2,30 +2,27 @@
 
 -- name: document_link_of :one
 -- Return the link with a token, if it can be used.
-select company_id, id, purpose, invoice_id, adjustment_note_id, consolidated_invoice_id
+select company_id, id, purpose, kind, document_id
   from document_link_of(:token_sha256);
 
 -- name: document_link_insert :one
 -- Insert a link to a locked document, unless it has :most links that can be used.
 with stored as (
-  insert into document_links (company_id, token_sha256, purpose, invoice_id, adjustment_note_id,
-                              consolidated_invoice_id, expires_at)
-  select :company_id, :token_sha256, :purpose, :invoice_id, :adjustment_note_id,
-         :consolidated_invoice_id, clock_timestamp() + :lifetime::interval
+  insert into document_links (company_id, token_sha256, purpose, kind, document_id, expires_at)
+  select :company_id, :token_sha256, :purpose, :kind, :document_id,
+         clock_timestamp() + :lifetime::interval
    where :most > (
            select count(*)
              from document_links
             where company_id = :company_id
               and revoked_at is null
               and expires_at > clock_timestamp()
-              and (invoice_id = :invoice_id
-                   or adjustment_note_id = :adjustment_note_id
-                   or consolidated_invoice_id = :consolidated_invoice_id))
-  returning id, purpose, expires_at, invoice_id, adjustment_note_id, consolidated_invoice_id
+              and document_id = :document_id)
+  returning id, purpose, expires_at, kind, document_id
 ), audited as (
   insert into audit_log (company_id, action, subject, changes)
   select :company_id::bigint, 'share',
-         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
+         document_name(kind, document_id),
          value_changes(null, jsonb_build_object('purpose', purpose, 'expires_at', expires_at))
     from stored
 )
@@ -55,14 +52,10 @@ select (select coalesce(
          where company_id = :company_id
            and revoked_at is null
            and expires_at > clock_timestamp()
-           and (invoice_id = :invoice_id
-                or adjustment_note_id = :adjustment_note_id
-                or consolidated_invoice_id = :consolidated_invoice_id))
-  from document_keys
- where company_id = :company_id
-   and (invoice_id = :invoice_id
-        or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id);
+           and document_id = :document_id)
+  from documents d
+ where d.company_id = :company_id and d.id = :document_id and d.kind = :kind
+   and d.deleted_at is null;
 
 -- name: document_link_revoke :value
 -- Revoke a link of a document, which stops working at once, and return its id. No row if the
@@ -74,14 +67,12 @@ with revoked as (
      and id = :id
      and revoked_at is null
      and expires_at > clock_timestamp()
-     and (invoice_id = :invoice_id
-          or adjustment_note_id = :adjustment_note_id
-          or consolidated_invoice_id = :consolidated_invoice_id)
-  returning id, invoice_id, adjustment_note_id, consolidated_invoice_id
+     and document_id = :document_id
+  returning id, kind, document_id
 ), audited as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'unshare',
-         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id)
+         document_name(kind, document_id)
     from revoked
 )
 select id from revoked;

@@ -3,79 +3,47 @@
 -- name: overview_failed :many
 -- Return the documents whose latest submission the portal did not accept, the latest first, at most
 -- :most.
-select d.id, d.status, d.number, d.errors, d.updated_at, null as code,
-       d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
+select d.id, d.status, d.number, d.errors, d.updated_at, null as code, d.kind, d.document_id
   from submitted_documents d
-  left join invoices i on i.company_id = d.company_id and i.id = d.invoice_id
-  left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
-  left join consolidated_invoices k
-    on k.company_id = d.company_id and k.id = d.consolidated_invoice_id
- where d.company_id = :company_id
+  join documents r on r.company_id = d.company_id and r.id = d.document_id
+ where d.company_id = :company_id and r.company_id = :company_id
    and d.status in ('Invalid', 'Rejected')
-   and coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null
-   and coalesce(i.status, n.status, k.status) in ('Draft', 'Invalid')
-   and coalesce(i.not_sent, n.not_sent, k.not_sent) is null
+   and r.deleted_at is null
+   and r.status in ('Draft', 'Invalid')
+   and r.not_sent is null
    and not exists (
          select from submitted_documents later
           where later.company_id = :company_id
             and later.id > d.id
-            and (later.invoice_id = d.invoice_id
-                 or later.adjustment_note_id = d.adjustment_note_id
-                 or later.consolidated_invoice_id = d.consolidated_invoice_id))
+            and later.document_id = d.document_id)
  order by d.id desc
  limit :most::bigint;
 
 -- name: overview_not_sent :many
 -- Return the documents of whose latest submission nothing reached the portal, the latest first, at
 -- most :most.
-with invoice as (
-  select id, type, code, not_sent
-    from invoices
+with newest as (
+  select id, kind, type, code, not_sent
+    from documents
    where company_id = :company_id and not_sent is not null and deleted_at is null
    order by id desc
    limit :most::bigint
-), note as (
-  select id, type, code, not_sent
-    from adjustment_notes
-   where company_id = :company_id and not_sent is not null and deleted_at is null
-   order by id desc
-   limit :most
-), consolidated as (
-  select id, type, code, not_sent
-    from consolidated_invoices
-   where company_id = :company_id and not_sent is not null and deleted_at is null
-   order by id desc
-   limit :most
-), found as (
-  select 'invoice' as kind, * from invoice
-  union all
-  select 'note', * from note
-  union all
-  select 'consolidated', * from consolidated
 )
-select full_code(
-         case f.kind when 'invoice' then invoice_prefix(f.type, c.setting)
-                     when 'note' then note_prefix(f.type, c.setting)
-                     else consolidated_prefix(f.type, c.setting) end,
-         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-         f.code) as number,
+select document_number(d.type, d.code, c.setting) as number,
        'NotSent' as status,
-       (f.not_sent -> 'errors')::text as errors,
-       (f.not_sent ->> 'at')::timestamptz as updated_at,
-       f.not_sent ->> 'code' as code,
-       case f.kind when 'invoice' then f.id end as invoice_id,
-       case f.kind when 'note' then f.id end as adjustment_note_id,
-       case f.kind when 'consolidated' then f.id end as consolidated_invoice_id
-  from found f
+       (d.not_sent -> 'errors')::text as errors,
+       (d.not_sent ->> 'at')::timestamptz as updated_at,
+       d.not_sent ->> 'code' as code,
+       d.kind,
+       d.id as document_id
+  from newest d
   join companies c on c.id = :company_id
- order by updated_at desc
- limit :most;
+ order by updated_at desc;
 
 -- name: overview_unclear :many
 -- Return the documents whose outcome is unknown or needs a person, the earliest first, at most
 -- :most.
-select s.state, d.number, s.last_sent_at,
-       d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id
+select s.state, d.number, s.last_sent_at, d.kind, d.document_id
   from submissions s
   join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
  where s.company_id = :company_id and s.state in ('Uncertain', 'NeedsPerson')
@@ -135,8 +103,9 @@ select (select count(*)
          order by i.issue_date
          limit 1) as overdue_since,
        (select min(k.month)
-          from consolidated_invoices k
+          from documents k
          where k.company_id = :company_id
+           and k.kind = 'consolidated_invoice'
            and k.status in ('Draft', 'Invalid')
            and k.deleted_at is null) as unsent_month,
        clock_timestamp() as now;
@@ -152,8 +121,9 @@ having sum(live) > 0;
 -- name: overview_amounts :many
 -- Return the number and the amount of a period's invoices by status and currency.
 select status, currency_code, count(*) as records, sum(payable_amount + prepaid_amount) as amount
-  from invoices
+  from documents
  where company_id = :company_id
+   and kind = 'invoice'
    and deleted_at is null
    and issue_date >= :month_start
    and issue_date < :month_end
@@ -178,8 +148,9 @@ select type, rate, currency_code, sum(taxable) as taxable, sum(tax) as tax
 select (issue_date at time zone :zone)::date as day, count(*) as records,
        count(*) filter (where status = 'Valid') as valid,
        count(*) filter (where status = 'Invalid') as invalid
-  from invoices
+  from documents
  where company_id = :company_id
+   and kind = 'invoice'
    and deleted_at is null
    and issue_date >= :first
    and issue_date < :last

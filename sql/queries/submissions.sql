@@ -13,69 +13,48 @@ values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received,
 returning id, fence;
 
 -- name: submitted_document_insert :value
--- Insert a document of a submission, and count the attempt of its invoice or note. One of the three
--- ids is not null. Can violate submitted_documents_one_live_per_... if another submission has a
--- live document of it.
-with invoice as (
-  update invoices
+-- Insert a document of a submission, and count the attempt of the record that it is a version of.
+-- Can violate submitted_documents_one_live_per_document if another submission has a live document
+-- of it.
+with subject as (
+  update documents
      set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
          updated_at = clock_timestamp()
-   where company_id = :company_id and id = :invoice_id
-), note as (
-  update adjustment_notes
-     set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
-         updated_at = clock_timestamp()
-   where company_id = :company_id and id = :adjustment_note_id
-), consolidated as (
-  update consolidated_invoices
-     set attempts = attempts + 1, status = 'Submitting', not_sent = null,
-         updated_at = clock_timestamp()
-   where company_id = :company_id and id = :consolidated_invoice_id
+   where company_id = :company_id and id = :document_id
+  returning id, kind
 ), noted as (
   insert into events (company_id, type, data)
-  values (:company_id,
-          document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
-            || '.submitting',
-          subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id))
+  select :company_id, kind || '.submitting', subject_ids(kind, id) from subject
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
-  values (:company_id, 'submit',
-          document_name(:invoice_id, :adjustment_note_id, :consolidated_invoice_id),
-          decode(:document_hash, 'hex'))
+  select :company_id, 'submit', document_name(kind, id), decode(:document_hash, 'hex')
+    from subject
 )
-insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id,
-       consolidated_invoice_id, number, document_type, document_version, issued_at, document_hash)
-values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolidated_invoice_id,
-        :number, :document_type, :document_version, :issued_at, :document_hash)
+insert into submitted_documents (company_id, submission_id, kind, document_id, number,
+       document_type, document_version, issued_at, document_hash)
+select :company_id, :submission_id, kind, id, :number, :document_type, :document_version,
+       :issued_at, :document_hash
+  from subject
 returning id;
 
 -- name: submission_refuse :exec
--- Record that the submission of a locked invoice or note was refused before anything was stored for
--- it: as its last submission, and as an event. One of the three ids is not null. :failure is the
--- argument of not_sent_outcome().
-with invoice as (
-  update invoices
+-- Record that the submission of a locked document was refused before anything was stored for it: as
+-- its last submission, and as an event. :failure is the argument of not_sent_outcome().
+with subject as (
+  update documents
      set not_sent = not_sent_outcome(:failure::jsonb), updated_at = clock_timestamp()
-   where company_id = :company_id and id = :invoice_id
-), note as (
-  update adjustment_notes
-     set not_sent = not_sent_outcome(:failure), updated_at = clock_timestamp()
-   where company_id = :company_id and id = :adjustment_note_id
-), consolidated as (
-  update consolidated_invoices
-     set not_sent = not_sent_outcome(:failure), updated_at = clock_timestamp()
-   where company_id = :company_id and id = :consolidated_invoice_id
+   where company_id = :company_id and id = :document_id
+  returning id, kind
 )
 insert into events (company_id, type, data)
-values (:company_id,
-        document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
-          || '.not_sent',
-        subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
-          || jsonb_build_object('status', 'NotSent') || (:failure - 'errors'));
+select :company_id, kind || '.not_sent',
+       subject_ids(kind, id)
+         || jsonb_build_object('status', 'NotSent') || (:failure - 'errors')
+  from subject;
 
 -- name: submission_confirmed_absent :one
--- Return the bytes and issue time of the latest submission of an invoice or note, if they were
--- sent, also by an earlier submission, and confirmed absent.
+-- Return the bytes and issue time of the latest submission of a document, if they were sent, also
+-- by an earlier submission, and confirmed absent.
 select d.id, s.body, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
@@ -83,9 +62,7 @@ select d.id, s.body, d.issued_at
    and s.state = 'NotReceived' and (s.first_sent_at is not null or s.possibly_received)
    and d.id = (select max(id)
                  from submitted_documents
-                where company_id = :company_id
-                  and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-                       or consolidated_invoice_id = :consolidated_invoice_id));
+                where company_id = :company_id and document_id = :document_id);
 
 -- name: submission_claim :many
 -- Claim due submissions in some states, of any company: company_id, id, fence, state, and how often
@@ -107,9 +84,9 @@ select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
  where company_id = :company_id and id = :id;
 
 -- name: submission_of_subject :one
--- Return the submission with the latest document of an invoice, note or consolidated invoice, and
--- the state of both. `is_held`: it is sent when the hold on sending ends. `portal_wait` is the time
--- that the portal asked to wait, less what has passed; null if it asked for none.
+-- Return the submission with the latest version of a document, and the state of both. `is_held`: it
+-- is sent when the hold on sending ends. `portal_wait` is the time that the portal asked to wait,
+-- less what has passed; null if it asked for none.
 select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors,
        s.last_error::text as last_error,
        s.state = 'Queued'
@@ -122,8 +99,7 @@ select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::tex
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
-   and (d.invoice_id = :invoice_id or d.adjustment_note_id = :adjustment_note_id
-        or d.consolidated_invoice_id = :consolidated_invoice_id)
+   and d.document_id = :document_id
  order by d.id desc
  limit 1;
 
@@ -294,55 +270,31 @@ select submission_id, id, number, document_type, issued_at, status, uuid, valida
  where company_id = :company_id and submission_id = any (:ids::bigint[])
  order by id;
 
--- name: subjects_lock_invoices :many
--- Lock the invoices of a submission's documents, and those that its notes adjust, before the notes.
--- The array makes PostgreSQL look up each id. With a join it may read all invoices of the company.
+-- name: subjects_lock :many
+-- Lock the records of a submission's documents, and those that its notes adjust, which have smaller
+-- ids than the notes. The array makes PostgreSQL look up each id. With a join it may read all
+-- documents of the company.
 select id
-  from invoices
+  from documents
  where company_id = :company_id
    and id = any (array(
-         select coalesce(d.invoice_id, n.invoice_id)
+         select unnest(array[n.id, case when n.kind = 'adjustment_note'
+                                        then coalesce(n.invoice_id, n.consolidated_invoice_id) end])
            from submitted_documents d
-           left join adjustment_notes n
-                  on n.company_id = d.company_id and n.id = d.adjustment_note_id
-          where d.company_id = :company_id and d.submission_id = :submission_id))
- order by id
-   for update;
-
--- name: subjects_lock_consolidated :many
--- Lock the consolidated invoices of a submission's documents, and those that its notes adjust,
--- before the notes.
-select id
-  from consolidated_invoices
- where company_id = :company_id
-   and id = any (array(
-         select coalesce(d.consolidated_invoice_id, n.consolidated_invoice_id)
-           from submitted_documents d
-           left join adjustment_notes n
-                  on n.company_id = d.company_id and n.id = d.adjustment_note_id
-          where d.company_id = :company_id and d.submission_id = :submission_id))
- order by id
-   for update;
-
--- name: subjects_lock_notes :many
-select id
-  from adjustment_notes
- where company_id = :company_id
-   and id = any (array(
-         select adjustment_note_id
-           from submitted_documents
-          where company_id = :company_id and submission_id = :submission_id))
+           join documents n on n.company_id = d.company_id and n.id = d.document_id
+          where d.company_id = :company_id and n.company_id = :company_id
+            and d.submission_id = :submission_id))
  order by id
    for update;
 
 -- name: submitted_documents_move :many
 -- Record the portal's results for documents. :changes is an array of {id, expected, next,
 -- subject_status} with new values. No row for a document in another state than expected. The status
--- of its invoice or note follows. A note that becomes Valid adjusts its invoice, and one that was
+-- of its record follows. A note that becomes Valid adjusts its invoice, and one that was
 -- Valid and is cancelled no longer does. The invoices of a cancelled consolidated invoice are
--- released. No row is changed twice: an invoice was Valid before a note to it was sent, and so
--- belongs to an earlier submission. Returns the documents that changed, with their kind and status;
--- `is_foreign` for one that was cancelled without a request of this service.
+-- released. A document changes once, also if its own status and that of a note to it change.
+-- Returns the documents that changed, with their kind and status; `is_foreign` for one that was
+-- cancelled without a request of this service.
 with wanted as (
   select *
     from jsonb_to_recordset(:changes::jsonb) as (
@@ -382,76 +334,60 @@ with wanted as (
     from former
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
-  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status,
-            w.subject_status, w.failure, former.status as before, former.is_unrequested
-), invoice as (
-  update invoices i
-     set status = moved.subject_status, updated_at = clock_timestamp(),
-         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
+  returning d.id, d.kind, d.document_id, d.status, w.subject_status, w.failure,
+            former.status as before, former.is_unrequested
+), adjusting as (
+  select coalesce(n.invoice_id, n.consolidated_invoice_id) as id,
+         sum((n.payable_amount + n.prepaid_amount)
+             * case when n.type = 'DEBIT_NOTE' then 1 else -1 end
+             * case when moved.status = 'Valid' then 1
+                    when moved.before = 'Valid' then -1
+                    else 0 end) as adjusts_by
     from moved
-   where i.company_id = :company_id and i.id = moved.invoice_id
-), consolidated as (
-  update consolidated_invoices c
-     set status = moved.subject_status, updated_at = clock_timestamp(),
-         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
-    from moved
-   where c.company_id = :company_id and c.id = moved.consolidated_invoice_id
+    join documents n on n.id = moved.document_id
+   where n.company_id = :company_id and moved.kind = 'adjustment_note'
+   group by 1
 ), members as (
   select i.id
-    from invoices i
-    join moved
-      on moved.status = 'Cancelled' and i.consolidated_invoice_id = moved.consolidated_invoice_id
-   where i.company_id = :company_id
+    from documents i
+    join moved on moved.status = 'Cancelled' and i.consolidated_invoice_id = moved.document_id
+   where i.company_id = :company_id and i.kind = 'invoice'
    order by i.id
      for update of i
-), freed as (
-  update invoices i
-     set consolidated_invoice_id = null, updated_at = clock_timestamp()
-    from members
-   where i.company_id = :company_id and i.id = members.id
-), note as (
-  update adjustment_notes n
-     set status = moved.subject_status, updated_at = clock_timestamp(),
-         not_sent = case when moved.status = 'NotSent' then not_sent_outcome(moved.failure) end
+), subject (id, status, failure, adjusts_by, is_freed) as (
+  select document_id, subject_status, case when status = 'NotSent' then failure end, 0, false
     from moved
-   where n.company_id = :company_id and n.id = moved.adjustment_note_id
-  returning n.invoice_id, n.consolidated_invoice_id,
-            (n.payable_amount + n.prepaid_amount)
-            * case when n.type = 'DEBIT_NOTE' then 1 else -1 end
-            * case when moved.status = 'Valid' then 1
-                   when moved.before = 'Valid' then -1
-                   else 0 end as adjusts_by
-), adjusting as (
-  select invoice_id, consolidated_invoice_id, sum(adjusts_by) as adjusts_by
-    from note
-   group by invoice_id, consolidated_invoice_id
-), adjusted_invoice as (
-  update invoices i
-     set adjusted_by = i.adjusted_by + a.adjusts_by, updated_at = clock_timestamp()
-    from adjusting a
-   where a.adjusts_by <> 0 and i.company_id = :company_id and i.id = a.invoice_id
-), adjusted_consolidated as (
-  update consolidated_invoices c
-     set adjusted_by = c.adjusted_by + a.adjusts_by, updated_at = clock_timestamp()
-    from adjusting a
-   where a.adjusts_by <> 0 and c.company_id = :company_id and c.id = a.consolidated_invoice_id
+   union all
+  select id, null, null, adjusts_by, false from adjusting where adjusts_by <> 0
+   union all
+  select id, null, null, 0, true from members
+), change as (
+  select id, max(status) as status, (jsonb_agg(failure) filter (where failure is not null)) -> 0
+           as failure,
+         sum(adjusts_by) as adjusts_by, bool_or(is_freed) as is_freed
+    from subject
+   group by id
+), changed as (
+  update documents d
+     set status = coalesce(c.status, d.status),
+         not_sent = case when c.status is null then d.not_sent
+                         when c.failure is not null then not_sent_outcome(c.failure) end,
+         adjusted_by = d.adjusted_by + c.adjusts_by,
+         consolidated_invoice_id = case when not c.is_freed then d.consolidated_invoice_id end,
+         updated_at = clock_timestamp()
+    from change c
+   where d.company_id = :company_id and d.id = c.id
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint,
-         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id)
-           || '.'
-           || case status when 'NotSent' then 'not_sent' else lower(status) end,
-         subject_ids(invoice_id, adjustment_note_id, consolidated_invoice_id)
+         kind || '.' || case status when 'NotSent' then 'not_sent' else lower(status) end,
+         subject_ids(kind, document_id)
            || jsonb_build_object('submitted_document_id', id, 'status', status)
            || coalesce(failure - 'errors', '{}')
     from moved
    order by id
 )
-select id,
-       document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) as kind,
-       status,
-       status = 'Cancelled' and is_unrequested as is_foreign
-  from moved;
+select id, kind, status, status = 'Cancelled' and is_unrequested as is_foreign from moved;
 
 -- name: submitted_document_note :exec
 -- Record the portal's details of a document whose status stays the same: times, and a buyer's
@@ -535,33 +471,29 @@ select s.tin
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.status = 'Valid'
-   and (d.invoice_id = :invoice_id or d.consolidated_invoice_id = :consolidated_invoice_id);
+   and d.document_id = :document_id;
 
 -- name: submitted_document_page :value
 -- Return the records of the submitted documents of a document, newest first, as JSON text. Null if
 -- the document does not exist.
 select (select coalesce(json_agg(r order by r.id desc), '[]')
-          from submitted_document_records r
-         where company_id = :company_id
-           and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-                or consolidated_invoice_id = :consolidated_invoice_id))
-  from document_keys
- where company_id = :company_id
-   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id);
+          from submitted_documents s
+          join submitted_document_records r on r.company_id = s.company_id and r.id = s.id
+         where s.company_id = :company_id and r.company_id = :company_id
+           and s.document_id = :document_id)
+  from documents
+ where company_id = :company_id and id = :document_id and kind = :kind and deleted_at is null;
 
 -- name: submitted_document_get :one
 -- Return the record of one of the submitted documents of a document, or null. There is no row if
 -- the document does not exist.
 select (select to_json(r)
-          from submitted_document_records r
-         where company_id = :company_id and id = :id
-           and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-                or consolidated_invoice_id = :consolidated_invoice_id)) as record
-  from document_keys
- where company_id = :company_id
-   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id);
+          from submitted_documents s
+          join submitted_document_records r on r.company_id = s.company_id and r.id = s.id
+         where s.company_id = :company_id and r.company_id = :company_id and s.id = :id
+           and s.document_id = :document_id) as record
+  from documents
+ where company_id = :company_id and id = :document_id and kind = :kind and deleted_at is null;
 
 -- name: submitted_document_latest :one
 -- Return the latest document of an invoice or note that the portal received and did not reject, or
@@ -570,8 +502,7 @@ select id, submission_id, status, uuid, number, submitted_at, cancelling_until, 
        clock_timestamp() as now
   from submitted_documents
  where company_id = :company_id and status not in ('Rejected', 'NotSent')
-   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
-        or consolidated_invoice_id = :consolidated_invoice_id)
+   and document_id = :document_id
  order by id desc
  limit 1;
 
@@ -605,12 +536,10 @@ with former as (
          updated_at = clock_timestamp()
     from former
    where d.company_id = :company_id and d.id = former.id
-  returning d.cancel_fence, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id,
-            d.document_hash, former.sent_by
+  returning d.cancel_fence, d.kind, d.document_id, d.document_hash, former.sent_by
 ), audited as (
   insert into audit_log (company_id, action, subject, before_sha256, changes)
-  select :company_id::bigint, 'cancel',
-         document_name(invoice_id, adjustment_note_id, consolidated_invoice_id),
+  select :company_id::bigint, 'cancel', document_name(kind, document_id),
          decode(document_hash, 'hex'),
          value_changes(null, jsonb_build_object('reason', :reason::text))
     from begun

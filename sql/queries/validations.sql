@@ -1,12 +1,5 @@
--- Queries of the validation helpers. The check of a note's code is adjustment_note_code_used.
-
--- name: invoice_code_used :value
--- Return true if another invoice of the year has the code.
-select true
-  from invoices
- where company_id = :company_id and code_year = :code_year and code = :code and deleted_at is null
-   and id is distinct from :except_id
- limit 1;
+-- Queries of the validation helpers. The checks of codes are invoice_code_used and
+-- adjustment_note_code_used.
 
 -- name: tin_check_get :one
 -- Return the company's own TIN, whether it is verified, and whether the portal recently confirmed

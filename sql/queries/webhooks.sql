@@ -167,10 +167,10 @@ with event as (
              where r.company_id = :company_id and r.id = (e.data -> 'adjustment_note_id')::bigint)
          when 'consolidated_invoice' then
            (select to_json(r)
-              from (select record.*, k.invoice_ids
+              from (select record.*, d.invoice_ids
                       from consolidated_invoice_records record
-                      join consolidated_invoices k
-                        on k.company_id = record.company_id and k.id = record.id
+                      join documents d
+                        on d.company_id = record.company_id and d.id = record.id
                      where record.company_id = :company_id
                        and record.id = (e.data -> 'consolidated_invoice_id')::bigint) r)
          when 'einvoice_request' then

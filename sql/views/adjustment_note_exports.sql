@@ -3,10 +3,7 @@ select n.id,
        n.company_id,
        json_build_object(
          'invoiceCodeWithPrefixAndDigits',
-         full_code(
-           note_prefix(n.type, c.setting),
-           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-           n.code),
+         document_number(n.type, n.code, c.setting),
          'code', n.code,
          'type', n.type,
          'lineItems', n.line_items,
@@ -16,15 +13,13 @@ select n.id,
          'createdAt', instant(n.created_at),
          'prepayment', n.prepayment,
          'payableRoundingAmount', n.payable_rounding_amount) as export
-  from adjustment_notes n
+  from documents n
   join companies c on c.id = n.company_id
-  left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
-  left join consolidated_invoices k
-         on k.company_id = n.company_id
-        and k.id = n.consolidated_invoice_id
- where n.deleted_at is null;
+  left join documents i on i.company_id = n.company_id and i.id = n.invoice_id
+  left join documents k on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
+ where n.kind = 'adjustment_note' and n.deleted_at is null;
 grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
-call copy_comments('adjustment_notes', 'adjustment_note_exports');
+call copy_comments('documents', 'adjustment_note_exports');
 comment on view adjustment_note_exports is
   'Adjustment notes as the export endpoint returns them. Deleted ones are left out.';
 comment on column adjustment_note_exports.export is 'The note as a JSON object.';

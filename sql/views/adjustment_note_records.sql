@@ -28,15 +28,15 @@ select id,
             when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
-                   where o.company_id = adjustment_notes.company_id
-                      and o.adjustment_note_id = adjustment_notes.id
+                   where o.company_id = documents.company_id
+                      and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
        end as last_submission
-  from adjustment_notes
- where deleted_at is null;
+  from documents
+ where kind = 'adjustment_note' and deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;
-call copy_comments('adjustment_notes', 'adjustment_note_records');
+call copy_comments('documents', 'adjustment_note_records');
 comment on view adjustment_note_records is
   'Adjustment notes as the API returns them. Deleted ones are left out.';
 comment on column adjustment_note_records.is_submitted_to_portal is

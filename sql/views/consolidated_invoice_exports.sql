@@ -5,10 +5,7 @@ select k.id,
        k.company_id,
        json_build_object(
          'invoiceCodeWithPrefixAndDigits',
-         full_code(
-           consolidated_prefix(k.type, c.setting),
-           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-           k.code),
+         document_number(k.type, k.code, c.setting),
          'invoiceCode', k.code::text,
          'type', k.type,
          'month', to_char(k.month, 'YYYY-MM'),
@@ -25,11 +22,11 @@ select k.id,
          'createdAt', instant(k.created_at),
          'prepayment', k.prepayment,
          'payableRoundingAmount', k.payable_rounding_amount) as export
-  from consolidated_invoices k
+  from documents k
   join companies c on c.id = k.company_id
- where k.deleted_at is null;
+ where k.kind = 'consolidated_invoice' and k.deleted_at is null;
 grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
-call copy_comments('consolidated_invoices', 'consolidated_invoice_exports');
+call copy_comments('documents', 'consolidated_invoice_exports');
 comment on view consolidated_invoice_exports is
   'Consolidated invoices as the export endpoint returns them. Deleted ones are left out.';
 comment on column consolidated_invoice_exports.export is

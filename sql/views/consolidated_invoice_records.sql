@@ -24,15 +24,15 @@ select id,
             when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
-                   where o.company_id = consolidated_invoices.company_id
-                      and o.consolidated_invoice_id = consolidated_invoices.id
+                   where o.company_id = documents.company_id
+                      and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
        end as last_submission
-  from consolidated_invoices
- where deleted_at is null;
+  from documents
+ where kind = 'consolidated_invoice' and deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
-call copy_comments('consolidated_invoices', 'consolidated_invoice_records');
+call copy_comments('documents', 'consolidated_invoice_records');
 comment on view consolidated_invoice_records is
   'Consolidated invoices as the API returns them. Deleted ones are left out.';
 comment on column consolidated_invoice_records.is_submitted_to_portal is

@@ -6,10 +6,7 @@ select f.*,
   from (select i.company_id,
                i.id,
                i.code,
-               full_code(
-                 invoice_prefix(i.type, c.setting),
-                 (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-                 i.code) as number,
+               document_number(i.type, i.code, c.setting) as number,
                i.type,
                i.status,
                i.issue_date,
@@ -24,18 +21,18 @@ select f.*,
                     else (select true
                             from submitted_documents d
                            where d.company_id = i.company_id
-                             and d.invoice_id = i.id
+                             and d.document_id = i.id
                              and d.status not in ('Rejected', 'NotSent')
                            limit 1) is true end as was_accepted,
                i.excluding_tax
-          from invoices i
+          from documents i
           join companies c on c.id = i.company_id
          cross join lateral (
            select case when i.type like '%SELF_BILLED%' then i.supplier
                        else i.buyer end as party) other
-         where i.deleted_at is null) f;
+         where i.kind = 'invoice' and i.deleted_at is null) f;
 grant select on consolidation_candidates to einvoice_service, einvoice_reader;
-call copy_comments('invoices', 'consolidation_candidates');
+call copy_comments('documents', 'consolidation_candidates');
 comment on view consolidation_candidates is
   'Invoices with the facts that the rules of consolidation read. Deleted ones are left out.';
 comment on column consolidation_candidates.number is 'Number with prefix.';

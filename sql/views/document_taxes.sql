@@ -7,19 +7,14 @@ select document.company_id,
        tax.rate,
        document.sign * tax.taxable as taxable,
        document.sign * tax.tax as tax
-  from (select company_id, status, issue_date, currency_code, taxes, 1 as sign
-          from invoices
-         where deleted_at is null
-         union all
-        select company_id, status, issue_date, 'MYR', taxes, 1
-          from consolidated_invoices
-         where deleted_at is null
-         union all
-        select n.company_id, n.status, n.issue_date, coalesce(i.currency_code, 'MYR'), n.taxes,
-               case when n.type = 'DEBIT_NOTE' then 1 else -1 end
-          from adjustment_notes n
-          left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
-         where n.deleted_at is null) document
+  from (select d.company_id, d.status, d.issue_date,
+               coalesce(t.currency_code, d.currency_code) as currency_code, d.taxes,
+               case when d.type in ('CREDIT_NOTE', 'REFUND_NOTE') then -1 else 1 end as sign
+          from documents d
+          left join documents t
+                 on d.kind = 'adjustment_note' and t.company_id = d.company_id
+                and t.id = coalesce(d.invoice_id, d.consolidated_invoice_id)
+         where d.deleted_at is null) document
   left join lateral jsonb_to_recordset(document.taxes) as tax (
          type text, rate numeric, taxable numeric, tax numeric) on true;
 grant select on document_taxes to einvoice_service, einvoice_reader;
@@ -30,7 +25,7 @@ comment on column document_taxes.status is 'Status of the document.';
 comment on column document_taxes.issue_date is 'When the document is issued.';
 comment on column document_taxes.currency_code is 'Currency of the amounts, ISO 4217.';
 comment on column document_taxes.type is
-  'Code of the tax type. Null: the document has no taxes, or an older version stored it.';
+  'Code of the tax type. Null: the document has no taxes.';
 comment on column document_taxes.rate is 'Percentage. Null: an amount per unit.';
 comment on column document_taxes.taxable is 'Amount that is taxed.';
 comment on column document_taxes.tax is 'Amount of the tax.';

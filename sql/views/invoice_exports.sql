@@ -3,10 +3,7 @@ select i.id,
        i.company_id,
        json_build_object(
          'invoiceCodeWithPrefixAndDigits',
-         full_code(
-           invoice_prefix(i.type, own.setting),
-           (own.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-           i.code),
+         document_number(i.type, i.code, own.setting),
          'invoiceCode', i.code::text,
          'buyer', document_buyer(i.type, i.buyer, own.buyer),
          'supplier', case when i.type like '%SELF_BILLED%' then i.supplier
@@ -22,13 +19,11 @@ select i.id,
  -- offset 0 keeps the planner from computing the company for each row.
  cross join lateral (
    select c.setting, as_buyer(c) as buyer, as_supplier(c) as supplier offset 0) own
-  join invoices i on i.company_id = c.id
-  left join consolidated_invoices k
-         on k.company_id = i.company_id
-        and k.id = i.consolidated_invoice_id
- where i.deleted_at is null;
+  join documents i on i.company_id = c.id
+  left join documents k on k.company_id = i.company_id and k.id = i.consolidated_invoice_id
+ where i.kind = 'invoice' and i.deleted_at is null;
 grant select on invoice_exports to einvoice_service, einvoice_reader;
-call copy_comments('invoices', 'invoice_exports');
+call copy_comments('documents', 'invoice_exports');
 comment on view invoice_exports is
   'Invoices as the export endpoint returns them. Deleted ones are left out.';
 comment on column invoice_exports.export is 'The invoice as a JSON object.';

@@ -8,7 +8,7 @@ select id,
        document_buyer(
          type,
          buyer,
-         (select as_buyer(c) from companies c where c.id = invoices.company_id)) as buyer,
+         (select as_buyer(c) from companies c where c.id = documents.company_id)) as buyer,
        supplier,
        line_items,
        payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount,
@@ -37,14 +37,14 @@ select id,
             when attempts > 0
             then (select o.outcome
                     from submission_outcomes o
-                   where o.company_id = invoices.company_id and o.invoice_id = invoices.id
+                   where o.company_id = documents.company_id and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
        end as last_submission
-  from invoices
- where deleted_at is null;
+  from documents
+ where kind = 'invoice' and deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
-call copy_comments('invoices', 'invoice_records');
+call copy_comments('documents', 'invoice_records');
 comment on view invoice_records is 'Invoices as the API returns them. Deleted ones are left out.';
 comment on column invoice_records.is_submitted_to_portal is
   'Whether the portal has it or is being sent it.';

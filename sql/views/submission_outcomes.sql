@@ -1,9 +1,7 @@
 create or replace view submission_outcomes with (security_invoker = true) as
 select d.id,
        d.company_id,
-       d.invoice_id,
-       d.adjustment_note_id,
-       d.consolidated_invoice_id,
+       d.document_id,
        json_build_object(
          'status', d.status,
          'code', coalesce(d.errors -> 0, s.last_error) ->> 'code',

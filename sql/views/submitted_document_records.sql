@@ -1,9 +1,9 @@
 create or replace view submitted_document_records with (security_invoker = true) as
 select d.id,
        d.company_id,
-       d.invoice_id,
-       d.adjustment_note_id,
-       d.consolidated_invoice_id,
+       case when d.kind = 'invoice' then d.document_id end as invoice_id,
+       case when d.kind = 'adjustment_note' then d.document_id end as adjustment_note_id,
+       case when d.kind = 'consolidated_invoice' then d.document_id end as consolidated_invoice_id,
        d.status,
        s.submission_uid,
        d.uuid,
@@ -27,6 +27,12 @@ select d.id,
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id;
 grant select on submitted_document_records to einvoice_service, einvoice_reader;
 call copy_comments('submitted_documents', 'submitted_document_records');
+comment on column submitted_document_records.invoice_id is
+  'Invoice that it is a version of. Null for other kinds.';
+comment on column submitted_document_records.adjustment_note_id is
+  'Note that it is a version of. Null for other kinds.';
+comment on column submitted_document_records.consolidated_invoice_id is
+  'Consolidated invoice that it is a version of. Null for other kinds.';
 comment on view submitted_document_records is 'Submitted documents as the API returns them.';
 comment on column submitted_document_records.submission_uid is
   'The portal''s id of the submission. Null: not known.';

@@ -68,7 +68,7 @@ async def test_a_new_note_is_a_draft_with_its_own_amounts(
     _, body = await request_note(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
     )
-    row: Any = await owner.fetchrow("select * from adjustment_notes")
+    row: Any = await owner.fetchrow("select * from documents where kind = 'adjustment_note'")
     assert (row["company_id"], row["id"], row["invoice_id"]) == (
         company.id,
         body["data"]["id"],

@@ -197,7 +197,10 @@ async def test_plan_shows_included_invoices_and_changes_nothing(
     (left,) = plan["left_out"]
     assert (left["invoice_id"], left["reason"]) == (named, "named") and left["message"]
     assert await get_consolidated_id(api, ids[0]) is None
-    assert await owner.fetchval("select count(*) from consolidated_invoices") == 0
+    assert (
+        await owner.fetchval("select count(*) from documents where kind = 'consolidated_invoice'")
+        == 0
+    )
 
 
 async def test_plan_counts_submitted_invoices_instead_of_listing_them(
@@ -206,7 +209,7 @@ async def test_plan_counts_submitted_invoices_instead_of_listing_them(
     open_sale, named = await sale(api), await sale(api, buyer=buyer())
     submitted = await create_invoice(api, issueDateTime=now())
     assert (await submit(api, submitted))[0] == 200
-    await owner.execute("update invoices set issue_date = $1", datetime.fromisoformat(at()))
+    await owner.execute("update documents set issue_date = $1", datetime.fromisoformat(at()))
     for omit, listed in ((False, {named, submitted}), (True, {named})):
         plan = await get_plan(api, omitSubmitted=omit)
         assert plan["invoices"] == [open_sale] and plan["submitted_count"] == 1
@@ -231,7 +234,9 @@ async def test_summary_agrees_with_the_plan(api: Client, owner: asyncpg.Connecti
     submitted = await create_invoice(api, issueDateTime=now())
     assert (await submit(api, submitted))[0] == 200
     await owner.execute(
-        "update invoices set issue_date = $1 where id = $2", datetime.fromisoformat(at()), submitted
+        "update documents set issue_date = $1 where id = $2",
+        datetime.fromisoformat(at()),
+        submitted,
     )
     plan, summary = await get_plan(api, omitSubmitted=True), await get_summary(api)
     assert summary["count"] == len(plan["invoices"]) > 5
@@ -615,13 +620,13 @@ async def test_individually_submitted_invoice_is_excluded(
     assert (await submit(api, refused))[0] == 400
     # A sale of last month is too old to be submitted, so this month's sales are dated back.
     await owner.execute(
-        "update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at())
+        "update documents set issue_date = $1, buyer = null", datetime.fromisoformat(at())
     )
     assert await reasons(api) == {accepted: "submitted"}
     assert (await cancel_latest(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
     # The invoice whose submission the portal refused is a draft again.
-    await owner.execute("update invoices set status = 'Draft'")
+    await owner.execute("update documents set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
@@ -986,8 +991,7 @@ async def test_concurrent_creations_never_share_an_invoice(
         (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
         assert {await get_consolidated_id(api, invoice_id) for invoice_id in ids} == {winner}
     taken = [
-        row["id"]
-        for row in await owner.fetch("select unnest(invoice_ids) as id from consolidated_invoices")
+        row["id"] for row in await owner.fetch("select unnest(invoice_ids) as id from documents")
     ]
     assert len(taken) == len(set(taken)) == 150
 
@@ -1023,7 +1027,7 @@ async def test_creation_waits_for_a_running_submission(
 ) -> None:
     invoice_id = await sale(api)
     async with owner.transaction():
-        await owner.execute("update invoices set status = 'Submitting'")
+        await owner.execute("update documents set status = 'Submitting'")
         answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
         await until(lambda: owner.fetchval(WAITING))
     status, body = await answer
@@ -1037,7 +1041,7 @@ async def test_submission_waits_for_a_running_creation(
     invoice_id = await create_invoice(api)
     async with owner.transaction():
         await owner.execute(
-            "update invoices set consolidated_invoice_id = $1 where id = $2", taker, invoice_id
+            "update documents set consolidated_invoice_id = $1 where id = $2", taker, invoice_id
         )
         answer = asyncio.create_task(submit(api, invoice_id))
         await until(lambda: owner.fetchval(WAITING))

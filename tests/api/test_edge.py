@@ -202,7 +202,7 @@ async def test_connection_limit_closes_no_connection_that_waits_for_a_response(
     request = b"GET /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: %b\r\n\r\n"
     async with run_service(environment, MAX_CONNECTIONS="2") as port, patience():
         async with owner.transaction():
-            await owner.execute("lock table invoices")
+            await owner.execute("lock table documents")
             busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for _, writer in busy:
                 writer.write(request % company.key.encode())
@@ -234,7 +234,7 @@ async def test_internal_error_is_logged_without_request_content(
     api: Client, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     await owner.execute(
-        "alter table invoices add constraint surprise check (currency_code <> 'SGD')"
+        "alter table documents add constraint surprise check (currency_code <> 'SGD')"
     )
     async with api.post(
         "/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)

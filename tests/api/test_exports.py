@@ -56,11 +56,11 @@ async def insert_copies(
     """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
-        insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
+        insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
                net_amount, excluding_tax, including_tax, payable_amount)
         select company_id, code + n, code_year, type, issue_date, buyer::jsonb || $3::jsonb,
                line_items, net_amount, excluding_tax, including_tax, payable_amount
-          from invoices, generate_series(1, $2 - 1) n
+          from documents, generate_series(1, $2 - 1) n
          where id = $1
          order by n
         """,
@@ -271,7 +271,7 @@ async def test_invoices_can_be_created_and_deleted_during_an_export(
     await insert_copies(
         owner, await create_invoice(api, lineItems=[line()]), 1203, remark="x" * 40_000
     )
-    newest: Any = await owner.fetchval("select max(id) from invoices")
+    newest: Any = await owner.fetchval("select max(id) from documents")
     async with api.get("/api/invoices/export-all") as response:
         head = await response.content.readexactly(10_000)
         await create_invoice(api, issueDateTime="2020-01-31T09:30:00Z")

@@ -433,7 +433,7 @@ async def test_deleting_releases_the_code_and_keeps_the_row(
     assert await delete(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
     assert await request_json(api, "GET", f"/api/invoices/{invoice_id}") == not_found("Invoice")
     assert await create_invoice(api, code=5)
-    assert await owner.fetchval("select count(*) from invoices") == 2
+    assert await owner.fetchval("select count(*) from documents") == 2
 
 
 async def test_concurrent_deletions_succeed_once(api: Client) -> None:

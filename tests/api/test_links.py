@@ -108,8 +108,9 @@ async def test_the_number_of_links_of_a_document_is_limited(
     invoice_id = await create_invoice(own_api)
     await create_link(own_api, f"/api/invoices/{invoice_id}")
     await owner.execute(
-        "insert into document_links (company_id, token_sha256, purpose, invoice_id, expires_at)"
-        " select company_id, sha256(n::text::bytea), purpose, invoice_id, expires_at"
+        "insert into document_links (company_id, token_sha256, purpose, kind, document_id, "
+        "expires_at)"
+        " select company_id, sha256(n::text::bytea), purpose, kind, document_id, expires_at"
         " from document_links, generate_series(2, $1) n",
         MOST,
     )

@@ -198,7 +198,7 @@ async def test_a_response_is_stored_in_the_transaction_of_its_effect(
         """
         create function refuse() returns trigger language plpgsql as $$
         begin
-          if not exists (select from invoices where xmin = pg_current_xact_id()::xid) then
+          if not exists (select from documents where xmin = pg_current_xact_id()::xid) then
             raise exception 'injected failure' using errcode = '53100';
           end if;
           return new;
@@ -238,7 +238,7 @@ async def test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_bod
     )
     status, answer, _ = await post(api, "a", **invoice())
     assert status == 422 and answer["errors"][0]["rule"] == "reused"
-    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert await owner.fetchval("select count(*) from documents") == 1
 
 
 async def test_a_conflict_is_not_replayed_for_its_key(

@@ -483,7 +483,8 @@ async def with_a_valid_note(context: Context) -> int:
 async def with_a_note_that_only_the_portal_knows(context: Context) -> int:
     invoice_id = await with_a_valid_note(context)
     await context.owner.execute(
-        "update adjustment_notes set status = 'Cancelled' where company_id = $1",
+        "update documents set status = 'Cancelled'"
+        " where kind = 'adjustment_note' and company_id = $1",
         context.company.id,
     )
     return invoice_id

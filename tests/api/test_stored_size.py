@@ -158,7 +158,7 @@ async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
 ) -> None:
     invoice_id = await create_invoice(api)
     await owner.execute(
-        "update invoices set line_items ="
+        "update documents set line_items ="
         " jsonb_set(line_items::jsonb, '{0,remark}', to_jsonb(repeat('x', 1900000)))"
     )
     assert len((await get_invoice(api, invoice_id))["line_items"][0]["remark"]) == 1_900_000

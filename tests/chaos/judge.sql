@@ -6,16 +6,13 @@ update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where 
 -- name: records_all :many
 -- Return all invoices, adjustment notes, consolidated invoices and e-invoice requests, also deleted
 -- ones.
-select 'invoice' as kind, company_id, id, code::text as code, type, status,
-       deleted_at is not null as is_deleted, line_items -> 0 ->> 'description' as text
-  from invoices
-union all
-select 'note', company_id, id, code::text, type, status, deleted_at is not null,
-       line_items -> 0 ->> 'description'
-  from adjustment_notes
-union all
-select 'consolidated', company_id, id, code::text, type, status, deleted_at is not null, null
-  from consolidated_invoices
+select case kind when 'adjustment_note' then 'note'
+                 when 'consolidated_invoice' then 'consolidated'
+                 else 'invoice' end as kind,
+       company_id, id, code::text as code, type, status, deleted_at is not null as is_deleted,
+       case when kind <> 'consolidated_invoice'
+            then line_items -> 0 ->> 'description' end as text
+  from documents
 union all
 select 'request', company_id, id, invoice_code, '', status, deleted_at is not null, null
   from einvoice_requests;
@@ -24,10 +21,10 @@ select 'request', company_id, id, invoice_code, '', status, deleted_at is not nu
 -- Return all submitted documents with their records and the states of their submissions.
 select d.company_id, d.id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid,
        d.submission_id,
-       case when d.invoice_id is not null then 'invoice'
-            when d.adjustment_note_id is not null then 'note'
-            else 'consolidated' end as kind,
-       coalesce(d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id) as record_id,
+       case d.kind when 'adjustment_note' then 'note'
+                   when 'consolidated_invoice' then 'consolidated'
+                   else 'invoice' end as kind,
+       d.document_id as record_id,
        s.tin, s.state, s.on_absence
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
@@ -83,30 +80,18 @@ select company_id, list, status, type, sum(live)::bigint as maintained,
   from (select company_id, list, status, type, live, 0 as counted
           from record_counts
         union all
-        select company_id, 'invoices', status, type, 0, 1
-          from invoices
+        select company_id, kind, status, type, 0, 1
+          from documents
          where deleted_at is null
         union all
-        select company_id, 'adjustment_notes', status, type, 0, 1
-          from adjustment_notes
-         where deleted_at is null
-        union all
-        select company_id, 'consolidated_invoices', status, type, 0, 1
-          from consolidated_invoices
-         where deleted_at is null
-        union all
-        select company_id, 'einvoice_requests', status, '', 0, 1
+        select company_id, 'einvoice_request', status, '', 0, 1
           from einvoice_requests
          where deleted_at is null
         union all
-        select d.company_id, 'submitted_documents', d.status, '', 0, 1
+        select d.company_id, 'submitted_document', d.status, '', 0, 1
           from submitted_documents d
-          left join invoices i on i.company_id = d.company_id and i.id = d.invoice_id
-          left join adjustment_notes n
-                 on n.company_id = d.company_id and n.id = d.adjustment_note_id
-          left join consolidated_invoices k
-                 on k.company_id = d.company_id and k.id = d.consolidated_invoice_id
-         where coalesce(i.deleted_at, n.deleted_at, k.deleted_at) is null) each
+          join documents r on r.company_id = d.company_id and r.id = d.document_id
+         where r.deleted_at is null) each
  group by company_id, list, status, type
 having sum(live) <> 0 or sum(counted) <> 0;
 
@@ -115,15 +100,13 @@ having sum(live) <> 0 or sum(counted) <> 0;
 -- before notes, its maintained adjustment, the amount that the API returns (null if deleted), and
 -- the sum of the Valid notes.
 with target as (
-  select 'invoice' as kind, i.company_id, i.id, i.payable_amount + i.prepaid_amount as amount,
-         i.adjusted_by, r.final_adjusted_amount as returned
-    from invoices i
-    left join invoice_records r on r.company_id = i.company_id and r.id = i.id
-  union all
-  select 'consolidated', k.company_id, k.id, k.payable_amount + k.prepaid_amount,
-         k.adjusted_by, r.final_adjusted_amount
-    from consolidated_invoices k
-    left join consolidated_invoice_records r on r.company_id = k.company_id and r.id = k.id
+  select case d.kind when 'invoice' then 'invoice' else 'consolidated' end as kind, d.company_id,
+         d.id, d.payable_amount + d.prepaid_amount as amount, d.adjusted_by,
+         coalesce(i.final_adjusted_amount, k.final_adjusted_amount) as returned
+    from documents d
+    left join invoice_records i on i.company_id = d.company_id and i.id = d.id
+    left join consolidated_invoice_records k on k.company_id = d.company_id and k.id = d.id
+   where d.kind <> 'adjustment_note'
 ), note as (
   select n.company_id, coalesce(n.invoice_id, n.consolidated_invoice_id) as id,
          case when n.invoice_id is null then 'consolidated' else 'invoice' end as kind,
@@ -133,7 +116,8 @@ with target as (
              filter (where n.status = 'Valid'),
            0) as sum_of_valid,
          bool_or(n.status in ('Valid', 'Cancelled')) as has_adjusted
-    from adjustment_notes n
+    from documents n
+   where n.kind = 'adjustment_note'
    group by n.company_id, n.invoice_id, n.consolidated_invoice_id
 )
 select t.kind, t.company_id, t.id, t.amount, t.adjusted_by, t.returned,

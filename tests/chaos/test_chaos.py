@@ -96,8 +96,8 @@ LOSSES = {
         *("acknowledged_lost", "unknown_to_us"),
         *("totals", "events"),
     },
-    "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost", "events"},
-    "update invoices set line_items ="
+    "update documents set status = 'Draft', deleted_at = now()": {"acknowledged_lost", "events"},
+    "update documents set line_items ="
     """ jsonb_set(line_items::jsonb, '{0,description}', '"Tea"')""": {
         "acknowledged_lost",
         "locked_changed",
@@ -116,11 +116,11 @@ LOSSES = {
 
 #: statement that damages what the service derives from a Valid invoice -> the violated rules
 DERIVED = {
-    "update record_counts set live = live + 1 where status = 'Valid' and list = 'invoices'": {
+    "update record_counts set live = live + 1 where status = 'Valid' and list = 'invoice'": {
         "totals"
     },
-    "update record_counts set type = 'SELF_BILLED_INVOICE' where list = 'invoices'": {"totals"},
-    "update invoices set adjusted_by = 1": {"adjusted_amounts"},
+    "update record_counts set type = 'SELF_BILLED_INVOICE' where list = 'invoice'": {"totals"},
+    "update documents set adjusted_by = 1": {"adjusted_amounts"},
     "delete from events where type = 'invoice.created'": {"events"},
     "delete from events where type = 'invoice.submitting'": {"events", "audit"},
     "delete from events where type = 'invoice.submitted'": {"events", "acknowledged_events"},
@@ -160,10 +160,10 @@ async def _create_valid_note(api: Client, invoice_id: int, **changes: Any) -> No
     "statement",
     [
         "select",
-        "update invoices set adjusted_by = 0",
-        "update adjustment_notes set type = 'CREDIT_NOTE'",
-        "update adjustment_notes set payable_amount = 60 where type = 'CREDIT_NOTE'",
-        "update invoices set payable_amount = 1",
+        "update documents set adjusted_by = 0",
+        "update documents set type = 'CREDIT_NOTE' where kind = 'adjustment_note'",
+        "update documents set payable_amount = 60 where type = 'CREDIT_NOTE'",
+        "update documents set payable_amount = 1",
     ],
 )
 async def test_judge_compares_the_adjusted_amount_with_the_notes(

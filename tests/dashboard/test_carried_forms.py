@@ -13,7 +13,7 @@ from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
 SCRIPT = "<script>document.title='broken'</script>\"'"
-COUNT = "select count(*) from invoices"
+COUNT = "select count(*) from documents"
 LEFT_OUT = "The form before was not sent"
 
 
@@ -70,7 +70,7 @@ async def test_a_form_is_sent_after_the_next_sign_in(
     page = member.text
     await send_carried(member)
     assert member.status == 200 and member.path.startswith("/invoices/")
-    assert await owner.fetchval("select buyer ->> 'name' from invoices") == SCRIPT
+    assert await owner.fetchval("select buyer ->> 'name' from documents") == SCRIPT
     member.text = page
     await send_carried(member)
     assert member.path.startswith("/invoices/") and await owner.fetchval(COUNT) == 1
@@ -151,7 +151,7 @@ async def test_a_form_is_sent_for_the_company_that_it_was_opened_for(
         await person.post("/invoices/new", INVOICE)
         await sign_in_with(person, "siti@example.com")
         await send_carried(person)
-        assert await owner.fetchval("select company_id from invoices") == other.id
+        assert await owner.fetchval("select company_id from documents") == other.id
         await person.get("/invoices/new")
         page = person.text
         await person.post("/companies", {"company": str(company.id)})

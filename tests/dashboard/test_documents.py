@@ -63,7 +63,9 @@ async def test_a_note_of_a_deleted_invoice_is_shown(
     invoice_id = await create_valid_invoice(site, code=4711)
     path = f"/api/invoices/{invoice_id}/adjustment-note"
     note_id = (await create_record(site, path, **note()))["id"]
-    await owner.execute("update invoices set status = 'Cancelled', deleted_at = now()")
+    await owner.execute(
+        "update documents set status = 'Cancelled', deleted_at = now() where kind = 'invoice'"
+    )
     for path in ("/notes", f"/notes/{note_id}"):
         await member.get(path)
         assert member.status == 200 and "Invoice –" in member.words

@@ -61,18 +61,25 @@ async def make_form(site: Client, name: str) -> Form:
     """Return one of the forms that create, with the records that it needs."""
     match name:
         case "invoice":
-            return Form("/invoices/new", "/invoices/new", INVOICE, "from invoices")
+            return Form(
+                "/invoices/new", "/invoices/new", INVOICE, "from documents where kind = 'invoice'"
+            )
         case "note":
             place = f"/invoices/{await create_valid_invoice(site)}/note"
             lines = {name: text for name, text in INVOICE.items() if name.startswith("/lineItems")}
             fields = {"/type": "CREDIT_NOTE", "/adjustmentNoteCode": "7", **lines, "do": "save"}
             fields |= {"/adjustmentNoteIssueDate": "2026-11-20T10:00"}
-            return Form(place, place, fields, "from adjustment_notes")
+            return Form(place, place, fields, "from documents where kind = 'adjustment_note'")
         case "consolidated":
             await create_sale(site)
             page = f"/consolidated/plan?month={last_month()[:7]}"
             fields = {"month": last_month()[:7], "type": "CONSOLIDATED_INVOICE", "code": "1"}
-            return Form(page, "/consolidated/plan", fields, "from consolidated_invoices")
+            return Form(
+                page,
+                "/consolidated/plan",
+                fields,
+                "from documents where kind = 'consolidated_invoice'",
+            )
         case "link":
             place = f"/invoices/{await create_invoice(site)}"
             return Form(place, f"{place}/links", {"purpose": "view"}, "from document_links", True)
@@ -181,7 +188,7 @@ async def test_back_after_saving_shows_the_invoice_and_saves_no_other(
     assert status == 409 and f'href="{page}"' in text and "not saved" in text
     _, place = await send(member, form.path, {**fields, "do": "submit"})
     assert urlsplit(place).path == page
-    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert await owner.fetchval("select count(*) from documents") == 1
 
 
 async def test_a_refused_form_is_corrected_with_the_same_key(
@@ -192,7 +199,7 @@ async def test_a_refused_form_is_corrected_with_the_same_key(
     status, text = await send(member, form.path, {**fields, "/lineItems/0/unit/price": "much"})
     assert status == 422 and fields["form_key"] in text
     assert (await send(member, form.path, fields))[0] == 303
-    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert await owner.fetchval("select count(*) from documents") == 1
 
 
 async def test_save_and_submit_twice_at_once_submits_one_invoice(
@@ -202,7 +209,7 @@ async def test_save_and_submit_twice_at_once_submits_one_invoice(
     fields = {**await open_form(member, form), "do": "submit"}
     answers = await asyncio.gather(*(send(member, form.path, fields) for _ in range(4)))
     assert len(set(answers)) == 1 and answers[0][0] == 303
-    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert await owner.fetchval("select count(*) from documents") == 1
 
 
 async def test_a_buyer_who_sends_the_request_twice_asks_once(

@@ -82,7 +82,7 @@ async def test_an_edited_self_billed_invoice_gets_no_buyer(
     await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, "do": "save"})
     assert (visitor.status, visitor.path) == (200, f"/invoices/{invoice_id}")
     assert (await get_invoice(site, invoice_id))["supplier"]["name"] == fields["/supplier/name"]
-    assert await owner.fetchval("select buyer from invoices where id = $1", invoice_id) is None
+    assert await owner.fetchval("select buyer from documents where id = $1", invoice_id) is None
 
 
 async def test_totals_of_the_form_include_prepayment_and_rounding(

@@ -67,10 +67,10 @@ async def test_a_list_of_several_pages_is_complete_and_in_order(
 ) -> None:
     """Pages of large documents are read in parts, others at once."""
     await insert_large(owner, site, 220, 1)
-    enlarge = "update invoices set buyer = buyer::jsonb || jsonb_build_object('remark', $1::text)"
+    enlarge = "update documents set buyer = buyer::jsonb || jsonb_build_object('remark', $1::text)"
     await owner.execute(f"{enlarge} where id % 4 = 0 and id < 150", "x" * 60_000)
     await member.get(f"{PATH}{query}")
-    ids = [row["id"] for row in await owner.fetch("select id from invoices order by id desc")]
+    ids = [row["id"] for row in await owner.fetch("select id from documents order by id desc")]
     expected = ids[::-1] if query == "?sort=id" else ids
     assert (member.status, len(ids)) == (200, 220)
     assert read_column(member.text, "id") == [str(each) for each in expected]
@@ -185,7 +185,7 @@ async def test_an_amount_without_a_rate_or_stored_taxes_is_empty(
     member: Visitor, site: Client, owner: asyncpg.Connection
 ) -> None:
     await create_invoice(site, currencyCode="USD", exchangeRate=4.2)
-    await owner.execute("update invoices set exchange_rate = null, taxes = null")
+    await owner.execute("update documents set exchange_rate = null, taxes = null")
     await member.get(PATH)
     found = read_row(member.text)
     assert [found[name] for name in ("payable_myr", "exchange_rate", "tax_01", "exempt")] == [

@@ -210,7 +210,7 @@ async def test_dump_as_the_owner_fails_or_lacks_rows(shop: Shop, tmp_path: Path)
     url = installation.read_secret("database-owner-url")
     with pytest.raises(AssertionError, match="would be affected by row-level security policy"):
         await installation.paste(f"pg_dump --file=/dev/null {url}")
-    dump = f"pg_dump --data-only --inserts --table=invoices {{}} {{}} > {tmp_path}/dump"
+    dump = f"pg_dump --data-only --inserts --table=documents {{}} {{}} > {tmp_path}/dump"
     await installation.paste(dump.format("--enable-row-security", url))
     assert "INSERT" not in (tmp_path / "dump").read_text()
     conn = await installation.connect()

@@ -37,15 +37,15 @@ FILES = {
         "       is_ready,\n",
         "       next_member,\n       is_ready,\n",
     ),
-    "sql/functions/full_code.sql": (
+    "sql/functions/document_number.sql": (
         "create or",
         "-- The next version has another text.\ncreate or",
     ),
 }
 MIGRATION = f"""-- compatible: {newest_number(read_migrations())}
-alter table invoices add column next_member int default 7;
-grant select (next_member) on invoices to einvoice_service;
-comment on column invoices.next_member is 'Member of the next version.';
+alter table documents add column next_member int default 7;
+grant select (next_member) on documents to einvoice_service;
+comment on column documents.next_member is 'Member of the next version.';
 """
 
 
@@ -174,7 +174,9 @@ async def test_rolling_upgrade_fails_no_request_and_sends_each_document_once(
 
     async def roll() -> None:
         migrated = await upgrade.migrate(database)
-        assert all(name in migrated for name in ("9000_next.sql", "full_code.sql", "_records.sql"))
+        assert all(
+            name in migrated for name in ("9000_next.sql", "document_number.sql", "_records.sql")
+        )
         await load.go_on()
         assert await first.stop() == 0  # An old process restarts on the newer schema.
         await first.start()

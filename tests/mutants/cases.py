@@ -19,6 +19,7 @@ class Mutant:
 
 
 RECONCILIATIONS = "sql/queries/reconciliations.sql"
+DOCUMENTS = "sql/queries/documents.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
@@ -555,7 +556,7 @@ ONCE = (
     ),
     Mutant(
         "removed-members-not-named",
-        "service/api/invoices.py",
+        "service/api/documents.py",
         '        await warn_of_removed(request, row["body"], body)\n',
         "",
         (
@@ -584,10 +585,31 @@ ONCE = (
         ),
     ),
     Mutant(
+        "reference-to-another-kind-stored",
+        "sql/migrations/0002_documents.sql",
+        "and id = new.invoice_id and kind <> 'invoice')",
+        "and id = new.invoice_id and kind = '')",
+        ("tests/api/test_kinds.py::test_a_reference_to_another_kind_is_not_stored[$1, null]",),
+    ),
+    Mutant(
+        "document-of-another-kind-found",
+        DOCUMENTS,
+        "and d.id = :id and d.kind = :kind\n   and d.deleted_at is null;",
+        "and d.id = :id and :kind <> ''\n   and d.deleted_at is null;",
+        ("tests/api/test_kinds.py::test_an_id_of_another_kind_is_as_unknown_as_any",),
+    ),
+    Mutant(
+        "document-changed-twice-in-a-statement",
+        SUBMISSIONS,
+        "    from subject\n   group by id\n",
+        "    from subject\n   group by id, adjusts_by\n",
+        ("tests/api/test_kinds.py::test_a_document_and_its_note_change_in_one_statement",),
+    ),
+    Mutant(
         "two-live-documents-of-an-invoice",
         LAST_MIGRATION,
         "",
-        "drop index submitted_documents_one_live_per_invoice;",
+        "drop index submitted_documents_one_live_per_document;",
         ("tests/project/test_architecture.py::test_unique_index_covers_the_locked_states",),
     ),
     Mutant(
@@ -802,11 +824,9 @@ KEPT = (
     ),
     Mutant(
         "note-beside-a-cancellation",
-        "sql/queries/invoices.sql",
-        "  from invoices\n"
-        " where company_id = :company_id and id = :id and deleted_at is null\n"
-        "   for share;",
-        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
+        DOCUMENTS,
+        "and deleted_at is null\n   for share;",
+        "and deleted_at is null;",
         ("tests/submission/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",),
     ),
     Mutant(
@@ -855,10 +875,10 @@ APART = (
     ),
     Mutant(
         "statement-without-the-company",
-        "sql/queries/invoices.sql",
-        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n"
+        DOCUMENTS,
+        "where company_id = :company_id and id = :id and kind = :kind and deleted_at is null\n"
         "   for share;",
-        "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n"
+        "where :company_id::bigint > 0 and id = :id and kind = :kind and deleted_at is null\n"
         "   for share;",
         (
             "tests/security/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",
@@ -868,7 +888,7 @@ APART = (
         "table-without-row-security",
         LAST_MIGRATION,
         "",
-        "alter table adjustment_notes no force row level security;",
+        "alter table document_links no force row level security;",
         (
             "tests/security/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
         ),
@@ -891,10 +911,10 @@ APART = (
         "foreign-key-without-the-company",
         LAST_MIGRATION,
         "",
-        "alter table invoices add constraint invoices_id_once unique (id);\n"
+        "alter table documents add constraint documents_id_once unique (id);\n"
         "alter table submitted_documents\n"
-        "  add constraint submitted_documents_of_invoice\n"
-        "  foreign key (invoice_id) references invoices (id);",
+        "  add constraint submitted_documents_of_document\n"
+        "  foreign key (document_id) references documents (id);",
         (
             "tests/security/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
         ),
@@ -1038,7 +1058,7 @@ APART = (
     ),
     Mutant(
         "prepaid-notes-not-counted",
-        "sql/queries/adjustment_notes.sql",
+        DOCUMENTS,
         "sum(o.payable_amount + o.prepaid_amount)",
         "sum(o.payable_amount)",
         ("tests/api/test_notes.py::test_a_note_being_submitted_counts_with_its_prepayment",),
@@ -1102,12 +1122,8 @@ APART = (
     Mutant(
         "link-of-another-document-revoked",
         "sql/queries/links.sql",
-        "     and (invoice_id = :invoice_id\n"
-        "          or adjustment_note_id = :adjustment_note_id\n"
-        "          or consolidated_invoice_id = :consolidated_invoice_id)\n",
-        "     and (invoice_id = :invoice_id\n"
-        "          or adjustment_note_id = :adjustment_note_id\n"
-        "          or consolidated_invoice_id = :consolidated_invoice_id or true)\n",
+        "     and document_id = :document_id\n  returning",
+        "     and :document_id::bigint > 0\n  returning",
         ("tests/api/test_links.py::test_a_link_of_another_document_is_unknown",),
     ),
     Mutant(
@@ -1315,7 +1331,7 @@ EXACT = (
     ),
     Mutant(
         "bounded-total-called-exact",
-        "sql/functions/invoice_search.sql",
+        "sql/functions/document_search.sql",
         "is_counted or most is null or counted.total < most",
         "is_counted or most is null or counted.total <= most",
         ("tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",),
@@ -1343,16 +1359,16 @@ EXACT = (
     ),
     Mutant(
         "total-not-moved-with-the-status",
-        "sql/migrations/0012_record_counts.sql",
+        "sql/migrations/0002_documents.sql",
         "select old.*, -1 as change",
         "select old.*, 0 as change",
         ("tests/api/test_totals.py::test_totals_follow_every_change",),
     ),
     Mutant(
         "documents-of-deleted-records-counted",
-        "sql/migrations/0021_submitted_document_totals.sql",
-        "set deleted_at = new.deleted_at\n     where company_id = new.company_id and invoice_id",
-        "set deleted_at = old.deleted_at\n     where company_id = new.company_id and invoice_id",
+        "sql/migrations/0002_documents.sql",
+        "set deleted_at = new.deleted_at\n   where company_id = new.company_id and document_id",
+        "set deleted_at = old.deleted_at\n   where company_id = new.company_id and document_id",
         ("tests/api/test_references.py::test_rejected_documents_are_listed_across_invoices",),
     ),
     Mutant(
@@ -1373,9 +1389,9 @@ EXACT = (
     ),
     Mutant(
         "creation-answers-with-another-invoice",
-        "sql/queries/invoices.sql",
+        DOCUMENTS,
         "select id,\n       (select sst",
-        "select coalesce((select max(id) from invoices where company_id = :company_id), id) as id,"
+        "select coalesce((select max(id) from documents where company_id = :company_id), id) as id,"
         "\n       (select sst",
         (
             "tests/api/test_attribution.py::test_concurrent_creations_with_equal_codes_get_their_own_answers",
@@ -1401,10 +1417,10 @@ EXACT = (
     ),
     Mutant(
         "consolidation-answers-with-another-record",
-        "sql/queries/consolidated_invoices.sql",
-        "select id from stored;",
-        "select coalesce(max(r.id), max(s.id)) from stored s\n"
-        "  left join consolidated_invoices r on r.company_id = :company_id;",
+        DOCUMENTS,
+        "select id,\n       (select sst",
+        "select coalesce((select max(id) from documents where company_id = :company_id"
+        " and kind = 'consolidated_invoice'), id) as id,\n       (select sst",
         (
             "tests/api/test_attribution.py::test_concurrent_consolidated_invoices_get_their_own_answers",
         ),
@@ -1533,8 +1549,8 @@ EXACT = (
     ),
     Mutant(
         "update-without-doubts",
-        "service/api/invoices.py",
-        "        warn_of_doubts(request, doubts, row)\n",
+        "service/api/documents.py",
+        "        warn_of_doubts(request, draft.doubts, row)\n",
         "",
         ("tests/api/test_mistakes.py::test_a_mistake_has_a_warning",),
     ),
@@ -1568,7 +1584,7 @@ EXACT = (
     ),
     Mutant(
         "word-of-a-former-name-found",
-        "sql/migrations/0013_invoice_words.sql",
+        "sql/migrations/0002_documents.sql",
         "string_to_array(search_text(old.buyer ->> 'name'), ' ')",
         "string_to_array(search_text(new.buyer ->> 'name'), ' ')",
         ("tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",),
@@ -1583,20 +1599,20 @@ OUTCOMES = (
     Mutant(
         "debit-note-cancelled-though-credited",
         "service/submission/cancel.py",
-        'if kind is NOTE and latest["status"] == "Valid":',
+        'if latest["status"] == "Valid":',
         "if False:",
         (f"{NOTES}::test_a_debit_note_whose_amount_was_credited_is_not_cancelled",),
     ),
     Mutant(
         "debit-note-cancelled-without-a-lock-on-its-invoice",
-        "service/submission/cancel.py",
-        "await kind.locked(conn, company_id, record_id)",
-        "await kind.lock(conn, company_id=company_id, id=record_id)",
+        DOCUMENTS,
+        "then coalesce(invoice_id, consolidated_invoice_id) end])\n           from documents",
+        "then null end])\n           from documents",
         (f"{NOTES}::test_a_credit_and_the_cancellation_of_its_debit_note_are_exclusive",),
     ),
     Mutant(
         "debit-note-being-cancelled-is-credited",
-        "sql/queries/adjustment_notes.sql",
+        DOCUMENTS,
         "then o.status = 'Valid'\n",
         "then false\n",
         (f"{NOTES}::test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited",),
@@ -1992,8 +2008,8 @@ HELD = (
     Mutant(
         "edited-migration-accepted",
         "service/db/migrations.py",
-        "not in (None, migration.sha256)",
-        "in ()",
+        "if digests.get(migration.name, migration.sha256) != migration.sha256:",
+        "if False:",
         (
             "tests/operations/test_compatibility.py::test_an_applied_migration_that_changed_is_refused_before_anything_is_applied",
         ),
@@ -2087,7 +2103,7 @@ RIGHT_OF_PATH = (
 AUDITED = (
     Mutant(
         "create-without-its-actor",
-        "sql/queries/invoices.sql",
+        DOCUMENTS,
         "set_config('app.actor', :actor, true)",
         "set_config('app.actor', left(:actor, 0), true)",
         (
@@ -2096,9 +2112,9 @@ AUDITED = (
     ),
     Mutant(
         "update-of-an-invoice-not-audited",
-        "sql/queries/invoices.sql",
-        "select :company_id::bigint, 'change', format('invoice %s', id) from changed",
-        "select :company_id::bigint, 'change', format('invoice %s', id) from changed where false",
+        DOCUMENTS,
+        "select :company_id::bigint, 'change', document_name(kind, id) from changed",
+        "select :company_id::bigint, 'change', document_name(kind, id) from changed where false",
         (
             "tests/security/test_audit_of_documents.py::test_every_change_of_a_document_has_an_entry",
         ),
@@ -2646,10 +2662,10 @@ UNSENT = (
         "     set attempts = attempts + 1, is_changed = false, status = 'Submitting', "
         "not_sent = null,\n"
         "         updated_at = clock_timestamp()\n"
-        "   where company_id = :company_id and id = :invoice_id",
+        "   where company_id = :company_id and id = :document_id",
         "     set attempts = attempts + 1, is_changed = false, status = 'Submitting',\n"
         "         updated_at = clock_timestamp()\n"
-        "   where company_id = :company_id and id = :invoice_id",
+        "   where company_id = :company_id and id = :document_id",
         (f"{NOT_SENT}::test_a_running_submission_is_not_replaced_by_a_failed_check",),
     ),
     Mutant(

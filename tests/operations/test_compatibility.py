@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from service.db.compatibility import MIGRATIONS, SchemaError, newest_number, read_migrations
+from service.db.compatibility import SchemaError, newest_number, read_migrations
 from service.db.migrations import migrate
 from service.db.statements import sql
 from tests.conftest import Templates
@@ -78,7 +78,9 @@ async def test_running_process_stops_after_a_migration_that_excludes_it(
 ) -> None:
     """It was not connected when the migration looked for it."""
     async with Service(environment, tmp_path / "service.log") as service:
-        await owner.execute("insert into schema_migrations (name) values ('9999_future.sql')")
+        await owner.execute(
+            "insert into schema_migrations (name, sha256) values ('9999_future.sql', '')"
+        )
         await owner.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where application_name like 'einvoice %' and datname = current_database()"
@@ -102,14 +104,6 @@ async def test_an_applied_migration_that_changed_is_refused_before_anything_is_a
     assert [row["name"] for row in done] == [NEXT]
     (folder / NEXT).write_bytes(applied)
     assert await migrate(database, folder) == [AFTER_NEXT]
-
-
-async def test_digests_are_recorded_for_migrations_of_earlier_versions(
-    database: str, owner: asyncpg.Connection
-) -> None:
-    await owner.execute("alter table schema_migrations drop column sha256")
-    assert await migrate(database) == []
-    assert await owner.fetchval("select bool_and(length(sha256) = 32) from schema_migrations")
 
 
 # Running processes of an older version
@@ -178,32 +172,8 @@ async def test_login_without_rights_sees_sessions_of_other_logins(
 # Declarations
 
 
-async def test_database_without_declarations_gets_their_column(
-    database: str, owner: asyncpg.Connection
-) -> None:
-    """The table of migrations as earlier versions created it."""
-    await owner.execute(
-        """
-        drop function schema_excluding;
-        alter table schema_migrations drop column compatible_with;
-        delete from schema_migrations where name like '0024%'
-        """
-    )
-    assert "functions/schema_excluding.sql" in await migrate(database)
-    assert await migrate(database) == []
-    rows = await owner.fetch("select name, compatible_with from schema_migrations")
-    assert dict(map(tuple, rows))["0024_compatible_versions.sql"] == "0020"
-
-
 @pytest.mark.parametrize("text", ["", "yes", "9000", "9001", "20"])
 def test_declaration_that_names_no_earlier_migration_is_refused(tmp_path: Path, text: str) -> None:
     folder = add_migration(tmp_path, NEXT, f"-- compatible: {text}\n")
     with pytest.raises(SchemaError, match=r"9000_next\.sql: `-- compatible:` must name"):
         read_migrations(folder)
-
-
-def test_declarations_name_migrations_of_the_service() -> None:
-    migrations = read_migrations(MIGRATIONS)
-    numbers = {migration.number for migration in migrations}
-    declared = {migration.compatible_with for migration in migrations} - {None}
-    assert declared and declared <= numbers

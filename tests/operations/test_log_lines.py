@@ -75,7 +75,7 @@ async def test_trace_id_is_in_the_lines_of_a_request_and_of_its_submission(
 async def test_unexpected_error_of_a_request_has_its_ids(
     environment: dict[str, str], company: Company, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    await owner.execute("alter table invoices add constraint none_of_it check (code <> 7)")
+    await owner.execute("alter table documents add constraint none_of_it check (code <> 7)")
     async with (
         Service(environment, tmp_path / "log") as service,
         aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key, **SENT}) as api,
@@ -143,7 +143,7 @@ async def test_audit_command_shows_the_address_of_the_client(
 async def test_json_log_has_an_object_in_each_line(
     environment: dict[str, str], company: Company, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    await owner.execute("alter table invoices add constraint none_of_it check (code <> 7)")
+    await owner.execute("alter table documents add constraint none_of_it check (code <> 7)")
     variables = {**environment, "LOG_LEVEL": "INFO", "LOG_FORMAT": "json"}
     async with Service(variables, tmp_path / "log") as service:
         headers = {"X-API-Key": company.key, **SENT}

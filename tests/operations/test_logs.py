@@ -136,7 +136,7 @@ async def _fail(
     api: aiohttp.ClientSession, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> list[str]:
     """Send requests that fail in different ways, one with the row in PostgreSQL's error detail."""
-    await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
+    await owner.execute("alter table documents add constraint none_of_it check (code <> 777777)")
     for body in (
         invoice(buyer=buyer(**PERSON), code=777777),
         invoice(code=8, buyer=buyer(**PERSON), nothing=SAID),

@@ -301,7 +301,7 @@ async def test_pools_show_their_size_use_and_waiting_callers(
     assert (await get_metrics(api))['einvoice_pool_size{pool="background"}'] == 4
     invoice_id = await create_invoice(api)
     async with owner.transaction():
-        await owner.execute("lock table invoices in access exclusive mode")
+        await owner.execute("lock table documents in access exclusive mode")
         tasks = [
             asyncio.create_task(request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))
             for _ in range(4)

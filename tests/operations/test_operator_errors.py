@@ -162,7 +162,7 @@ def test_missing_roles_and_grants_are_described_with_their_cure(message: str, cu
 async def test_a_gap_in_tenant_isolation_is_one_line_without_a_traceback(
     command: RunCommand, owner: asyncpg.Connection
 ) -> None:
-    await owner.execute("alter table invoices no force row level security")
+    await owner.execute("alter table documents no force row level security")
     done = await command("serve", PORT=str(free_port()))
     assert done.code == 1 and "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("Tenant isolation has gaps: ")
@@ -174,7 +174,9 @@ async def test_a_gap_in_tenant_isolation_is_one_line_without_a_traceback(
 async def test_a_newer_schema_is_refused_by_its_name(
     command: RunCommand, owner: asyncpg.Connection
 ) -> None:
-    await owner.execute("insert into schema_migrations (name) values ('9999_future.sql')")
+    await owner.execute(
+        "insert into schema_migrations (name, sha256) values ('9999_future.sql', '')"
+    )
     text = await read_error(command("migrate"))
     assert "newer version of the service (9999_future.sql). Start that version" in text
 

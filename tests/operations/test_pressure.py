@@ -93,7 +93,7 @@ async def test_requests_without_a_free_connection_are_a_503(
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
     invoice_id = await create_invoice(api)
     async with owner.transaction():
-        await owner.execute("lock table invoices in access exclusive mode")
+        await owner.execute("lock table documents in access exclusive mode")
         answers = await asyncio.gather(*[api.get(f"/api/invoices/{invoice_id}") for _ in range(6)])
         assert all(map(is_unavailable, answers))
     assert (await until(lambda: submit(api, invoice_id), lambda answer: answer[0] != 503))[0] == 200
@@ -126,7 +126,7 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
         assert (await request_json(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)
         await until(
-            lambda: owner.fetchval("select status from invoices where id = $1", invoice_id),
+            lambda: owner.fetchval("select status from documents where id = $1", invoice_id),
             lambda status: status == "Valid",
         )
         assert await _waiting_for_locks(owner)
@@ -211,7 +211,7 @@ async def test_a_transaction_that_a_shutdown_aborts_is_retried(
     """The update waits for a lock when its session is terminated."""
     invoice_id = await create_invoice(api)
     async with owner.transaction():
-        await owner.execute("select from invoices for update")
+        await owner.execute("select from documents for update")
         body = invoice()
         update = asyncio.ensure_future(api.put(f"/api/invoices/{invoice_id}", json=body))
         blocked = "select pid from pg_stat_activity where wait_event_type = 'Lock'"
@@ -271,12 +271,12 @@ async def test_a_runaway_statement_is_cancelled_and_rolled_back(
           perform pg_sleep(60);
           return new;
         end $$;
-        create trigger dawdling before insert on invoices for each row execute function dawdle();
+        create trigger dawdling before insert on documents for each row execute function dawdle();
         """
     )
     async with patience(30):
         assert is_unavailable(await api.post("/api/invoices", json=invoice(code=77)))
-    await owner.execute("drop trigger dawdling on invoices")
+    await owner.execute("drop trigger dawdling on documents")
     assert await create_invoice(api, code=77)
 
 
@@ -284,9 +284,9 @@ async def test_a_runaway_statement_is_cancelled_and_rolled_back(
 async def test_a_transaction_after_a_deadlock_is_retried(
     api: Client, owner: asyncpg.Connection, state: str
 ) -> None:
-    await fails(owner, "invoices", state, times=2)
+    await fails(owner, "documents", state, times=2)
     invoice_id = await create_invoice(api)
-    assert await owner.fetchval("select array_agg(id) from invoices") == [invoice_id]
+    assert await owner.fetchval("select array_agg(id) from documents") == [invoice_id]
 
 
 async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
@@ -305,7 +305,7 @@ async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
 async def test_a_transaction_that_fails_three_times_is_a_503(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await fails(owner, "invoices", "40P01", times=3)
+    await fails(owner, "documents", "40P01", times=3)
     assert is_unavailable(await api.post("/api/invoices", json=invoice(code=8)))
     assert await create_invoice(api, code=8)
 
@@ -317,7 +317,7 @@ async def test_committed_work_is_not_repeated_after_a_deadlock(
     await fails(owner, "portal_sightings", "40P01")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         assert response.status in (201, 503)
-    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert await owner.fetchval("select count(*) from documents") == 1
     assert len(await sandbox.ledger()) == 1
 
 
@@ -326,13 +326,13 @@ async def test_a_full_disk_refuses_writes_and_serves_reads(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox, state: str
 ) -> None:
     invoice_id = await create_invoice(api)
-    for table in ("invoices", "submissions"):
+    for table in ("documents", "submissions"):
         await fails(owner, table, state)
     assert is_unavailable(await api.post("/api/invoices", json=invoice()))
     assert is_unavailable(await api.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={}))
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     assert not await sandbox.ledger() and not await get_documents(api, invoice_id)
-    for table in ("invoices", "submissions"):
+    for table in ("documents", "submissions"):
         await works_again(owner, table)
     assert (await submit(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
@@ -341,10 +341,10 @@ async def test_a_full_disk_refuses_writes_and_serves_reads(
 async def test_a_failed_request_does_not_keep_its_idempotency_key(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await fails(owner, "invoices", "53100")
+    await fails(owner, "documents", "53100")
     body, headers = invoice(), {"Idempotency-Key": "order-7"}
     assert (await request_json(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
-    await works_again(owner, "invoices")
+    await works_again(owner, "documents")
     assert (await request_json(api, "post", "/api/invoices", json=body, headers=headers))[0] == 201
 
 
@@ -381,11 +381,11 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
     invoice_id = await create_invoice(api)
     text = (
         f"-- compatible: {newest_number(read_migrations())}\n"
-        "alter table invoices add column more int;"
+        "alter table documents add column more int;"
     )
     folder = add_migration(tmp_path, "9999_more.sql", text)
     async with owner.transaction():
-        await owner.fetchval("select count(*) from invoices")
+        await owner.fetchval("select count(*) from documents")
         migrating = asyncio.create_task(migrate(database, folder))
         await until(lambda: _waits_for_table(owner))
         statuses = [(await api.get(f"/api/invoices/{invoice_id}")).status for _ in range(20)]
@@ -456,7 +456,7 @@ async def _waits_for_table(owner: asyncpg.Connection) -> bool | None:
         select exists (select from pg_locks
                         where database = (select oid from pg_database
                                            where datname = current_database())
-                          and relation = 'invoices'::regclass and not granted)
+                          and relation = 'documents'::regclass and not granted)
         """
     )
 

@@ -86,7 +86,7 @@ async def test_an_unchanged_object_is_not_touched(
     rows = "select oid, xmin from pg_proc union all select oid, xmin from pg_class order by oid"
     before = await owner.fetch(rows)
     async with owner.transaction():
-        await owner.execute("lock table invoices, companies")
+        await owner.execute("lock table documents, companies")
         await owner.fetch("select * from invoice_records")
         assert await upgrade(database, sql_files) == []
     assert await owner.fetch(rows) == before

@@ -15,13 +15,13 @@ from tests.conftest import Company, StartService
 INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.
 RENAME = """
-    update invoices
+    update documents
        set buyer = jsonb_set(buyer::jsonb, '{name}', to_jsonb('Buyer ' || code))
 """
 SEQUENTIAL = """
     select coalesce(sum(seq_scan), 0)
       from pg_stat_xact_user_tables
-     where relname in ('invoices', 'invoice_words')
+     where relname in ('documents', 'invoice_words')
 """
 
 
@@ -52,7 +52,7 @@ async def test_a_search_scans_no_table(
 FETCHED = """
     select coalesce(sum(idx_tup_fetch), 0)
       from pg_stat_xact_user_tables
-     where relname = 'invoices'
+     where relname = 'documents'
 """
 
 
@@ -62,9 +62,9 @@ async def test_a_filter_by_date_reads_the_rows_of_the_page_only(
     """Matches are counted and sorted by the index alone."""
     await insert_copies(owner, await create_invoice(await start(company), code=1), INVOICES)
     await owner.execute(
-        "update invoices set issue_date = timestamptz '2026-01-01Z' + code % 50 * interval '1 day'"
+        "update documents set issue_date = timestamptz '2026-01-01Z' + code % 50 * interval '1 day'"
     )
-    await owner.execute("vacuum analyze invoices")
+    await owner.execute("vacuum analyze documents")
     window = {"per_page": 10, "offset": 0, "budget": 1_000_000, "sort": "-id"}
     filters = json.dumps({"issued_from": "2026-01-04T00:00Z", "issued_to": "2026-01-04T23:59Z"})
     async with connected_pool(database, 1) as pool, Database(pool).company(company.id) as conn:
@@ -99,9 +99,9 @@ async def test_a_page_reads_the_company_only_for_self_billed_invoices(
 
 #: Adds rejected submitted documents like the only one.
 REJECTED = """
-    insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type,
-           document_version, issued_at, document_hash, status)
-    select company_id, submission_id, invoice_id, number || '-' || n, document_type,
+    insert into submitted_documents (company_id, submission_id, kind, document_id, number,
+           document_type, document_version, issued_at, document_hash, status)
+    select company_id, submission_id, kind, document_id, number || '-' || n, document_type,
            document_version, issued_at, document_hash, 'Rejected'
       from submitted_documents
      cross join generate_series(1, $1::int) n

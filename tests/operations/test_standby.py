@@ -226,7 +226,7 @@ async def test_a_company_sees_its_own_rows_only_on_the_standby(
     company_id = (await request_json(other, "GET", "/api/companies"))[1]["data"]["id"]
 
     async def count_all(conn: Connection) -> tuple[bool, int]:
-        row = await conn.fetchrow("select pg_is_in_recovery(), count(*) from invoices")
+        row = await conn.fetchrow("select pg_is_in_recovery(), count(*) from documents")
         assert row is not None
         return row[0], row[1]
 
@@ -456,7 +456,7 @@ async def test_a_read_that_conflicts_with_recovery_is_repeated_on_the_primary(
         is_running.set()
         # A snapshot that still sees the rows which are removed meanwhile.
         is_standby = await conn.fetchval(
-            "select pg_is_in_recovery() from (select count(*) from invoices) counted, "
+            "select pg_is_in_recovery() from (select count(*) from documents) counted, "
             "pg_sleep(case when pg_is_in_recovery() then 4 else 0 end)"
         )
         return bool(is_standby)
@@ -465,7 +465,7 @@ async def test_a_read_that_conflicts_with_recovery_is_repeated_on_the_primary(
     await is_running.wait()
     for _ in range(2):
         await request_json(api, "PUT", f"/api/invoices/{number}", json=invoice(code=number))
-    await pair.primary.execute("vacuum invoices")
+    await pair.primary.execute("vacuum documents")
     assert await running is False
     assert get_reads(api).counts["primary"] == 1
     await wait_until(lambda: get_reads(api).cause is None)
@@ -519,7 +519,7 @@ async def test_a_promoted_standby_is_not_read(
         assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
         assert get_reads(api).counts["standby"] == 1
         await promoted.promote()
-        await promoted.execute(f"update invoices set reference = 'x' where id = {number}")
+        await promoted.execute(f"update documents set reference = 'x' where id = {number}")
         assert (await request_json(api, "GET", f"/api/invoices/{number}"))[1]["reference"] is None
         await wait_until(lambda: get_reads(api).cause == FOREIGN)
         assert get_reads(api).counts["standby"] == 1

@@ -136,7 +136,7 @@ async def read_references(url: str) -> dict[int, str]:
     """Return {id: reference} of the invoices of the load."""
     conn = await asyncpg.connect(url)
     try:
-        query = "select id, reference from invoices where reference like 'order %'"
+        query = "select id, reference from documents where reference like 'order %'"
         return {row["id"]: row["reference"] for row in await conn.fetch(query)}
     finally:
         await conn.close()

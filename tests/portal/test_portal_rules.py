@@ -17,7 +17,9 @@ from service import json_codec
 from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.documents.kind import INVOICE
 from service.documents.ubl import document
+from service.submission.document_kinds import lock_document
 from tests.api_requests import (
     GENEROUS,
     buyer,
@@ -108,7 +110,9 @@ UNCODED: set[str | None] = {None}
 
 def store_json(column: str, path: str, value: str) -> str:
     """Return a statement that sets a string in a JSON column of all invoices."""
-    return f"update invoices set {column} = jsonb_set({column}::jsonb, '{{{path}}}', '\"{value}\"')"
+    return (
+        f"update documents set {column} = jsonb_set({column}::jsonb, '{{{path}}}', '\"{value}\"')"
+    )
 
 
 ROWS = (
@@ -177,7 +181,7 @@ ROWS = (
     Row("CV302", "/buyer/address/country", store=store_json("buyer", "address,country", "MYA")),
     Row("CV302", "/company/state", store="update companies set state = '88'"),
     Row("CV302", "/company/msic_code", store="update companies set msic_code = '5610'"),
-    Row("CV302", "/currencyCode", DOLLARS, store="update invoices set currency_code = 'RUR'"),
+    Row("CV302", "/currencyCode", DOLLARS, store="update documents set currency_code = 'RUR'"),
     Row(
         "CV302",
         "/lineItems/0/classifications/1",
@@ -281,7 +285,7 @@ ROWS = (
         "Required",
         "/exchangeRate",
         DOLLARS,
-        store="update invoices set exchange_rate = null",
+        store="update documents set exchange_rate = null",
         put=("TaxExchangeRate", None),
         refused={"Error07"},
     ),
@@ -349,7 +353,7 @@ async def build(
         connected_pool(environment["DATABASE_URL"], 1) as pool,
         Database(pool).company(company.id) as conn,
     ):
-        record = await sql.invoice_lock(conn, company_id=company.id, id=invoice_id)
+        record = await lock_document(conn, INVOICE, company.id, invoice_id)
         issuer = dict(await sql.issuer_get(conn, company_id=company.id) or {})
     source = {
         name: member

@@ -17,6 +17,7 @@ from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import consolidation, states
+from service.documents.kind import KINDS
 from service.documents.signing import certificate
 from tests.harness.paths import ROOT
 
@@ -208,17 +209,10 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
 @pytest.mark.parametrize(
     "constraint, words",
     [
-        ("invoices_status", states.RECORD_TRANSITIONS),
-        ("adjustment_notes_status", states.RECORD_TRANSITIONS),
-        ("consolidated_invoices_status", states.RECORD_TRANSITIONS),
+        ("documents_status", states.RECORD_TRANSITIONS),
         ("submitted_documents_status", states.DOCUMENT_TRANSITIONS),
         ("submissions_state", states.SUBMISSION_TRANSITIONS),
-        ("invoices_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
-        ("adjustment_notes_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
-        (
-            "consolidated_invoices_only_unsent_deleted",
-            set(states.RECORD_TRANSITIONS) - states.LOCKED,
-        ),
+        ("documents_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
         ("einvoice_requests_status", schema.get_values("einvoice_request_status")),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
         (
@@ -231,10 +225,15 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
         ),
         ("integration_users_role", schema.get_values("role")),
         ("organization_members_role", schema.get_values("role")),
-        ("consolidated_invoices_type", consolidation.FAMILIES),
-        ("consolidated_invoices_type", schema.get_values("consolidated_invoice_type")),
-        ("invoices_type", schema.get_values("invoice_type")),
-        ("adjustment_notes_type", schema.get_values("note_type")),
+        (
+            "documents_type",
+            [
+                *schema.get_values("invoice_type"),
+                *schema.get_values("note_type"),
+                *schema.get_values("consolidated_invoice_type"),
+            ],
+        ),
+        ("submitted_documents_kind", [kind.name for kind in KINDS]),
     ],
 )
 async def test_check_constraint_lists_the_values_of_the_code(
@@ -246,16 +245,13 @@ async def test_check_constraint_lists_the_values_of_the_code(
     assert set(re.findall(r"'(\w+)'", text)) == set(words)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        "submitted_documents_one_live_per_invoice",
-        "submitted_documents_one_live_per_note",
-        "submitted_documents_one_live_per_consolidated_invoice",
-    ],
-)
-async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection, index: str) -> None:
-    text: Any = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
+def test_families_are_the_types_of_consolidated_invoices() -> None:
+    assert list(consolidation.FAMILIES) == list(schema.get_values("consolidated_invoice_type"))
+
+
+async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection) -> None:
+    query = "select indexdef from pg_indexes where indexname = $1"
+    text: Any = await owner.fetchval(query, "submitted_documents_one_live_per_document")
     assert text.startswith("CREATE UNIQUE INDEX")
     assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
 

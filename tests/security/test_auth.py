@@ -640,7 +640,7 @@ async def test_logs_hold_neither_keys_nor_bodies(
 ) -> None:
     """Requests with different results, among them a database error whose detail holds the row."""
     caplog.set_level(logging.DEBUG)
-    await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
+    await owner.execute("alter table documents add constraint none_of_it check (code <> 777777)")
     marked = buyer(name="Marked Person")
     await create_invoice(api, buyer=marked)
     assert (

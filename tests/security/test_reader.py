@@ -56,7 +56,7 @@ async def test_reader_sees_invoices_of_all_companies(
     other = await make_company(environment)
     for one in (company, other):
         await create_invoice(await start(one, background=False))
-    for relation in ("invoices", "invoice_records", "invoice_exports"):
+    for relation in ("documents", "invoice_records", "invoice_exports"):
         rows = await reader.fetch(f"select company_id from {relation} order by company_id")
         assert [row["company_id"] for row in rows] == [company.id, other.id]
     assert len(await reader.fetch("select id, name, is_company_ready from company_records")) == 2
@@ -91,10 +91,10 @@ async def test_reader_cannot_select_a_secret(
 @pytest.mark.parametrize(
     "statement",
     [
-        "update invoices set status = 'Valid'",
-        "delete from invoices",
+        "update documents set status = 'Valid'",
+        "delete from documents",
         "insert into events (company_id, type, data) values (1, 'x', '{}')",
-        "truncate invoices",
+        "truncate documents",
         "create table notes (id int)",
         "update invoice_records set status = 'Valid'",
         "select hold_sending('x')",

@@ -53,20 +53,22 @@ from tests.harness.visitors import make_person
 
 # Gaps in row-level security
 
-OWN_AGAIN = "create policy own_company on invoices for select to einvoice_service"
+OWN_AGAIN = "create policy own_company on documents for select to einvoice_service"
 DEFINER = "language sql security definer set search_path = pg_catalog return 1"
 
 #: A gap in tenant isolation, and its name in the error at the start.
 GAPS = (
-    ("alter table invoices no force row level security", "the table invoices has no forced policy"),
-    ("alter table invoices disable row level security", "the table invoices has no forced policy"),
+    (
+        "alter table documents no force row level security",
+        "the table documents has no forced policy",
+    ),
+    (
+        "alter table documents disable row level security",
+        "the table documents has no forced policy",
+    ),
     (
         "alter table companies no force row level security",
         "the table companies has no forced policy",
-    ),
-    (
-        "alter table consolidated_invoices no force row level security",
-        "the table consolidated_invoices has no",
     ),
     (
         "alter table idempotency_keys disable row level security",
@@ -87,12 +89,12 @@ GAPS = (
         "the table integration_idempotency_keys has no",
     ),
     (
-        "alter policy own_company on invoices using (true)",
-        "the table invoices has no forced policy",
+        "alter policy own_company on documents using (true)",
+        "the table documents has no forced policy",
     ),
     (
-        "alter policy own_company on invoices with check (true)",
-        "the table invoices has no forced policy",
+        "alter policy own_company on documents with check (true)",
+        "the table documents has no forced policy",
     ),
     (
         "alter policy own_company on companies using (id > 0)",
@@ -103,8 +105,8 @@ GAPS = (
         "organization_companies",
     ),
     (
-        f"drop policy own_company on invoices; {OWN_AGAIN} using (company_id = current_company())",
-        "the table invoices has no forced policy",
+        f"drop policy own_company on documents; {OWN_AGAIN} using (company_id = current_company())",
+        "the table documents has no forced policy",
     ),
     ("create table leaks (company_id bigint)", "the table leaks has no forced policy"),
     ("create table leaks (account_id bigint)", "the table leaks has no forced policy"),
@@ -112,7 +114,7 @@ GAPS = (
         "create table leaks (company_id bigint) partition by hash (company_id)",
         "the table leaks has no forced policy",
     ),
-    ("create policy open on invoices using (true)", "the policy open opens the table invoices"),
+    ("create policy open on documents using (true)", "the policy open opens the table documents"),
     (
         "create policy open on integration_users using (true)",
         "the policy open opens the table integration_users",
@@ -126,11 +128,11 @@ GAPS = (
         "the view organization_records does not use its caller's rights",
     ),
     (
-        "create view leaks as select * from invoices",
+        "create view leaks as select * from documents",
         "the view leaks does not use its caller's rights",
     ),
     (
-        "create materialized view leaks as select * from invoices;"
+        "create materialized view leaks as select * from documents;"
         f" grant select on leaks to {SERVICE_ROLE}",
         "the view leaks does not use its caller's rights",
     ),
@@ -159,8 +161,8 @@ GAPS = (
         f"the role {SERVICE_ROLE} is a member of landlord",
     ),
     (
-        f"grant truncate on invoices to {SERVICE_ROLE}",
-        f"the role {SERVICE_ROLE} may truncate the table invoices",
+        f"grant truncate on documents to {SERVICE_ROLE}",
+        f"the role {SERVICE_ROLE} may truncate the table documents",
     ),
     (
         "grant truncate on events to public",
@@ -185,16 +187,16 @@ GAPS = (
         " and uses the caller's search path",
     ),
     (
-        "create unique index anyones on invoices (code)",
-        "the unique index anyones of invoices does not begin with company_id",
+        "create unique index anyones on documents (code)",
+        "the unique index anyones of documents does not begin with company_id",
     ),
     (
         "alter table organizations add constraint anyones unique (email)",
         "the unique index anyones of organizations does not begin with account_id",
     ),
     (
-        "alter table invoices add constraint anyones unique (id);"
-        " create table leaks (invoice_id bigint references invoices (id))",
+        "alter table documents add constraint anyones unique (id);"
+        " create table leaks (invoice_id bigint references documents (id))",
         "the foreign key leaks_invoice_id_fkey of leaks leaves out company_id",
     ),
     (
@@ -358,7 +360,7 @@ def without_predicates() -> Iterator[None]:
     for name, statement in sql.by_name.items():
         text = PREDICATE.sub(EVERYBODY, statement.text)
         assert not re.search(r"= :(company_id|account_id)\b", text), name
-        stripped[name] = statements._statement({"name": name, "kind": statement.kind}, text)
+        stripped[name] = statements._statement(name, statement.kind, text)
 
     async def run(
         statement: statements.Statement, conn: Connection, query: str, values: Mapping[str, Any]
@@ -425,8 +427,9 @@ async def create_tenant(
     assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=credentials))[0] == 200
     await make_person(read_config(environment), company.id, "siti@example.com", "owner")
     await owner.execute(
-        "insert into document_links (company_id, token_sha256, purpose, invoice_id, expires_at)"
-        " values ($1, $2, 'view', $3, now() + interval '1 day')",
+        "insert into document_links"
+        " (company_id, token_sha256, purpose, kind, document_id, expires_at)"
+        " values ($1, $2, 'view', 'invoice', $3, now() + interval '1 day')",
         company.id,
         b"token",
         ids["/api/invoices"],

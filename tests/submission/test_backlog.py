@@ -162,7 +162,7 @@ async def test_failing_submission_causes_no_manual_review_of_others(
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
-            where id = (select submission_id from submitted_documents where invoice_id = $1)""",
+            where id = (select submission_id from submitted_documents where document_id = $1)""",
         ids[2],
     )
     api = await start(company, PORTAL_LEASE_SECONDS="0.5")

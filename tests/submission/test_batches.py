@@ -60,7 +60,7 @@ async def wait_for_statuses(
 
     async def counted() -> dict[str, int]:
         rows = await owner.fetch(
-            "select status, count(*) from invoices where id = any ($1) group by 1", ids
+            "select status, count(*) from documents where id = any ($1) group by 1", ids
         )
         return {row["status"]: row["count"] for row in rows}
 
@@ -81,7 +81,7 @@ async def is_sent_once_each(sandbox: Sandbox, ids: list[int]) -> bool:
 async def call_of(owner: asyncpg.Connection, invoice_id: int) -> Any:
     """Return the id of the submission that holds the document of an invoice."""
     return await owner.fetchval(
-        "select submission_id from submitted_documents where invoice_id = $1", invoice_id
+        "select submission_id from submitted_documents where document_id = $1", invoice_id
     )
 
 
@@ -175,7 +175,7 @@ async def test_documents_with_the_same_number_are_sent_in_two_batches(
     sandbox: Sandbox,
 ) -> None:
     first = await create_invoice(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
-    await owner.execute("update invoices set code_year = code_year - 1")
+    await owner.execute("update documents set code_year = code_year - 1")
     second = await create_invoice(asleep, code=77, isReady=True)
     third = await create_invoice(asleep, isReady=True)
     await start(company)
@@ -351,7 +351,7 @@ async def test_document_that_breaks_a_batch_is_isolated(
     ids = await create_ready(asleep, 9)
     broken = ids[place]
     number = await owner.fetchval(
-        "select number from submitted_documents where invoice_id = $1", broken
+        "select number from submitted_documents where document_id = $1", broken
     )
     await sandbox.fault("submit", "refuse", number=number, code=code, times=100)
     await start(company)

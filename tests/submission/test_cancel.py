@@ -69,7 +69,7 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
     invoice_id = await create_valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         assert response.status == 201, await response.text()
-    await owner.execute("update adjustment_notes set status = 'Valid'")
+    await owner.execute("update documents set status = 'Valid' where kind = 'adjustment_note'")
     expected = {
         "message": "Document is currently being referenced by another document",
         "code": "ActiveReferencingDocuments",
@@ -156,7 +156,7 @@ async def test_note_waits_for_a_lock_on_the_invoice(
             "update submitted_documents "
             "set cancelling_until = clock_timestamp() + interval '1 minute'"
         )
-        await owner.execute("select from invoices for update")
+        await owner.execute("select from documents for update")
         answer = asyncio.create_task(request_note(api, invoice_id))
         waiting = (
             "select count(*) from pg_stat_activity "

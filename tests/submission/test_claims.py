@@ -93,7 +93,7 @@ class Claimed:
         """Return the submission, its document and its invoice as JSON."""
         query = " union all ".join(
             f"select to_jsonb(t)::text from {table} t"
-            for table in ("submissions", "submitted_documents", "invoices")
+            for table in ("submissions", "submitted_documents", "documents")
         )
         return [row[0] for row in await self.owner.fetch(query)]
 

@@ -152,7 +152,7 @@ async def test_a_failover_to_an_asynchronous_standby_that_lacks_sends_holds(
     site: Site, api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await create_invoice(api)
-    await until(lambda: site.standby.execute("select count(*) from invoices"))
+    await until(lambda: site.standby.execute("select count(*) from documents"))
     await site.standby.stop()
     assert (await submit(api, invoice_id))[0] == 200
     await site.primary.stop()

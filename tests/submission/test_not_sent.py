@@ -92,7 +92,7 @@ async def test_a_failed_check_after_an_approval_is_the_last_submission(
     await owner.execute(AUTOMATIC)
     pending = {"type": "PENDING_FINALIZE_INVOICE", "buyer": None, "isReady": True, "code": 4711}
     invoice_id = await create_invoice(api, **pending, **LATE)
-    await owner.execute("delete from events; update invoices set not_sent = null")
+    await owner.execute("delete from events; update documents set not_sent = null")
     asked = {"invoiceCode": "4711", **buyer()}
     request_id = (await create_record(api, "/api/einvoice-requests", **asked))["id"]
     path = f"/api/einvoice-requests/{request_id}"
@@ -203,7 +203,7 @@ async def test_a_running_submission_is_not_replaced_by_a_failed_check(
     await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"issueDateTime": now()})
     await sandbox.fault("submit", "drop")
     assert (await submit(api, invoice_id))[1]["code"] == "outcome_unknown"
-    await owner.execute("update invoices set issue_date = issue_date - interval '4 days'")
+    await owner.execute("update documents set issue_date = issue_date - interval '4 days'")
     assert (await submit(api, invoice_id))[1]["code"] == "outcome_unknown"
     assert (await get_invoice(api, invoice_id))["last_submission"]["status"] == "Submitting"
     assert len(await list_not_sent(api)) == 1

@@ -1,13 +1,13 @@
--- PL/pgSQL for the same reason as invoice_search.
-create or replace function invoices_matching(
-    for_company bigint, filters jsonb, described bigint[], most bigint)
+-- PL/pgSQL for the same reason as document_search.
+create or replace function documents_matching(
+    for_company bigint, of_kind text, filters jsonb, described bigint[], most bigint)
   returns bigint[]
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
   words text := filters ->> 'query';
-  identified bigint[] := invoices_identified(for_company, words);
+  identified bigint[] := documents_identified(for_company, of_kind, words);
   wanted_name text := search_text(words);
   name_words text[] := string_to_array(wanted_name, ' ');
   first_word text := name_words[1];
@@ -52,28 +52,29 @@ begin
          and w.word >= last_word
          and w.word < last_word || chr(1114111)
     )
-    select i.id
-      from invoices_filtered(for_company, filters, described) i
-     where i.id = any (identified)
+    select d.id
+      from documents_filtered(for_company, of_kind, filters, described) d
+     where d.id = any (identified)
      union all
-    (select i.id
-       from invoices_filtered(for_company, filters, described) i
+    (select d.id
+       from documents_filtered(for_company, of_kind, filters, described) d
       where is_walked
-        and i.id <> all (identified)
-        and position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0
-      order by i.id desc
+        and d.id <> all (identified)
+        and position(' ' || wanted_name in ' ' || search_text(d.buyer ->> 'name')) > 0
+      order by d.id desc
       limit most)
      union all
-    (select i.id
+    (select d.id
        from named n
-       join invoices_filtered(for_company, filters, described) i on i.id = n.invoice_id
-      where i.id <> all (identified)
+       join documents_filtered(for_company, of_kind, filters, described) d
+         on d.named_by = n.invoice_id
+      where d.id <> all (identified)
         and (cardinality(name_words) = 1
-             or position(' ' || wanted_name in ' ' || search_text(i.buyer ->> 'name')) > 0)
-      order by i.id desc
+             or position(' ' || wanted_name in ' ' || search_text(d.buyer ->> 'name')) > 0)
+      order by d.id desc
       limit most));
 end $$;
-comment on function invoices_matching is
-  'Ids of the invoices that match the filters of a list, with a code, a full code, a reference, a '
-  'uuid of the portal, or a part of the buyer''s name that begins with a word. Of those with the '
-  'name the newest `most`, or all if that is null.';
+comment on function documents_matching is
+  'Ids of the documents of a kind that match the filters of a list, with a code, a full code, a '
+  'reference, a uuid of the portal, or a part of the buyer''s name that begins with a word. Of '
+  'those with the name the newest `most`, or all if that is null.';

@@ -1,6 +1,8 @@
--- PL/pgSQL for the same reason as invoice_search.
-create or replace function consolidated_invoice_search(
+-- PL/pgSQL, because only its statements can be planned for the given filters at each call while the
+-- other statements of the service have generic plans.
+create or replace function document_search(
     for_company bigint,
+    of_kind text,
     filters jsonb,
     sort_order text,
     per_page bigint,
@@ -11,52 +13,34 @@ create or replace function consolidated_invoice_search(
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-  statuses text[] := string_to_array(filters ->> 'status', ',');
-  of_status text := case when cardinality(statuses) = 1 then statuses[1] end;
-  of_type text := filters ->> 'type';
-  issued_from timestamptz := filters ->> 'issued_from';
-  issued_to timestamptz := filters ->> 'issued_to';
-  updated_from timestamptz := filters ->> 'updated_from';
-  amount_from numeric := filters ->> 'amount_from';
-  amount_to numeric := filters ->> 'amount_to';
   words text := filters ->> 'query';
+  statuses text[] := string_to_array(filters ->> 'status', ',');
+  of_type text := filters ->> 'type';
+  described bigint[] :=
+    case when filters ? 'metadata'
+         then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
   is_counted boolean :=  -- The totals of these filters are maintained.
     filters - '{status,type,count_to}'::text[] = '{}';
   count_to bigint := filters ->> 'count_to';
   -- One match more than the page and the bound need shows that there are more. Null: no bound.
   most bigint :=
     case when count_to is not null then greatest(count_to, skipped + per_page) + 1 end;
+  -- The newest matches are enough for a page of the newest.
+  matching bigint[] :=
+    case when words is not null
+         then documents_matching(
+                for_company, of_kind, filters, described,
+                case when sort_order = '-id' then most end) end;
 begin
   return query
+  -- Matches are found and sorted by indexes alone where possible: only the page is read.
   with found as not materialized (
-    select k.id, k.issue_date, k.code, k.updated_at, k.payable_amount as amount,
-           k.bytes
-      from consolidated_invoices k
-      join companies c on c.id = k.company_id
-     where k.company_id = for_company and c.id = for_company and k.deleted_at is null
-       and (statuses is null
-            or k.status = of_status
-            or of_status is null and k.status = any (statuses))
-       and (of_type is null or k.type = of_type)
-       and (issued_from is null or k.issue_date >= issued_from)
-       and (issued_to is null or k.issue_date <= issued_to)
-       and (updated_from is null or k.updated_at >= updated_from)
-       and (amount_from is null or k.payable_amount >= amount_from)
-       and (amount_to is null or k.payable_amount <= amount_to)
-       and (words is null
-            or k.code::text = words
-            or exists (select
-                         from submitted_documents d
-                        where d.company_id = for_company
-                          and d.consolidated_invoice_id = k.id
-                          and d.uuid = upper(words))
-            or lower(full_code(
-                 consolidated_prefix(k.type, c.setting),
-                 (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
-                 k.code)) = lower(words))
+    select d.id, d.issue_date, d.code, d.updated_at, d.amount
+      from documents_filtered(for_company, of_kind, filters, described) d
+     where words is null or d.id = any (matching)
   ), page as materialized (
-    select row_number() over () as place, ordered.id, ordered.bytes
-      from (select found.id, found.bytes
+    select row_number() over () as place, ordered.id
+      from (select found.id
               from found
              order by case when sort_order = 'id' then found.id end,
                       case when sort_order = '-id' then found.id end desc,
@@ -75,16 +59,28 @@ begin
   select counted.total,
          is_counted or most is null or counted.total < most,
          page.id,
-         case when (select sum(page.bytes) from page) <= budget
-              then (select to_json(r)
-                      from consolidated_invoice_records r
-                     where r.company_id = for_company and r.id = page.id)
+         case when (select sum(d.bytes + coalesce(octet_length(d.metadata::text), 0))
+                      from page p
+                      join documents d on d.company_id = for_company and d.id = p.id) <= budget
+              then case of_kind
+                   when 'invoice'
+                   then (select to_json(r)
+                           from invoice_records r
+                          where r.company_id = for_company and r.id = page.id)
+                   when 'adjustment_note'
+                   then (select to_json(r)
+                           from adjustment_note_records r
+                          where r.company_id = for_company and r.id = page.id)
+                   else (select to_json(r)
+                           from consolidated_invoice_records r
+                          where r.company_id = for_company and r.id = page.id)
+                   end
          end
     from (select case when is_counted
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company
-                               and n.list = 'consolidated_invoices'
+                               and n.list = of_kind
                                and (statuses is null or n.status = any (statuses))
                                and (of_type is null or n.type = of_type))
                       else (select count(*) from (select from found limit most) each)
@@ -92,5 +88,7 @@ begin
     left join page on true
    order by page.place;
 end $$;
-comment on function consolidated_invoice_search is
-  'A page of consolidated invoices as invoice_search returns one.';
+comment on function document_search is
+  'A page of the documents of a kind that match filters, in a sort order: rows of the total, an id '
+  'and a record. The total is maintained for filters by status and type, else it is counted: all '
+  'matches, or with count_to about so many, and is_exact is false if there are more.';

@@ -1,0 +1,373 @@
+"""Documents of every kind as resources: create, list, get, update, delete and export.
+
+The modules of the kinds declare their operations with these functions. Spec: Invoices
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import asyncpg
+from aiohttp import web
+
+from service import json_codec, schema
+from service.api.exports import export_batches, stream_array
+from service.api.filters import DOCUMENT_SORTS, sort_by
+from service.api.operation import REPLACES, Operation, QueryParameter
+from service.api.pagination import PAGE, read_page
+from service.api.records import Source, get_record, list_page
+from service.db.audit_actor import get_actor
+from service.db.connections import Connection
+from service.db.statements import Statement, sql
+from service.documents import states
+from service.documents.body_checks import Draft, check_draft, get_code_year
+from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
+from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
+from service.http import app_keys, responses
+from service.http.requests import (
+    check_if_match,
+    or_not_found,
+    parse_document_instant,
+    read_body,
+    read_path_id,
+    warn_of_doubts,
+    warn_of_removed,
+)
+from service.offload import offload
+from service.submission import submit
+from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.document_kinds import lock_document
+
+#: Kind -> the member of a body with its time of issue.
+ISSUED = {INVOICE: "issueDateTime", NOTE: "adjustmentNoteIssueDate"}
+SUBMITS = (
+    "`submitImmediately` submits the document within the request. `isReady` submits it in the "
+    "background if the company's setting AUTO_SUBMIT_INVOICE is on. A failed submission does not "
+    "fail the request: `message` and `data` describe its outcome."
+)
+in_consolidated = partial(
+    Conflict,
+    "The invoice is part of a consolidated invoice; delete or cancel that first.",
+    code="in_consolidated_invoice",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """A kind of document as a resource.
+
+    `schema` is that of a record, and the start of the names of the other schemas. `get` is the
+    statement of one record, and `cancelling` the last segment of the path that cancels.
+    """
+
+    kind: DocumentKind
+    path: str
+    schema: str
+    filters: tuple[QueryParameter, ...]
+    get: Statement
+    cancelling: str = "cancel-latest-invoice-submitted"
+
+    @property
+    def record_path(self) -> str:
+        """The path of one document."""
+        return f"{self.path}/{{id}}"
+
+    @property
+    def source(self) -> Source:
+        """The statements of its list."""
+        return Source(*map(self.statement, ("page", "search", "get")))
+
+    def statement(self, verb: str) -> Statement:
+        """Return the statement of the kind with a verb."""
+        return sql.by_name[f"{self.kind.name}_{verb}"]
+
+
+def locked(kind: DocumentKind, action: str) -> Forbidden:
+    """Return the error for a submitted document. `action` is what it cannot be: updated."""
+    return Forbidden(states.describe_locked(kind.noun, action), code="already_submitted")
+
+
+# Reading
+
+
+def declare_reading(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operations that list and get documents."""
+    path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
+    operation(
+        "GET",
+        path,
+        f"List {plural}",
+        f"{documents.schema}List",
+        query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
+        description="Newest first, unless `sort` says otherwise. Filters can be combined.",
+        name=f"list_{kind.name}s",
+    )(partial(_list_documents, documents))
+    operation(
+        "GET",
+        f"{path}/export-all",
+        f"Export all {plural}",
+        f"{documents.schema}Exports",
+        description=f"Every {kind.noun} of the company, newest first, without pages.",
+        is_file=True,
+        name=f"export_all_{kind.name}s",
+    )(partial(_export_documents, documents))
+    operation(
+        "GET",
+        documents.record_path,
+        f"Get {kind.with_article}",
+        documents.schema,
+        description="The ETag of the response can be sent as `If-Match` with a change.",
+        is_record=True,
+        name=f"get_{kind.name}",
+    )(partial(_get_document, documents))
+
+
+def declare_export(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operation that exports a document."""
+    operation(
+        "GET",
+        f"{documents.record_path}/export",
+        f"Export {documents.kind.with_article}",
+        f"{documents.schema}Export",
+        description="A JSON file for other systems, named after the full code.",
+        is_file=True,
+        name=f"export_{documents.kind.name}",
+    )(partial(_export_document, documents))
+
+
+async def _list_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
+    """Return a page of documents."""
+    page = read_page(request, documents.filters, DOCUMENT_SORTS)
+    return await list_page(request, page, documents.source)
+
+
+async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
+    """Return all documents as a file with an array."""
+    name = documents.path.rpartition("/")[2]
+    pieces = export_batches(request, documents.statement("export_batch"))
+    return await stream_array(request, f"{name}.json", pieces)
+
+
+async def _get_document(documents: Documents, request: web.Request) -> web.Response:
+    """Return a document."""
+    return await get_record(request, documents.get, documents.kind.title)
+
+
+async def _export_document(documents: Documents, request: web.Request) -> web.Response:
+    """Return a document as a file, which is named after its full code."""
+    company, title = request[app_keys.COMPANY], documents.kind.title
+    key = {"company_id": company, "id": read_path_id(request, title)}
+    statement = documents.statement("export")
+    row = or_not_found(await request.app[app_keys.READS].read(statement, **key), title)
+    name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
+    return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
+
+
+async def list_of_document(
+    kind: DocumentKind, request: web.Request, statement: Statement
+) -> web.Response:
+    """Return what a statement lists of one document. Raises NotFound without the document."""
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    text = await request.app[app_keys.READS].read(
+        statement, company_id=company, kind=kind.name, document_id=document_id
+    )
+    return responses.json_text_response(or_not_found(text, kind.title))
+
+
+# Creation
+
+
+async def read_draft(request: web.Request, kind: DocumentKind) -> tuple[Draft, str]:
+    """Return the Draft of a creation request, and its JSON text. Raises ValidationError."""
+    body, text = await read_body(request, f"{kind.name}_create")
+    issued = parse_document_instant(body, ISSUED[kind])
+    draft = await offload(len(text), check_draft, body, issued, len(text))
+    return draft, json_codec.compact(text, body)
+
+
+def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: Any) -> str:
+    """Return the computed columns of a new document as JSON text. `more` are further columns."""
+    year = _get_code_year(request, kind, draft.issue_date)
+    computed = {"code_year": year, "issue_date": draft.issue_date, "taxes": draft.taxes}
+    return json_codec.dumps({**computed, **draft.amounts, **more})
+
+
+async def insert_document(
+    conn: Connection, company_id: int, body: str, columns: str
+) -> asyncpg.Record:
+    """Store a draft, and return its id and its company's registrations.
+
+    `body` and `columns` are JSON texts. Raises ValidationError for a code or a reference in use.
+    """
+    return await sql.document_insert(
+        conn, company_id=company_id, body=body, columns=columns, **get_actor()
+    )
+
+
+def _get_code_year(request: web.Request, kind: DocumentKind, issued: datetime) -> int | None:
+    """Return the year in which the code is unique. Codes of notes are unique for ever."""
+    return None if kind is NOTE else get_code_year(issued, request.app[app_keys.CONFIG].time_zone)
+
+
+# Changes
+
+
+def declare_update(
+    operation: partial[Operation], documents: Documents, errors: tuple[ApiError, ...]
+) -> None:
+    """Declare the operation that updates a document. `errors` are those of the kind."""
+    kind = documents.kind
+    operation(
+        "PUT",
+        documents.record_path,
+        f"Update {kind.with_article}",
+        "Stored" if kind is INVOICE else "Updated",
+        message=describe_done(kind, "updated"),
+        body=f"{kind.name}_update",
+        errors=(locked(kind, "updated"), *errors),
+        description=f"{REPLACES} {SUBMITS}" if kind is INVOICE else REPLACES,
+        name=f"update_{kind.name}",
+    )(partial(update_document, documents))
+
+
+def declare_deletion(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operation that deletes a document."""
+    kind = documents.kind
+    operation(
+        "DELETE",
+        documents.record_path,
+        f"Delete {kind.with_article}",
+        "Message" if kind is NOTE else "Success",
+        message=describe_done(kind, "deleted"),
+        errors=(locked(kind, "deleted"), *((in_consolidated(),) if kind is INVOICE else ())),
+        description="Frees its code and its invoices."
+        if kind is CONSOLIDATED
+        else "Frees its code.",
+        name=f"delete_{kind.name}",
+    )(partial(delete_document, documents))
+
+
+def describe_done(kind: DocumentKind, action: str) -> str:
+    """Return the message of a success: Invoice created."""
+    return f"{kind.title} {action}."
+
+
+async def update_document(documents: Documents, request: web.Request) -> web.Response:
+    """Merge the sent members into a draft. An invoice is submitted if the body or the company asks.
+
+    Raises Forbidden for a submitted document. Spec: Invoices
+    """
+    kind, company = documents.kind, request[app_keys.COMPANY]
+    body, _ = await read_body(request, f"{kind.name}_update")
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        row = await _lock_draft(documents, request, conn, "updated")
+        await warn_of_removed(request, row["body"], body)
+        started, draft = await update_draft(request, conn, kind, row, body)
+        warn_of_doubts(request, draft.doubts, row)
+    warnings, updated = request.get(app_keys.WARNINGS), describe_done(kind, "updated")
+    if kind is NOTE:
+        return responses.success_response(updated, warnings=warnings)
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], company, row["id"], started
+    )
+    data = {"id": row["id"], **outcome}
+    return responses.success_response(f"{updated}{sentence}", data=data, warnings=warnings)
+
+
+async def update_draft(
+    request: web.Request,
+    conn: Connection,
+    kind: DocumentKind,
+    row: asyncpg.Record,
+    changes: dict[str, Any],
+) -> tuple[submit.Started | None, Draft]:
+    """Merge changes into a locked draft, and prepare the submission that it then asks for.
+
+    Return the submission and the merged draft. Raises Conflict for an invoice in a consolidated
+    invoice, ValidationError if the merged document is invalid.
+    """
+    _reject_consolidated(kind, row)
+    company = request[app_keys.COMPANY]
+    draft, text = await offload(len(row["body"]), _merge, kind, row, changes)
+    if kind is NOTE:
+        reject_excess(row["adjustable"], draft)
+    await sql.document_update(
+        conn,
+        company_id=company,
+        id=row["id"],
+        body=text,
+        code_year=_get_code_year(request, kind, draft.issue_date),
+        issue_date=draft.issue_date,
+        **draft.columns,
+    )
+    if kind is NOTE:
+        return None, draft
+    requested = submit.read_submission_request(draft.body)
+    started = await submit.start_if_requested(
+        request.app[SUBMISSION_CONTEXT], conn, company, row["id"], requested
+    )
+    return started, draft
+
+
+def _merge(kind: DocumentKind, row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
+    """Return the Draft of a stored document with changes, and its JSON text.
+
+    Raises ValidationError if the merged document breaks a rule of creation.
+    """
+    members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
+    stored = json_codec.stored_body(row)
+    body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
+    if kind is INVOICE and (violations := schema.find_violations("invoice_create", body)):
+        raise ValidationError(violations)
+    issued = row["issue_date"]
+    if ISSUED[kind] in changes:
+        issued = parse_document_instant(body, ISSUED[kind])
+    text = json_codec.dumps(body)
+    return check_draft(body, issued, len(text)), text
+
+
+def reject_excess(adjustable: Any, draft: Draft) -> None:
+    """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
+    if draft.body["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
+        message = states.NOTE_TOO_HIGH.format(amount=adjustable)
+        raise ValidationError([violation("/lineItems", "amount", message)])
+
+
+async def delete_document(documents: Documents, request: web.Request) -> web.Response:
+    """Hide a document that is not submitted, and free its code. Spec: Errors"""
+    kind, company = documents.kind, request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        row = await _lock_draft(documents, request, conn, "deleted")
+        _reject_consolidated(kind, row)
+        key = {"company_id": company, "id": row["id"]}
+        if kind is CONSOLIDATED:
+            await sql.consolidated_invoice_members_lock(conn, **key)
+        await sql.document_delete(conn, **key)
+    deleted = describe_done(kind, "deleted")
+    if kind is NOTE:
+        return responses.json_response({"message": deleted})
+    return responses.success_response(deleted)
+
+
+async def _lock_draft(
+    documents: Documents, request: web.Request, conn: Connection, action: str
+) -> asyncpg.Record:
+    """Lock the document of the path for a change.
+
+    Raises NotFound, PreconditionFailed if If-Match does not match, and Forbidden if it is
+    submitted.
+    """
+    kind, company = documents.kind, request[app_keys.COMPANY]
+    document_id = read_path_id(request, kind.title)
+    row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
+    await check_if_match(request, conn, documents.get, company_id=company, id=document_id)
+    if row["status"] in states.LOCKED:
+        raise locked(kind, action)
+    return row
+
+
+def _reject_consolidated(kind: DocumentKind, row: asyncpg.Record) -> None:
+    """Raise Conflict for an invoice in a consolidated invoice."""
+    if kind is INVOICE and row["consolidated_invoice_id"]:
+        raise in_consolidated()

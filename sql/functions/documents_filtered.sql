@@ -1,0 +1,40 @@
+-- A plain SQL function, which PostgreSQL inlines: the plan of the caller has only the conditions of
+-- the filters that are present, and can use their indexes.
+create or replace function documents_filtered(
+    for_company bigint, of_kind text, filters jsonb, described bigint[])
+  returns table (
+    id bigint,
+    issue_date timestamptz,
+    code bigint,
+    updated_at timestamptz,
+    amount numeric,
+    named_by bigint,
+    buyer json)
+  stable language sql as $$
+  select d.id, d.issue_date, d.code, d.updated_at, d.payable_amount,
+         case when of_kind = 'adjustment_note' then d.invoice_id else d.id end,
+         case when of_kind = 'adjustment_note'
+              then (select t.buyer
+                      from documents t
+                     where t.company_id = for_company and t.id = d.invoice_id)
+              else d.buyer end
+    from documents d
+   where d.company_id = for_company and d.kind = of_kind and d.deleted_at is null
+     and (not filters ? 'status'
+          or strpos(filters ->> 'status', ',') = 0
+             and d.status = filters ->> 'status'
+          or strpos(filters ->> 'status', ',') > 0
+             and d.status = any (string_to_array(filters ->> 'status', ',')))
+     and (not filters ? 'type' or d.type = filters ->> 'type')
+     and (not filters ? 'issued_from' or d.issue_date >= (filters ->> 'issued_from')::timestamptz)
+     and (not filters ? 'issued_to' or d.issue_date <= (filters ->> 'issued_to')::timestamptz)
+     and (not filters ? 'updated_from' or d.updated_at >= (filters ->> 'updated_from')::timestamptz)
+     and (not filters ? 'amount_from' or d.payable_amount >= (filters ->> 'amount_from')::numeric)
+     and (not filters ? 'amount_to' or d.payable_amount <= (filters ->> 'amount_to')::numeric)
+     and (not filters ? 'reference' or d.reference = filters ->> 'reference')
+     and (described is null or d.id = any (described))
+$$;
+comment on function documents_filtered is
+  'The documents of a kind that match the filters of a list other than the search text. '
+  '`described` are the ids of those with the metadata, null without such a filter. The buyer of a '
+  'note is that of the invoice `named_by`, which it adjusts.';

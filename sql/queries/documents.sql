@@ -1,0 +1,318 @@
+-- Documents: invoices, adjustment notes and consolidated invoices. Every statement takes
+-- :company_id, so that rows of other companies are not found. Deleted documents have no row.
+--
+-- A statement with {kind} in its name is one statement of each kind.
+
+-- name: document_insert :one
+-- Store a draft, and return its id and the tax registrations of the company. :body is the request
+-- body, :columns are the computed columns.
+-- Sets its company and its actor, so that it can be a transaction of its own. Can violate
+-- the unique indexes of codes and references.
+with tenant as materialized (
+  select set_config('app.company_id', :company_id::bigint::text, true),
+         set_config('app.actor', :actor, true),
+         set_config('app.request_id', :request_id, true),
+         set_config('app.client_address', :client_address, true)
+), stored as (
+  insert into documents (company_id, code, code_year, type, invoice_id, consolidated_invoice_id,
+         month, invoice_ids, is_ready, issue_date, buyer, supplier,
+         line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
+         delivery, billing_period, document_references, reference, metadata,
+         prepayment, payable_rounding_amount,
+         net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
+  select :company_id::bigint, coalesce(code, "adjustmentNoteCode"), code_year, type, invoice_id,
+         consolidated_invoice_id, month, invoice_ids, coalesce("isReady", false), issue_date, buyer,
+         supplier, "lineItems", "invoiceLevelAllowanceCharge", coalesce("currencyCode", 'MYR'),
+         "exchangeRate", payment, delivery, "billingPeriod", "references", reference, metadata,
+         prepayment, "payableRoundingAmount", net_amount, excluding_tax, including_tax,
+         payable_amount, prepaid_amount, taxes
+    from tenant
+   cross join json_to_record(:body::json) as request (
+           code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
+           supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
+           "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
+   cross join json_to_record(:columns::json) as computed (
+           code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
+           including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb,
+           invoice_id bigint, consolidated_invoice_id bigint, month date, invoice_ids bigint[])
+  returning id, kind, invoice_id, consolidated_invoice_id
+), noted as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, kind || '.created',
+         subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+    from stored
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'create', document_name(kind, id) from stored
+)
+select id,
+       (select sst_registration_number from companies where id = :company_id)
+         as sst_registration_number,
+       (select tourism_tax_registration_number from companies where id = :company_id)
+         as tourism_tax_registration_number
+  from stored;
+
+-- name: {kind}_get :value
+-- Return the record as JSON text, which the service passes through, in the form of a list.
+select to_json(r) from {kind}_records r where company_id = :company_id and id = :id;
+
+-- name: {kind}_page :many
+-- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
+-- JSON object. The records are null if their documents exceed :budget bytes together. An empty
+-- page is a row with the total alone.
+with page as materialized (
+  select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
+    from documents
+   where company_id = :company_id and kind = '{kind}' and deleted_at is null
+   order by id desc
+   limit :per_page::bigint offset :offset::bigint
+)
+select counted.total, page.id,
+       case when (select sum(bytes) from page) <= :budget::bigint
+            then (select to_json(r)
+                    from {kind}_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from (select coalesce(sum(live), 0)::bigint as total
+          from record_counts
+         where company_id = :company_id and list = '{kind}') counted
+  left join page on true
+ order by page.id desc;
+
+-- name: {kind}_search :many
+-- Return a page as {kind}_page does, with filters and a sort order. A null filter does not apply.
+-- With the filter count_to, the total is counted up to about this number, and is_exact is false if
+-- there are more.
+select total, is_exact, id, record
+  from document_search(
+       :company_id, '{kind}', :filters::jsonb, :sort, :per_page, :offset, :budget);
+
+-- name: document_lock :many
+-- Lock a document for a change, and before it the document that it adjusts, so that changes of
+-- notes to one invoice run one after another. Read other columns in a later statement, which sees
+-- what the previous holder of the lock committed.
+select id
+  from documents
+ where company_id = :company_id
+   and id = any (array(
+         select unnest(array[id, case when kind = 'adjustment_note'
+                                      then coalesce(invoice_id, consolidated_invoice_id) end])
+           from documents
+          where company_id = :company_id and id = :id and kind = :kind and deleted_at is null))
+ order by id
+   for update;
+
+-- name: document_load :one
+-- Return what the rules and the printed page need of a document: `body` in the form of a request
+-- body, and the full number. A note has the parties and the currency of the document that it
+-- adjusts. The other party of a consolidated invoice is the general public, and its billing period
+-- is the month of its sales.
+-- `adjustable` is the amount by which the target of a note can still be reduced, less other notes
+-- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
+select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_ready, d.month,
+       d.invoice_id, d.consolidated_invoice_id,
+       d.payable_amount + d.prepaid_amount as total_amount,
+       clock_timestamp() as now,
+       document_number(d.type, d.code, c.setting) as number,
+       c.sst_registration_number, c.tourism_tax_registration_number,
+       t.payable_amount + t.prepaid_amount + t.adjusted_by
+         - (select coalesce(sum(o.payable_amount + o.prepaid_amount), 0)
+              from documents o
+             where o.company_id = :company_id
+               and o.id <> d.id
+               and (o.invoice_id = t.id
+                    or o.consolidated_invoice_id = t.id and o.kind = 'adjustment_note')
+               and case o.type
+                   when 'DEBIT_NOTE'
+                   then o.status = 'Valid'
+                        and exists (select
+                                      from submitted_documents s
+                                     where s.company_id = :company_id
+                                       and s.document_id = o.id
+                                       and s.cancellation_requested_at is not null)
+                   else o.status in ('Submitting', 'Submitted')
+                   end) as adjustable,
+       json_build_object(
+         'type', d.type,
+         case when t.id is null then 'code' else 'adjustmentNoteCode' end, d.code,
+         case when t.id is null then 'issueDateTime' else 'adjustmentNoteIssueDate' end,
+         instant(d.issue_date),
+         'isReady', case when d.kind = 'invoice' then d.is_ready end,
+         'buyer', case when party.type = 'CONSOLIDATED_INVOICE'
+                       then json_build_object('type', 'GENERAL_PUBLIC')
+                       else party.buyer end,
+         'supplier', case when party.type = 'CONSOLIDATED_SELF_BILLED_INVOICE'
+                          then json_build_object('type', 'GENERAL_PUBLIC')
+                          else party.supplier end,
+         'lineItems', d.line_items,
+         'invoiceLevelAllowanceCharge', d.invoice_level_allowance_charge,
+         'currencyCode', party.currency_code, 'exchangeRate', party.exchange_rate,
+         'payment', d.payment, 'delivery', d.delivery,
+         'billingPeriod', case when d.month is null then d.billing_period
+                               else json_build_object(
+                                 'start', d.month,
+                                 'end', (d.month + interval '1 month' - interval '1 day')::date,
+                                 'frequency', 'Monthly') end,
+         'references', d.document_references, 'reference', d.reference, 'metadata', d.metadata,
+         'prepayment', d.prepayment, 'payableRoundingAmount', d.payable_rounding_amount,
+         'selfBilled', t.type like '%SELF_BILLED%',
+         'originals', (select json_agg(json_build_object('uuid', s.uuid, 'number', s.number))
+                         from submitted_documents s
+                        where s.company_id = :company_id and s.status = 'Valid'
+                          and s.document_id = t.id)) as body
+  from documents d
+  join companies c on c.id = d.company_id
+  left join documents t
+         on d.kind = 'adjustment_note' and t.company_id = d.company_id
+        and t.id = coalesce(d.invoice_id, d.consolidated_invoice_id)
+ cross join lateral (
+       select coalesce(t.type, d.type) as type,
+              case when t.id is null then d.buyer else t.buyer end as buyer,
+              case when t.id is null then d.supplier else t.supplier end as supplier,
+              coalesce(t.currency_code, d.currency_code) as currency_code,
+              case when t.id is null then d.exchange_rate else t.exchange_rate end
+                as exchange_rate) party
+ where d.company_id = :company_id and c.id = :company_id and d.id = :id and d.kind = :kind
+   and d.deleted_at is null;
+
+-- name: document_share :one
+-- Lock an invoice or a consolidated invoice FOR SHARE, so that a note cannot be inserted while it
+-- is being cancelled.
+select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount
+  from documents
+ where company_id = :company_id and id = :id and kind = :kind and deleted_at is null
+   for share;
+
+-- name: document_update :exec
+-- Write the whole draft from a merged body to a locked row. Can violate the unique indexes of codes
+-- and references.
+with changed as (
+  update documents d
+     set is_changed = true,
+         code = coalesce(request.code, request."adjustmentNoteCode"),
+         code_year = :code_year::smallint,
+         type = request.type,
+         is_ready = coalesce(request."isReady", false),
+         issue_date = :issue_date::timestamptz,
+         buyer = request.buyer,
+         supplier = request.supplier,
+         line_items = request."lineItems",
+         invoice_level_allowance_charge = request."invoiceLevelAllowanceCharge",
+         currency_code = coalesce(request."currencyCode", 'MYR'),
+         exchange_rate = request."exchangeRate",
+         payment = request.payment,
+         delivery = request.delivery,
+         billing_period = request."billingPeriod",
+         document_references = request."references",
+         reference = request.reference,
+         metadata = request.metadata,
+         prepayment = request.prepayment,
+         payable_rounding_amount = request."payableRoundingAmount",
+         net_amount = :net_amount::numeric,
+         excluding_tax = :excluding_tax::numeric,
+         including_tax = :including_tax::numeric,
+         payable_amount = :payable_amount::numeric,
+         prepaid_amount = :prepaid_amount::numeric,
+         taxes = :taxes::jsonb,
+         updated_at = clock_timestamp()
+    from json_to_record(:body::json) as request (
+           code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
+           supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
+           "references" json, reference text, metadata json,
+           prepayment json, "payableRoundingAmount" numeric)
+   where d.company_id = :company_id and d.id = :id
+  returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'change', document_name(kind, id) from changed
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, kind || '.updated',
+       subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+  from changed;
+
+-- name: document_delete :exec
+-- Hide a locked document, free its code, and release the locked invoices of a consolidated invoice.
+with hidden as (
+  update documents
+     set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id
+  returning id, kind, invoice_id, consolidated_invoice_id,
+            fingerprint(to_jsonb(documents)) as left_as
+), freed as (
+  update documents i
+     set consolidated_invoice_id = null, updated_at = clock_timestamp()
+    from hidden
+   where i.company_id = :company_id and i.consolidated_invoice_id = hidden.id
+     and i.kind = 'invoice'
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'delete', document_name(kind, id), left_as from hidden
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, kind || '.deleted',
+       subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+  from hidden;
+
+-- name: {kind}_export :one
+-- Return the export object as JSON text, and the full code, which names its file.
+select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
+  from {kind}_exports
+ where company_id = :company_id and id = :id;
+
+-- name: {kind}_export_batch :many
+-- Return the id and the export object, as JSON text, of the next documents below :before, newest
+-- first: at most :most, and as many as have documents of :budget bytes, at least one.
+with next as (
+  select id, bytes
+    from documents
+   where company_id = :company_id and kind = '{kind}' and deleted_at is null and id < :before
+   order by id desc
+   limit :most::bigint
+), fitting as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
+)
+select e.id, e.export::text as export
+  from fitting f
+  join {kind}_exports e on e.company_id = :company_id and e.id = f.id
+ where f.bytes_before <= :budget::bigint
+ order by e.id desc;
+
+-- name: notes_of_document :many
+-- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most.
+select id, type, code, status, issue_date, payable_amount
+  from documents
+ where company_id = :company_id
+   and (invoice_id = :document_id or consolidated_invoice_id = :document_id)
+   and kind = 'adjustment_note' and deleted_at is null
+ order by id desc
+ limit :most::bigint;
+
+-- name: document_is_adjusted :value
+-- Return true if a note to the document is being submitted, submitted or valid.
+select true
+  from documents
+ where company_id = :company_id
+   and (invoice_id = :document_id or consolidated_invoice_id = :document_id)
+   and kind = 'adjustment_note'
+   and deleted_at is null and status in ('Submitting', 'Submitted', 'Valid')
+ limit 1;
+
+-- name: invoice_code_used :value
+-- Return true if another invoice of the year has the code.
+select true
+  from documents
+ where company_id = :company_id and kind = 'invoice' and code_year = :code_year and code = :code
+   and deleted_at is null and id is distinct from :except_id
+ limit 1;
+
+-- name: adjustment_note_code_used :value
+-- Return true if another note of the type has the code.
+select true
+  from documents
+ where company_id = :company_id and kind = 'adjustment_note' and type = :type and code = :code
+   and deleted_at is null and id is distinct from :except_id
+ limit 1;
