@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from .answers import Refusal, answer
+from .answers import Refusal, answer, refusal
 from .clock import instant, seconds_of
 from .controls import MOST_SECONDS, SANDBOX, Validity
 from .database import Row, sql, transaction
@@ -48,7 +48,7 @@ async def read_body(request: web.Request) -> Members:
 
 def bad_request(message: str) -> Refusal:
     """Return the refusal of an invalid request."""
-    return Refusal(400, "BadArgument", message)
+    return refusal(400, "BadArgument", message)
 
 
 def require_text(members: Members, name: str) -> str:

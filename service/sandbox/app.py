@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from aiohttp import web
 
 from . import admin, faults, page, quotas, submissions
-from .answers import Refusal, answer, bad_argument, not_found
+from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
@@ -78,10 +78,10 @@ async def handle_errors(request: web.Request, handler: AnyHandler) -> web.Stream
     except ConnectionError:
         raise
     except Exception as error:
-        refusal = to_refusal(error, request)
-        response = answer(
-            refusal.body(sandbox.controls.error_dialect), refusal.status, refusal.headers
-        )
+        refused = to_refusal(error, request)
+        is_standard = sandbox.controls.error_dialect == "standard"
+        body = in_standard(refused.body) if is_standard else refused.body
+        response = answer(body, refused.status, refused.headers)
     count_response(request, str(response.status))
     return response
 
@@ -106,7 +106,7 @@ def to_refusal(error: Exception, request: web.Request) -> Refusal:
     if isinstance(error, web.HTTPNotFound):
         return not_found("resource", request.path)
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return Refusal(405, "BadRequest", "The method is not allowed.")
+        return refusal(405, "BadRequest", "The method is not allowed.")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return submissions.too_large("The request is too large.")
     if isinstance(error, UnicodeError):  # in any part of the request
@@ -118,7 +118,7 @@ def to_refusal(error: Exception, request: web.Request) -> Refusal:
         request.path,
         exc_info=error,
     )
-    return Refusal(500, "InternalServerError", "The sandbox failed; its log says why.")
+    return refusal(500, "InternalServerError", "The sandbox failed; its log says why.")
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:

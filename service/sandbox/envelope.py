@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .answers import Refusal, detail, refusal_with_detail
+from .answers import Refusal, detail, refusal, refusal_with_detail
 from .document import read_json
 
 MAX_DOCUMENTS = 100
@@ -34,7 +34,7 @@ def read_envelope(body: bytes, content_type: str) -> list[EnvelopeEntry]:
     documents = envelope["documents"]
     if len(documents) > MAX_DOCUMENTS:
         message = f"A submission has at most {MAX_DOCUMENTS} documents."
-        raise Refusal(400, "MaximumSizeExceeded", message, "documents")
+        raise refusal(400, "MaximumSizeExceeded", message, "documents")
     if not documents:
         raise bad_structure("A submission has at least one document.", "documents")
     entries = [read_entry(entry, f"documents[{index}]") for index, entry in enumerate(documents)]
@@ -67,7 +67,7 @@ def bad_structure(message: str, target: str) -> Refusal:
 def unreadable() -> Refusal:
     """Return the portal's refusal of a body that is not JSON."""
     entry = detail("submission", "Invalid structured submission.", "submission")
-    return Refusal(400, "ValidationError", None, None, [entry])
+    return refusal(400, "ValidationError", None, None, [entry])
 
 
 def not_implemented(message: str, target: str) -> Refusal:

@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from .answers import Mismatch, Refusal, answer, detail, not_found
+from .answers import Refusal, answer, detail, mismatch, not_found, refusal, unauthorized
 from .controls import CALLER, DATE_SHIFT, SANDBOX
 from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
-from .login import unauthorized
 from .records import CheckedEntry
 from .submissions import duplicate_payload, refuse_same_payload, rejection
 from .validators import Finding
@@ -130,14 +129,14 @@ async def refuse(request: web.Request, process: Process, order: Order) -> NoRetu
         await refuse_same_payload(request)
     code = order.get("code", "BadStructure")
     entry = detail(code, order.get("message", BROKEN), "documents")
-    raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
+    raise refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
 
 
 def failure(order: Order) -> Refusal:
     """Return the error with the ordered `status`, 503 by default."""
     status = order.get("status", 503)
     code = ERROR_CODES.get(status, "ServiceUnavailable")
-    return Refusal(status, code, "The service failed.", headers=retry_after(order))
+    return refusal(status, code, "The service failed.", headers=retry_after(order))
 
 
 def retry_after(order: Order) -> dict[str, str] | None:
@@ -176,7 +175,7 @@ REPLACED: dict[str, tuple[bool, Callable[[web.Request, Order], web.Response | Ex
     ),
     "throttle": (
         False,
-        lambda request, order: Refusal(
+        lambda request, order: refusal(
             429, "TooManyRequests", "Request limit exceeded.", headers=retry_after(order)
         ),
     ),
@@ -184,7 +183,7 @@ REPLACED: dict[str, tuple[bool, Callable[[web.Request, Order], web.Response | Ex
     "forget": (False, lambda request, order: not_found("resource", None)),
     "foreign": (
         False,
-        lambda request, order: Mismatch(request.app[SANDBOX].controls.mismatch_status),
+        lambda request, order: mismatch(request.app[SANDBOX].controls.mismatch_status),
     ),
     "html": (False, show_gateway),
     "redirect": (False, redirect),

@@ -2,29 +2,20 @@
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from .answers import answer, bad_argument
-from .clock import seconds_of
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql
-from .document import IDENTITY_SCHEMES
-from .paging import read_page, read_query
+from .queries import Query, read_choice, read_identity, read_instant, read_page, read_query
 from .records import listed
 
 MAX_SPAN = 31 * 24 * 3600
 MAX_ROWS = 10_000
-STATUSES = {"Submitted", "Valid", "Invalid", "Cancelled"}
-#: Direction in a query -> (sent documents, received documents).
-DIRECTIONS = {"Sent": (True, False), "Received": (False, True), None: (True, True)}
-#: Name of a time span in a query -> prefix of the filters that it sets.
-SPANS = {"submissionDate": "received", "issueDate": "issued"}
+STATUSES = ("Submitted", "Valid", "Invalid", "Cancelled")
 SEARCHABLE = re.compile(r"[\w .,/&@()-]*")
-
-Query = Mapping[str, str]
 Filters = dict[str, Any]
 
 
@@ -32,22 +23,22 @@ async def search(request: web.Request) -> web.Response:
     """Return a page of the documents that match a query with at least one time span."""
     query = read_query(request)
     spans = read_spans(query)
-    if not spans:
+    if not any(spans.values()):
         raise bad_argument(
             "submissionDateFrom", "A pair of submission dates or of issue dates is required."
         )
-    text = query.get("searchQuery") or None
-    if text and not SEARCHABLE.fullmatch(text):
+    text = query.get("searchQuery", "")
+    if not SEARCHABLE.fullmatch(text):
         raise bad_argument("searchQuery", "searchQuery has special characters.")
-    filters = {**read_filters(query), **spans, "uuid": query.get("uuid") or None, "text": text}
+    filters = {**spans, **read_counterpart({}), "uuid": query.get("uuid"), "text": text}
     return answer(list_page(request, query, filters, "TIN"))
 
 
 async def recent(request: web.Request) -> web.Response:
     """Return a page of the documents of the last 31 days."""
     query = read_query(request)
-    since = {"received_from": request.app[SANDBOX].now() - MAX_SPAN}
-    filters = {**read_filters(query), **since, **read_spans(query), **read_counterpart(query)}
+    filters = {**read_spans(query), **read_counterpart(query), "uuid": None, "text": None}
+    filters["received_from"] = filters["received_from"] or request.app[SANDBOX].now() - MAX_SPAN
     return answer(list_page(request, query, filters, "Tin"))
 
 
@@ -55,9 +46,9 @@ def list_page(
     request: web.Request, query: Query, filters: Filters, tin_suffix: str
 ) -> dict[str, Any]:
     """Return a page of rows with the totals of the list."""
-    sandbox, caller = request.app[SANDBOX], request[CALLER]
+    sandbox = request.app[SANDBOX]
     size, skip = read_page(query)
-    values = {**NO_FILTERS, **filters, **read_scope(sandbox, caller, query)}
+    values = {**filters, **read_scope(sandbox, request[CALLER], query)}
     rows = sql.document_page(
         sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip
     )
@@ -69,51 +60,22 @@ def list_page(
     }
 
 
-#: Every filter of the statement, disabled.
-NO_FILTERS: Filters = dict.fromkeys(
-    [
-        "received_from",
-        "received_to",
-        "issued_from",
-        "issued_to",
-        "uuid",
-        "status",
-        "type",
-        "text",
-        "receiver_id",
-        "receiver_scheme",
-        "receiver_tin",
-        "issuer_id",
-        "issuer_scheme",
-        "issuer_tin",
-    ]
-)
-
-
 def read_scope(sandbox: Sandbox, caller: Row, query: Query) -> Filters:
-    """Return the filters that select the documents of the caller.
+    """Return the filters for the caller, direction, status and document type.
 
-    An intermediary sees the documents that it sent itself, and no received ones. Portal: 2.1
+    An intermediary sees the documents that it sent itself, and no received ones. Raises Refusal.
+    Portal: 2.1
     """
-    direction = query.get("invoiceDirection") or None
-    if direction not in DIRECTIONS:
-        raise bad_argument("invoiceDirection", "invoiceDirection is Sent or Received.")
-    sent, received = DIRECTIONS[direction]
+    direction = read_choice(query, "invoiceDirection", ("Sent", "Received"))
     return {
         "taxpayer": caller["taxpayer"],
         "client_id": caller["client_id"] if caller["represented"] else None,
-        "sent": sent,
-        "received": received and not caller["represented"],
+        "sent": direction != "Received",
+        "received": direction != "Sent" and not caller["represented"],
+        "status": read_choice(query, "status", STATUSES),
+        "type": query.get("documentType"),
         "indexed_until": sandbox.now() - sandbox.controls.search_lag_seconds,
     }
-
-
-def read_filters(query: Query) -> Filters:
-    """Return the filters for status and document type. Raises Refusal."""
-    status = query.get("status") or None
-    if status and status not in STATUSES:
-        raise bad_argument("status", "status is not valid.")
-    return {"status": status, "type": query.get("documentType") or None}
 
 
 def read_spans(query: Query) -> Filters:
@@ -122,25 +84,17 @@ def read_spans(query: Query) -> Filters:
     Instants are shown in whole seconds, so the limits are whole seconds too. Raises Refusal.
     """
     ends: Filters = {}
-    for name, column in SPANS.items():
+    for name, column in (("submissionDate", "received"), ("issueDate", "issued")):
         start, end = (read_instant(query, f"{name}{side}") for side in ("From", "To"))
-        if start is None and end is None:
-            continue
-        if start is None or end is None or start >= end or end - start > MAX_SPAN:
+        if start is not None and end is not None and 0 < end - start <= MAX_SPAN:
+            start, end = math.floor(start), math.floor(end) + 1
+        elif start is not None or end is not None:
             raise bad_argument(
                 f"{name}From",
                 f"{name}From and {name}To are a pair, in order, at most 31 days apart.",
             )
-        ends |= {f"{column}_from": math.floor(start), f"{column}_to": math.floor(end) + 1}
+        ends |= {f"{column}_from": start, f"{column}_to": end}
     return ends
-
-
-def read_instant(query: Query, name: str) -> float | None:
-    """Return a date and time of the query in Unix seconds. Raises Refusal."""
-    try:
-        return seconds_of(query[name]) if query.get(name) else None
-    except (ValueError, OverflowError):
-        raise bad_argument(name, f"{name} is not a date and time.") from None
 
 
 def read_counterpart(query: Query) -> Filters:
@@ -151,10 +105,9 @@ def read_counterpart(query: Query) -> Filters:
     """
     filters: Filters = {}
     for who, direction in (("receiver", "Sent"), ("issuer", "Received")):
-        kind, value, tin = (query.get(f"{who}{part}") or None for part in ("IdType", "Id", "Tin"))
-        if (kind or value or tin) and query.get("invoiceDirection") != direction:
+        kind, value = read_identity(query, f"{who}IdType", f"{who}Id")
+        tin = query.get(f"{who}Tin")
+        if (kind or tin) and query.get("invoiceDirection") != direction:
             raise bad_argument(f"{who}Tin", f"{who} filters need InvoiceDirection {direction}.")
-        if bool(kind) != bool(value) or kind not in (None, *IDENTITY_SCHEMES):
-            raise bad_argument(f"{who}IdType", f"{who}Id and {who}IdType come together.")
         filters |= {f"{who}_id": value, f"{who}_scheme": kind, f"{who}_tin": tin}
     return filters

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from .answers import LoginRefusal, Refusal, answer
+from .answers import answer, login_refusal, unauthorized
 from .controls import SANDBOX, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
@@ -19,7 +19,7 @@ FORM = "application/x-www-form-urlencoded"
 async def log_in(request: web.Request) -> web.Response:
     """Issue a token for the client's own taxpayer, or for the one in `onbehalfof`.
 
-    Raises LoginRefusal.
+    Raises Refusal.
     """
     sandbox = request.app[SANDBOX]
     client = check_client(sandbox, await read_form(request))
@@ -44,29 +44,29 @@ async def log_in(request: web.Request) -> web.Response:
 async def read_form(request: web.Request) -> Mapping[str, Any]:
     """Return the fields of the form, none for a body of another content type.
 
-    Raises LoginRefusal for another charset than UTF-8: with some, decoding takes minutes.
+    Raises Refusal for another charset than UTF-8: with some, decoding takes minutes.
     """
     if request.content_type != FORM:
         return {}
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
-        raise LoginRefusal("invalid_request", "The charset must be UTF-8.")
+        raise login_refusal("invalid_request", "The charset must be UTF-8.")
     return await request.post()
 
 
 def check_client(sandbox: Sandbox, form: Mapping[str, Any]) -> Row:
     """Return the row of the client after the checks in the portal's order. Portal: 2.2"""
     if form.get("grant_type", "client_credentials") != "client_credentials":
-        raise LoginRefusal("unsupported_grant_type", "The grant type is not supported.")
+        raise login_refusal("unsupported_grant_type", "The grant type is not supported.")
     for field in ("grant_type", "client_id", "client_secret"):
         if not form.get(field):
-            raise LoginRefusal("invalid_request", f"{field} is required.")
+            raise login_refusal("invalid_request", f"{field} is required.")
     client = sql.client_get(sandbox.db, client_id=form["client_id"])
     if client is None or not is_same_secret(client["client_secret"], form["client_secret"]):
-        raise LoginRefusal("invalid_client", "The client or its secret is not known.")
+        raise login_refusal("invalid_client", "The client or its secret is not known.")
     if client["blocked"]:
-        raise LoginRefusal("invalid_client", "User blocked")
+        raise login_refusal("invalid_client", "User blocked")
     if form.get("scope", SCOPE) not in ("", SCOPE):
-        raise LoginRefusal("invalid_scope", "The scope is not known.")
+        raise login_refusal("invalid_scope", "The scope is not known.")
     return client
 
 
@@ -78,16 +78,16 @@ def is_same_secret(secret: str, given: Any) -> bool:
 def read_taxpayer(client: Row, header: str | None) -> tuple[str, str | None]:
     """Return the TIN of `onbehalfof`, or of the client, and a business registration number.
 
-    Raises LoginRefusal. Portal: 2.1
+    Raises Refusal. Portal: 2.1
     """
     if header is None:
         return client["tin"], None
     tin, _, identity = (part.strip() for part in header.partition(":"))
     if not well_formed_tin(tin):
-        raise LoginRefusal("invalid_request", "onbehalfof is not a TIN.")
+        raise login_refusal("invalid_request", "onbehalfof is not a TIN.")
     allowed = json.loads(client["represents"]) if client["represents"] else [tin]
     if not client["intermediary"] or tin not in allowed:
-        raise LoginRefusal("unauthorized_client", f"The client may not act for {tin}.")
+        raise login_refusal("unauthorized_client", f"The client may not act for {tin}.")
     return tin, identity or None
 
 
@@ -113,8 +113,3 @@ def authenticate(request: web.Request) -> Row:
     if caller is None:
         raise unauthorized()
     return caller
-
-
-def unauthorized() -> Refusal:
-    """Return the refusal of a request without a valid token."""
-    return Refusal(401, "Unauthorized", "The access token is missing, not known or expired.")

@@ -5,7 +5,7 @@ Portal: Appendix B
 
 from collections.abc import Iterable
 
-from .answers import Refusal
+from .answers import refusal
 from .validators import Finding, finding_at
 
 SLOW_SECONDS = 60
@@ -26,7 +26,7 @@ def raise_forced_refusal(numbers: Iterable[str]) -> None:
     for number in numbers:
         for prefix, (status, code, message, headers) in REFUSALS.items():
             if number.startswith(prefix):
-                raise Refusal(status, code, message, headers=headers)
+                raise refusal(status, code, message, headers=headers)
 
 
 def forced_findings(outer: str, number: str) -> list[Finding]:

@@ -10,43 +10,45 @@ from aiohttp import web
 
 from service.documents.codes import get_names
 
-from .answers import answer, bad_argument
+from .answers import answer
 from .clock import instant
 from .controls import CALLER, SANDBOX
 from .database import Row, sql
-from .lists import Filters, Query, read_instant
-from .paging import read_page, read_query
+from .queries import Query, read_choice, read_instant, read_page, read_query
 
 #: Number of a type of notification -> name.
 TYPES = {
-    3: "Profile data validation",
-    6: "Document received",
-    7: "Document validated",
-    8: "Document cancelled",
-    10: "User profile changed",
-    11: "Taxpayer profile changed",
-    15: "Document rejection initiated",
-    26: "ERP data validation",
-    33: "Documents processing summary",
-    34: "Document template published",
-    35: "Document template deleted",
+    "3": "Profile data validation",
+    "6": "Document received",
+    "7": "Document validated",
+    "8": "Document cancelled",
+    "10": "User profile changed",
+    "11": "Taxpayer profile changed",
+    "15": "Document rejection initiated",
+    "26": "ERP data validation",
+    "33": "Documents processing summary",
+    "34": "Document template published",
+    "35": "Document template deleted",
 }
-STATUSES = {1: "new", 2: "pending", 3: "batched", 4: "delivered", 5: "error"}
-DELIVERED = 4
-LANGUAGES = ("en", "ms")
+#: Numbers of statuses: new, pending, batched, delivered, error.
+STATUSES = ("1", "2", "3", "4", "5")
+DELIVERED = "4"
 
 
 async def list_notifications(request: web.Request) -> web.Response:
     """Return a page of the taxpayer's notifications, newest first."""
     query, caller = read_query(request), request[CALLER]
     size, skip = read_page(query)
+    since, until = read_instant(query, "dateFrom"), read_instant(query, "dateTo")
     rows = sql.notification_page(
         request.app[SANDBOX].db,
         taxpayer=caller["taxpayer"],
         client_id=caller["client_id"] if caller["represented"] else None,
         received=not caller["represented"],
-        type=read_number(query, "type", TYPES),
-        **read_span(query),
+        type=read_choice(query, "type", TYPES),
+        # Both limits are included, and whole seconds, as instants are shown in whole seconds.
+        since=since and math.floor(since),
+        until=None if until is None else math.floor(until) + 1,
         size=size + 1 if is_delivered(query) else 0,
         skip=skip,
     )
@@ -54,43 +56,18 @@ async def list_notifications(request: web.Request) -> web.Response:
     return answer({"result": shown, "metadata": {"hasNext": len(rows) > size}})
 
 
-def read_span(query: Query) -> Filters:
-    """Return the time span in Unix seconds; both limits are included and optional.
-
-    Instants are shown in whole seconds, so the limits are whole seconds too. Raises Refusal.
-    """
-    since, until = read_instant(query, "dateFrom"), read_instant(query, "dateTo")
-    return {
-        "since": since and math.floor(since),
-        "until": None if until is None else math.floor(until) + 1,
-    }
-
-
 def is_delivered(query: Query) -> bool:
     """Return whether the query includes delivered notifications in English. Raises Refusal."""
-    language = query.get("language") or LANGUAGES[0]
-    if language not in LANGUAGES:
-        raise bad_argument("language", f"language is one of {', '.join(LANGUAGES)}.")
-    status = read_number(query, "status", STATUSES)
-    return language == LANGUAGES[0] and status in (None, DELIVERED)
-
-
-def read_number(query: Query, name: str, names: dict[int, str]) -> int | None:
-    """Return a number of the query that has a name, None if it is absent. Raises Refusal."""
-    text = query.get(name)
-    if not text:
-        return None
-    number = next((each for each in names if str(each) == text), None)
-    if number is None:
-        raise bad_argument(name, f"{name} is one of {', '.join(map(str, names))}.")
-    return number
+    language = read_choice(query, "language", ("en", "ms"))
+    status = read_choice(query, "status", STATUSES)
+    return language != "ms" and status in (None, DELIVERED)
 
 
 def show_notification(row: Row) -> dict[str, Any]:
     """Return a notification in the published shape."""
     name, at = TYPES[row["type"]], instant(row["at"])
     document = f"{get_names('document_types')[row['document_type']]} {row['number']}"
-    number = f"{row['sequence']}{row['type']:02}"
+    number = f"{row['sequence']}{row['type']:>02}"
     return {
         "notificationId": number,
         "receiverName": row["receiver_name"],
@@ -99,13 +76,11 @@ def show_notification(row: Row) -> dict[str, Any]:
         "receivedDateTime": at,
         "notificationSubject": f"{name}: {document}",
         "deliveredDateTime": at,
-        "typeId": str(row["type"]),
+        "typeId": row["type"],
         "typeName": name,
         "finalMessage": f"{name}: {document} of {row['issuer_name']}, {row['uuid']}.",
         "address": None,
-        "language": LANGUAGES[0],
-        "status": STATUSES[DELIVERED],
-        "deliveryAttempts": [
-            {"attemptDateTime": at, "status": STATUSES[DELIVERED], "statusDetails": None}
-        ],
+        "language": "en",
+        "status": "delivered",
+        "deliveryAttempts": [{"attemptDateTime": at, "status": "delivered", "statusDetails": None}],
     }

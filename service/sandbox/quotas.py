@@ -2,7 +2,7 @@
 
 import math
 
-from .answers import Refusal
+from .answers import Refusal, refusal
 from .clock import precise_instant
 from .controls import Sandbox
 from .database import sql
@@ -69,4 +69,4 @@ def limit_exceeded(now: float, reset_at: float, headers: dict[str, str]) -> Refu
         "Retry-After": str(seconds),
     }
     message = f"Request limit exceeded, retry after {seconds} seconds."
-    return Refusal(429, "TooManyRequests", message, headers=headers)
+    return refusal(429, "TooManyRequests", message, headers=headers)

@@ -62,7 +62,7 @@ def insert_document(
     )
     sql.body_insert(sandbox.db, uuid=uuid, document=entry.raw)
     if entry.warnings:
-        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings))
+        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings).decode())
     for original, _ in document.references if document.type in NOTES else ():
         sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
     return uuid

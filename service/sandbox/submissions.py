@@ -11,14 +11,22 @@ from aiohttp import web
 from service.documents.codes import BUILT_IN
 
 from . import envelope
-from .answers import Mismatch, Refusal, answer, detail, not_found, refusal_with_detail
+from .answers import (
+    Refusal,
+    answer,
+    detail,
+    mismatch,
+    not_found,
+    refusal,
+    refusal_with_detail,
+)
 from .clock import instant
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument, read_json
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
-from .paging import read_page, read_query
+from .queries import read_page, read_query
 from .records import CheckedEntry, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
 from .xml_documents import read_xml
@@ -40,7 +48,7 @@ async def submit(request: web.Request) -> web.Response:
     raise_forced_refusal(each["codeNumber"] for each in documents)
     checked = [examine(sandbox, each) for each in documents]
     if issuers(checked) - {caller["taxpayer"]}:
-        raise Mismatch(sandbox.controls.mismatch_status)
+        raise mismatch(sandbox.controls.mismatch_status)
     return answer(store(sandbox, caller, sha256, checked), status=202)
 
 
@@ -71,7 +79,7 @@ def duplicate_payload(seconds: float) -> Refusal:
     """Return the refusal of a repeated body, which may be sent again after some seconds."""
     message = "An identical submission was received less than 10 minutes ago."
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
-    return Refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
+    return refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
 
 
 def examine(sandbox: Sandbox, entry: envelope.EnvelopeEntry) -> CheckedEntry:

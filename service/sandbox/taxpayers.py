@@ -3,19 +3,17 @@
 import base64
 import json
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
-from .answers import Refusal, UnknownTaxpayer, answer, bad_argument, not_found
+from .answers import answer, bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
 from .controls import SANDBOX, Sandbox
 from .database import Row, sql
-from .document import IDENTITY_SCHEMES, well_formed_tin
+from .document import well_formed_tin
+from .queries import read_choice, read_identity, read_query
 
-#: fileType -> whether it means the TIN of an individual.
-FILE_TYPES = {"1": True, "2": False}
 #: What a QR code shows of a taxpayer without a profile.
 PROFILE = {
     "sst": "NA",
@@ -36,49 +34,34 @@ PROFILE = {
 
 
 async def validate_tin(request: web.Request) -> web.Response:
-    """Return 200 if the identity belongs to the TIN. Raises UnknownTaxpayer otherwise."""
+    """Return 200 if the identity belongs to the TIN. Raises Refusal 404 otherwise."""
     tin = request.match_info["tin"]
     if not well_formed_tin(tin):
         raise bad_argument("tin", "tin is not valid.")
-    kind, value = read_identity(request.query)
+    kind, value = read_identity(read_query(request), "idType", "idValue")
     if not kind:
         raise bad_argument("idType", "idType is required.")
     known = sql.identity_list(request.app[SANDBOX].db, tin=tin)
     if (kind, value) not in {(row["type"], row["value"]) for row in known}:
-        raise UnknownTaxpayer()
+        raise unknown_taxpayer()
     return answer({})
 
 
 async def search_tin(request: web.Request) -> web.Response:
     """Return the only TIN that meets all criteria. Portal: 3.3"""
-    kind, value = read_identity(request.query)
-    name, file_type = request.query.get("taxpayerName") or None, request.query.get("fileType")
+    query = read_query(request)
+    kind, value = read_identity(query, "idType", "idValue")
+    name, file_type = query.get("taxpayerName"), read_choice(query, "fileType", ("1", "2"))
     if not name and not kind:
         raise bad_argument("taxpayerName", "taxpayerName, or idType and idValue, are required.")
-    if file_type and file_type not in FILE_TYPES:
-        raise bad_argument("fileType", "fileType is 1 or 2.")
-    individual = FILE_TYPES.get(file_type) if file_type else None
     found = sql.taxpayer_find(
-        request.app[SANDBOX].db, name=name, individual=individual, type=kind, value=value
+        request.app[SANDBOX].db, name=name, file_type=file_type, type=kind, value=value
     )
     if not found:
-        raise UnknownTaxpayer()
+        raise unknown_taxpayer()
     if len(found) > 1:
-        raise Refusal(400, "BadRequest", "The search criteria are not conclusive.")
+        raise refusal(400, "BadRequest", "The search criteria are not conclusive.")
     return answer({"tin": found[0]["tin"]})
-
-
-def read_identity(query: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return (idType, idValue), or (None, None) if both are absent.
-
-    Raises Refusal if only one of them is present.
-    """
-    kind, value = query.get("idType") or None, query.get("idValue") or None
-    if kind and kind not in IDENTITY_SCHEMES:
-        raise bad_argument("idType", "idType is not valid.")
-    if bool(kind) != bool(value):
-        raise bad_argument("idValue" if kind else "idType", "idType and idValue come together.")
-    return kind, value
 
 
 async def get_qr_information(request: web.Request) -> web.Response:

@@ -69,7 +69,7 @@ def validate(sandbox: Sandbox, row: Row) -> None:
         uuid=row["uuid"],
         status=status,
         long_id=new_long_id(row["received_at"]) if status == "Valid" else "",
-        validation_results=encode({"status": status, "validationSteps": steps}),
+        validation_results=encode({"status": status, "validationSteps": steps}).decode(),
     )
 
 

@@ -133,24 +133,24 @@ select d.*, w.found as warnings from documents d left join warnings w using (uui
 -- included and its end excluded.
 select sequence, uuid, number, document_type, issuer_name, receiver_name, type, at
   from (select sequence, uuid, number, type as document_type, issuer_name,
-               issuer_name as receiver_name, 7 as type, validated_at as at
+               issuer_name as receiver_name, '7' as type, validated_at as at
           from documents
          where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
            and validated_at is not null
          union all
-        select sequence, uuid, number, type, issuer_name, issuer_name, 15, reject_requested_at
+        select sequence, uuid, number, type, issuer_name, issuer_name, '15', reject_requested_at
           from documents
          where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
            and reject_requested_at is not null
          union all
-        select sequence, uuid, number, type, issuer_name, receiver_name, 6, validated_at
+        select sequence, uuid, number, type, issuer_name, receiver_name, '6', validated_at
           from documents
          where :received and receiver_tin = :taxpayer and status in ('Valid', 'Cancelled')
          union all
-        select sequence, uuid, number, type, issuer_name, receiver_name, 8, cancelled_at
+        select sequence, uuid, number, type, issuer_name, receiver_name, '8', cancelled_at
           from documents
          where :received and receiver_tin = :taxpayer and cancelled_at is not null) as happened
  where type = coalesce(:type, type)
    and at >= coalesce(:since, at)
    and (:until is null or at < :until)
- order by at desc, sequence desc, type desc limit :size offset :skip;
+ order by at desc, sequence desc, cast(type as integer) desc limit :size offset :skip;

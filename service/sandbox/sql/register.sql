@@ -12,10 +12,10 @@ on conflict (tin) do update set name = excluded.name, blocked = excluded.blocked
 insert into taxpayers (tin, name) values (:tin, :name) on conflict do nothing;
 
 -- name: taxpayer_find :many
--- Return the TINs that match every criterion that is not null.
+-- Return the TINs that match every criterion that is not null. File type 1: individuals.
 select t.tin from taxpayers t
  where (:name is null or lower(t.name) = lower(:name))
-   and (:individual is null or (t.tin like 'IG%') = :individual)
+   and (:file_type is null or (t.tin like 'IG%') = (:file_type = '1'))
    and (:type is null or exists (select 1 from identities i
                                   where i.tin = t.tin and i.type = :type and i.value = :value))
  order by t.tin;
