@@ -1,49 +1,94 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
-import json
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Collection
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from aiohttp import web
 
-from .answers import Refusal, answer, refusal
-from .clock import instant, seconds_of
+from .answers import Refusal, answer, encode, refusal
+from .clock import instant
 from .controls import MOST_SECONDS, SANDBOX, Validity
 from .database import Row, sql, transaction
-from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
+from .document import well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS
 from .operations import OPERATIONS
+from .queries import read_query, to_seconds
+from .settings import Taxpayer
 from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()
 
-#: Members of an order that are not passed on to its kind of error.
-FAULT_MEMBERS = ("operation", "kind", "times", "number")
-MOST_TIMES = 10**6
-#: Operations for which an error can be ordered.
-FAULT_OPERATIONS = {name for _, _, name, _ in OPERATIONS} | {"*"}
-
 Members = dict[str, Any]
+Body = TypeVar("Body")
 
 
-async def read_body(request: web.Request) -> Members:
-    """Return the members of a JSON object, none for an empty body. Raises Refusal.
+class ClockMove(msgspec.Struct):
+    """By how much the clock moves."""
 
-    Decimal numbers become float: times may have decimal places, and there are no amounts here.
-    """
-    body = await request.read()
+    seconds: float
+
+
+class FaultOrder(msgspec.Struct):
+    """The members that all kinds of errors have. Others are passed on to the kind."""
+
+    operation: str
+    kind: str
+    times: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1
+    number: str | None = None
+
+
+class Client(msgspec.Struct):
+    """A client. `represents` limits the taxpayers that an intermediary acts for."""
+
+    client_id: str
+    client_secret: str
+    tin: str
+    intermediary: bool = False
+    represents: list[str] | None = None
+    blocked: bool = False
+
+
+class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
+    """A code with its validity, `from` included and `to` excluded. An absent limit is open."""
+
+    code: str
+    start: str | None = None
+    end: str | None = None
+
+    def read_validity(self) -> Validity:
+        """Return the limits. Raises Refusal."""
+        return to_seconds(self.start, "from"), to_seconds(self.end, "to")
+
+
+class DatedCode(Code, kw_only=True, rename={"table": "list"}):
+    """A code of a list."""
+
+    table: str
+
+
+class CodeList(msgspec.Struct, rename={"table": "list"}):
+    """All codes of a list."""
+
+    table: str
+    codes: list[Code]
+
+
+class OddRow(msgspec.Struct):
+    """Members of the documents of a number; null ends the replacement."""
+
+    number: str
+    members: Members | None = None
+
+
+async def read_body(request: web.Request, kind: type[Body]) -> Body:
+    """Return the JSON body, an empty one as an object without members. Raises Refusal."""
     try:
-        members = read_json(body) if body else {}
-    except ValueError:
-        members = None
-    if not isinstance(members, dict):
-        raise bad_request("The body must be a JSON object.")
-    return {
-        name: float(value) if hasattr(value, "as_tuple") else value
-        for name, value in members.items()
-    }
+        return msgspec.json.decode(await request.read() or b"{}", type=kind)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
 def bad_request(message: str) -> Refusal:
@@ -51,48 +96,44 @@ def bad_request(message: str) -> Refusal:
     return refusal(400, "BadArgument", message)
 
 
-def require_text(members: Members, name: str) -> str:
-    """Return a member that must be a string. Raises Refusal."""
-    if not isinstance(members.get(name), str):
-        raise bad_request(f"{name} is required and must be a string.")
-    return members[name]
+def require_known(name: str, value: str, known: Collection[str]) -> None:
+    """Raise Refusal if the value of a member is not a known one."""
+    if value not in known:
+        raise bad_request(f"{name} must be one of {sorted(known)}.")
 
 
 @routes.get("/_sandbox/settings")
 async def show_settings(request: web.Request) -> web.Response:
     """Return all settings."""
-    return answer(asdict(request.app[SANDBOX].controls))
+    return answer(request.app[SANDBOX].controls)
 
 
 @routes.post("/_sandbox/settings")
-async def change_settings(request: web.Request) -> web.Response:
+async def change_settings(request: web.Request) -> web.StreamResponse:
     """Change the given settings and return all."""
-    sandbox = request.app[SANDBOX]
     try:
-        sandbox.change(await read_body(request))
+        request.app[SANDBOX].change(await read_body(request, Members))
     except ValueError as error:
         raise bad_request(str(error)) from None
-    return answer(asdict(sandbox.controls))
+    return await show_settings(request)
 
 
 @routes.get("/_sandbox/clock")
 async def show_clock(request: web.Request) -> web.Response:
     """Return the time of the sandbox clock and its offset in seconds."""
     sandbox = request.app[SANDBOX]
-    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
+    return answer({"now": instant(sandbox.now()), "offset": sandbox.state.clock_offset})
 
 
 @routes.post("/_sandbox/clock")
 async def move_clock(request: web.Request) -> web.StreamResponse:
     """Move the clock by {seconds}: forward, or back by at most its offset."""
-    sandbox = request.app[SANDBOX]
-    seconds = (await read_body(request)).get("seconds")
-    if not isinstance(seconds, (int, float)):
-        raise bad_request("seconds is required and must be a number.")
-    if not -sandbox.clock_offset <= seconds <= MOST_SECONDS:
+    sandbox, seconds = request.app[SANDBOX], (await read_body(request, ClockMove)).seconds
+    offset = sandbox.state.clock_offset
+    if not -offset <= seconds <= MOST_SECONDS:
         raise bad_request(
             f"seconds must be at most {MOST_SECONDS}, "
-            f"and at least {-sandbox.clock_offset} (the clock was moved forward by that much)."
+            f"and at least {-offset} (the clock was moved forward by that much)."
         )
     sandbox.move_clock(seconds)
     return await show_clock(request)
@@ -113,30 +154,24 @@ async def list_faults(request: web.Request) -> web.Response:
 def show_fault(row: Row) -> Members:
     """Return the members of an ordered error."""
     shown = dict(row)
-    members = json.loads(shown.pop("members"))
-    return {**shown, **members}
+    return {**shown, **msgspec.json.decode(shown.pop("members"))}
 
 
 @routes.post("/_sandbox/faults")
 async def order_fault(request: web.Request) -> web.Response:
     """Order an error {operation, kind, times, number, …} for the next requests. Returns its id."""
-    members = await read_body(request)
-    operation, kind = require_text(members, "operation"), require_text(members, "kind")
-    times = members.get("times", 1)
-    if operation not in FAULT_OPERATIONS:
-        raise bad_request(f"operation must be one of {sorted(FAULT_OPERATIONS)}.")
-    if kind not in KINDS:
-        raise bad_request(f"kind must be one of {sorted(KINDS)}.")
-    if type(times) is not int or not 1 <= times <= MOST_TIMES:
-        raise bad_request(f"times must be an integer from 1 to {MOST_TIMES}.")
-    parameters = {name: value for name, value in members.items() if name not in FAULT_MEMBERS}
+    order, members = await read_body(request, FaultOrder), await read_body(request, Members)
+    require_known("operation", order.operation, {name for _, _, name, _ in OPERATIONS} | {"*"})
+    require_known("kind", order.kind, KINDS)
+    for name in order.__struct_fields__:
+        members.pop(name, None)
     fault_id = sql.fault_insert(
         request.app[SANDBOX].db,
-        operation=operation,
-        kind=kind,
-        remaining=times,
-        number=members.get("number"),
-        members=json.dumps(parameters),
+        operation=order.operation,
+        kind=order.kind,
+        remaining=order.times,
+        number=order.number,
+        members=encode(members).decode(),
     )
     return answer({"id": fault_id}, 201)
 
@@ -149,29 +184,15 @@ async def clear_faults(request: web.Request) -> web.Response:
 
 @routes.post("/_sandbox/taxpayers")
 async def put_taxpayer(request: web.Request) -> web.Response:
-    """Add or replace a taxpayer {tin, name, identities: [{type, value}], profile, blocked}.
-
-    `profile` has members of the QR code information.
-    """
-    members, sandbox = await read_body(request), request.app[SANDBOX]
-    tin, name = require_text(members, "tin"), members.get("name", "")
-    if not well_formed_tin(tin):
+    """Add or replace a taxpayer."""
+    sandbox, taxpayer = request.app[SANDBOX], await read_body(request, Taxpayer)
+    if not well_formed_tin(taxpayer.tin):
         raise bad_request("tin is not a TIN.")
-    identities = [read_identity(each) for each in members.get("identities", [])]
-    profile = read_profile(members.get("profile", {}))
+    for name in taxpayer.profile:
+        require_known("A member of profile", name, PROFILE)
     with transaction(sandbox.db):
-        sandbox.register(tin, name or f"Taxpayer {tin}", identities, bool(members.get("blocked")))
-        sql.profile_put(sandbox.db, tin=tin, members=json.dumps(profile))
-    return answer({"tin": tin, "qrCode": qr_code(tin)}, 201)
-
-
-def read_profile(profile: Any) -> dict[str, str]:
-    """Return the members of a profile, all text. Raises Refusal."""
-    if not isinstance(profile, dict) or not all(
-        name in PROFILE and isinstance(text, str) for name, text in profile.items()
-    ):
-        raise bad_request(f"profile must be an object with text members of {sorted(PROFILE)}.")
-    return profile
+        sandbox.register(taxpayer)
+    return answer({"tin": taxpayer.tin, "qrCode": qr_code(taxpayer.tin)}, 201)
 
 
 @routes.get("/_sandbox/taxpayers")
@@ -184,85 +205,44 @@ async def list_taxpayers(request: web.Request) -> web.Response:
     return answer({"taxpayers": shown})
 
 
-def read_identity(identity: Any) -> tuple[str, str]:
-    """Return (type, value) of an identity. Raises Refusal."""
-    if not isinstance(identity, dict) or identity.get("type") not in IDENTITY_SCHEMES:
-        raise bad_request(f"type must be one of {IDENTITY_SCHEMES}.")
-    return identity["type"], require_text(identity, "value")
-
-
 @routes.post("/_sandbox/clients")
 async def put_client(request: web.Request) -> web.Response:
-    """Add or replace a client.
-
-    {client_id, client_secret, tin, intermediary, represents: [TIN], blocked}
-    """
-    members = await read_body(request)
-    represents = members.get("represents")
-    sql.client_put(
-        request.app[SANDBOX].db,
-        client_id=require_text(members, "client_id"),
-        client_secret=require_text(members, "client_secret"),
-        tin=require_text(members, "tin"),
-        intermediary=bool(members.get("intermediary")),
-        represents=None if represents is None else json.dumps(represents),
-        blocked=bool(members.get("blocked")),
-    )
+    """Add or replace a client."""
+    members = msgspec.structs.asdict(await read_body(request, Client))
+    represents = members["represents"]
+    members["represents"] = None if represents is None else encode(represents).decode()
+    sql.client_put(request.app[SANDBOX].db, **members)
     return answer({"client_id": members["client_id"]}, 201)
 
 
 @routes.put("/_sandbox/codes")
 async def put_code(request: web.Request) -> web.Response:
-    """Set the validity of a code {list, code, from, to}, `from` included and `to` excluded.
-
-    An absent limit is open.
-    """
-    members = await read_body(request)
-    name, code = read_list_name(members), require_text(members, "code")
-    start, end = read_validity(members)
-    sql.code_put(request.app[SANDBOX].db, list=name, code=code, active_from=start, active_to=end)
-    return answer({"list": name, "code": code})
+    """Set the validity of a code."""
+    code = await read_body(request, DatedCode)
+    require_known("list", code.table, LIST_NAMES)
+    start, end = code.read_validity()
+    db = request.app[SANDBOX].db
+    sql.code_put(db, list=code.table, code=code.code, active_from=start, active_to=end)
+    return answer({"list": code.table, "code": code.code})
 
 
 @routes.put("/_sandbox/code-lists")
 async def put_code_list(request: web.Request) -> web.Response:
-    """Replace a code list {list, codes: [{code, from, to}]} for documents validated from now on."""
-    members = await read_body(request)
-    name, entries = read_list_name(members), members.get("codes")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise bad_request("codes is required and must be an array of objects.")
-    codes = {require_text(entry, "code"): read_validity(entry) for entry in entries}
-    request.app[SANDBOX].put_code_list(name, codes)
-    return answer({"list": name, "codes": len(codes)})
-
-
-def read_list_name(members: Members) -> str:
-    """Return the name of a code list. Raises Refusal."""
-    if require_text(members, "list") not in LIST_NAMES:
-        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
-    return members["list"]
-
-
-def read_validity(members: Members) -> Validity:
-    """Return the limits `from` and `to` of a code. Raises Refusal."""
-    return read_instant(members, "from"), read_instant(members, "to")
-
-
-def read_instant(members: Members, name: str) -> float | None:
-    """Return a member in Unix seconds, None if it is absent. Raises Refusal."""
-    if members.get(name) is None:
-        return None
-    try:
-        return seconds_of(require_text(members, name))
-    except (ValueError, OverflowError):
-        raise bad_request(f"{name} is not a date and time.") from None
+    """Replace a code list for documents validated from now on."""
+    body = await read_body(request, CodeList)
+    require_known("list", body.table, LIST_NAMES)
+    codes = {each.code: each.read_validity() for each in body.codes}
+    request.app[SANDBOX].put_code_list(body.table, codes)
+    return answer({"list": body.table, "codes": len(codes)})
 
 
 @routes.get("/_sandbox/ledger")
 async def show_ledger(request: web.Request) -> web.Response:
     """Return all documents ever accepted, in that order, filtered by `number` and `taxpayer`."""
-    filters = {name: request.query.get(name) or None for name in ("number", "taxpayer")}
-    rows = sql.document_ledger(request.app[SANDBOX].db, **filters)
+    query = read_query(request)
+    rows = sql.document_ledger(
+        request.app[SANDBOX].db, number=query.get("number"), taxpayer=query.get("taxpayer")
+    )
     return answer({"documents": [ledger_entry(row) for row in rows]})
 
 
@@ -276,7 +256,7 @@ def ledger_entry(row: Row) -> Members:
         "clientId": row["client_id"],
         "receivedAt": instant(row["received_at"]),
         "validatedAt": instant(row["validated_at"]),
-        "warnings": json.loads(row["warnings"] or "[]"),
+        "warnings": msgspec.Raw(row["warnings"] or "[]"),
     }
 
 
@@ -305,23 +285,17 @@ async def change_document(request: web.Request) -> web.Response:
     {reason}. Raises the portal's Refusal.
     """
     wanted = {"cancel": "cancelled", "reject": "rejected"}[request.match_info["change"]]
-    reason = (await read_body(request)).get("reason", "By the sandbox")
+    reason = (await read_body(request, Members)).get("reason", "By the sandbox")
     row = find_document(request)
     return answer(change_document_state(request.app[SANDBOX], row, wanted, reason))
 
 
 @routes.put("/_sandbox/odd-rows")
 async def put_odd_row(request: web.Request) -> web.Response:
-    """Replace members of the documents of a number in lists, submissions and details.
-
-    {number, members}. Members that are null end the replacement.
-    """
-    body = await read_body(request)
-    number, members = require_text(body, "number"), body.get("members")
-    if members is not None and not isinstance(members, dict):
-        raise bad_request("members must be an object or null.")
-    request.app[SANDBOX].show_oddly(number, members)
-    return answer({"number": number, "members": members})
+    """Replace members of the documents of a number in lists, submissions and details."""
+    body = await read_body(request, OddRow)
+    request.app[SANDBOX].show_oddly(body.number, body.members)
+    return answer(body)
 
 
 @routes.post("/_sandbox/reset")

@@ -89,8 +89,8 @@ def read_authorities(path: str) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a PEM file. Raises ValueError."""
     try:
         return tuple(x509.load_pem_x509_certificates(Path(path).read_bytes()))
-    except OSError as error:
-        raise ValueError(str(error)) from None
+    except (OSError, ValueError):
+        raise ValueError("not a file of PEM certificates") from None
 
 
 def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

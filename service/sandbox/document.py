@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 SELF_BILLED = {"11", "12", "13", "14"}
 NOTES = {"02", "03", "04", "12", "13", "14"}
@@ -18,7 +18,8 @@ SIGNED_VERSIONS = {"1.1", "1.3"}
 VERSIONS = {"1.0", "1.1", "1.2", "1.3"}
 GENERAL_PUBLIC = "EI00000000010"
 TIN_ONLY = "000000000000"  # identity number of a party that gave only its TIN
-IDENTITY_SCHEMES = ("BRN", "NRIC", "PASSPORT", "ARMY")
+IdentityScheme = Literal["BRN", "NRIC", "PASSPORT", "ARMY"]
+IDENTITY_SCHEMES = get_args(IdentityScheme)
 CENT = Decimal("0.01")
 EXACT = Context(prec=1_000_000)  # more digits than a document can have
 

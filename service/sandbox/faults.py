@@ -152,8 +152,7 @@ def show_gateway(request: web.Request, order: Order) -> web.Response:
 
 def redirect(request: web.Request, order: Order) -> web.Response:
     """Return a redirect to a maintenance page."""
-    location = f"{request.app[SANDBOX].settings.public_base}/maintenance"
-    return web.Response(status=order.get("status", 302), headers={"Location": location})
+    return web.Response(status=order.get("status", 302), headers={"Location": "/maintenance"})
 
 
 def truncated_json(request: web.Request, order: Order) -> web.Response:

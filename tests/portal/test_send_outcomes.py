@@ -100,7 +100,7 @@ class Installation:
         self.app = create_sandbox(settings)
         self.app.on_response_prepare.append(self._note)
         self.paths: list[str] = []
-        self.base = settings.public_base
+        self.base = f"http://{settings.host}:{settings.port}"
         self.administration = Administration(self.base)
 
     async def _note(self, request: web.Request, _: web.StreamResponse) -> None:

@@ -1,12 +1,12 @@
 -- State of the administration API: settings, errors to inject, rate limits, counts.
 
--- name: setting_all :many
-select name, value from settings;
+-- name: state_get :value
+select value from state;
 
--- name: setting_put :exec
-insert into settings (name, value)
-values (:name, :value)
-    on conflict (name) do update set value = excluded.value;
+-- name: state_put :exec
+insert into state (id, value)
+values (1, :value)
+    on conflict (id) do update set value = excluded.value;
 
 -- name: code_all :many
 select list, code, active_from, active_to from codes;

@@ -1,7 +1,7 @@
 -- State of the sandbox. Instants are Unix seconds of the sandbox clock; amounts are decimal text.
 
-create table if not exists settings (  -- Settings that were changed through the administration API.
-  name text primary key,  -- Name of the setting.
+create table if not exists state (  -- The one row of what the administration API has changed.
+  id integer primary key,  -- 1.
   value text not null  -- Value as JSON.
 );
 

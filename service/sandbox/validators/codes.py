@@ -53,7 +53,7 @@ class CodeChecker:
 
     def __init__(self, document: UblDocument, sandbox: Sandbox) -> None:
         self.issued_at = document.issued_at
-        self.code_lists = sandbox.code_lists
+        self.code_lists = sandbox.state.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
         self.dated = DATED | {
             (row["list"], row["code"]): validity(row) for row in sql.code_all(sandbox.db)

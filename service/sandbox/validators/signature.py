@@ -328,7 +328,7 @@ def parse_serial(text: str) -> int | None:
 
 def check_trust(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
     """Check that a trusted authority issued the certificate, if any authority is configured."""
-    certificate, authorities = signature.certificate, sandbox.settings.authorities
+    certificate, authorities = signature.certificate, sandbox.settings.trusted_ca
     issued = [is_issued_by(certificate, each) for each in authorities if certificate]
     if issued and not any(issued):
         yield "DS329", CERTIFICATE
