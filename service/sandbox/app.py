@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
-from . import admin, faults, page, quotas, submissions
+from . import admin, faults, page, quotas
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
+from .envelope import too_large
 from .login import authenticate, read_form
 from .operations import OPERATIONS, Handler
 from .settings import Settings
@@ -108,7 +109,7 @@ def to_refusal(error: Exception, request: web.Request) -> Refusal:
     if isinstance(error, web.HTTPMethodNotAllowed):
         return refusal(405, "BadRequest", "The method is not allowed.")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return submissions.too_large("The request is too large.")
+        return too_large("The request is too large.")
     if isinstance(error, UnicodeError):  # in any part of the request
         return bad_argument("request", "The request is not UTF-8.")
     log.error(

@@ -14,6 +14,9 @@ from .settings import SEEDED_TAXPAYERS, Settings, Taxpayer
 #: About 31 years: longer than any window, and still a date that the calendar can represent.
 MOST_SECONDS = 10**9
 
+#: State 00 was valid until June 2025. Portal: 12.2
+RETIRED_STATE = {"list": "states", "code": "00", "active_from": None, "active_to": 1748736000}
+
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
 #: The start and the end of the validity of a code in Unix seconds; None: open.
 Validity = tuple[float | None, float | None]
@@ -44,7 +47,7 @@ class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class State(msgspec.Struct):
-    """What is stored of a sandbox in one value."""
+    """The stored state of a sandbox, in one value."""
 
     clock_offset: float = 0
     changed: dict[str, Any] = {}  # members of Controls that differ from the start settings
@@ -68,6 +71,7 @@ class Sandbox:
             if stored is None:
                 for taxpayer in SEEDED_TAXPAYERS:
                     self.register(taxpayer)
+                sql.code_put(self.db, **RETIRED_STATE)
                 self.save()
             self.put_client()
         self.controls = self.make_controls(self.state.changed)

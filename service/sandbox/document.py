@@ -4,13 +4,14 @@ A path names elements separated by dots, such as `LegalMonetaryTotal.PayableAmou
 between the elements are implied.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
+
+import msgspec
 
 SELF_BILLED = {"11", "12", "13", "14"}
 NOTES = {"02", "03", "04", "12", "13", "14"}
@@ -31,26 +32,16 @@ def parse_decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-def reject_constant(text: str) -> NoReturn:
-    """Raise ValueError for NaN and Infinity."""
-    raise ValueError(text)
+#: Reads JSON in UTF-8 as Python values with exact decimals.
+DECODER = msgspec.json.Decoder(float_hook=parse_decimal)
 
 
 def read_json(raw: bytes) -> Any:
-    """Return JSON in UTF-8 as Python values with exact decimals.
-
-    Raises ValueError if it is not JSON, nested too deep, or has unpaired surrogates.
-    """
+    """Return a value of JSON. Raises ValueError if it is not JSON, or nested too deep."""
     try:
-        value = json.loads(
-            raw.decode("utf-8"), parse_float=parse_decimal, parse_constant=reject_constant
-        )
+        return DECODER.decode(raw)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if b"\\u" in raw:
-        # An unpaired surrogate cannot be encoded.
-        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
-    return value
 
 
 def entries(node: Any, path: str) -> Iterator[Any]:
@@ -78,6 +69,12 @@ def value(node: Any, path: str, attribute: str = "_") -> Any:
     return next(iter(values(node, path, attribute)), None)
 
 
+def text_at(node: Any, path: str, attribute: str = "_") -> str:
+    """Return the first of `values` if it is text, else an empty text."""
+    found = value(node, path, attribute)
+    return found if isinstance(found, str) else ""
+
+
 class UblParty:
     """A supplier, buyer or shipping recipient: the object inside `Party`."""
 
@@ -88,8 +85,7 @@ class UblParty:
 
     def text(self, path: str) -> str:
         """Return the stripped text at the path, or an empty string."""
-        found = value(self.node, path)
-        return found.strip() if isinstance(found, str) else ""
+        return text_at(self.node, path).strip()
 
     @cached_property
     def identifications(self) -> list[tuple[Any, str]]:
@@ -101,13 +97,9 @@ class UblParty:
             if isinstance(entry, dict)
         ]
 
-    def identification(self, wanted: str) -> str:
-        """Return the value of the identification with the scheme, or an empty string."""
-        return next((text for scheme, text in self.identifications if scheme == wanted), "")
-
     @property
     def tin(self) -> str:
-        return self.identification("TIN")
+        return next((text for scheme, text in self.identifications if scheme == "TIN"), "")
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -140,8 +132,7 @@ class UblDocument:
 
     def text(self, path: str, attribute: str = "_") -> str:
         """Return the text at the path, or an empty string."""
-        found = value(self.invoice, path, attribute)
-        return found if isinstance(found, str) else ""
+        return text_at(self.invoice, path, attribute)
 
     @property
     def number(self) -> str:
@@ -197,13 +188,6 @@ class UblDocument:
         lines = list(entries(self.invoice, "InvoiceLine"))
         return bool(lines) and all(classifications(line) == ["004"] for line in lines)
 
-    def nameless(self, party: UblParty) -> bool:
-        """Return whether a party is the general public of a consolidated document.
-
-        Its address may be blank. Portal: 10.13
-        """
-        return self.consolidated and party.is_public
-
     @property
     def references(self) -> list[tuple[Any, Any]]:
         """Return (uuid, number) of each original that a note refers to. Portal: 10.11"""
@@ -212,13 +196,15 @@ class UblDocument:
 
     def amount(self, path: str) -> Decimal:
         """Return a monetary total in MYR, rounded half up to 0.01, as in responses. Portal: 5.1"""
-        rate = (
-            value(self.invoice, "TaxExchangeRate.CalculationRate") if self.currency != "MYR" else 1
-        )
-        found = value(self.invoice, f"LegalMonetaryTotal.{path}")
-        return EXACT.multiply(Decimal(found or 0), Decimal(rate or 1)).quantize(
-            CENT, ROUND_HALF_UP, EXACT
-        )
+        rate = value(self.invoice, "TaxExchangeRate.CalculationRate") or 1
+        found = value(self.invoice, f"LegalMonetaryTotal.{path}") or 0
+        return multiply(found, 1 if self.currency == "MYR" else rate)
+
+
+def multiply(amount: Any, factor: Any) -> Decimal:
+    """Return a product, rounded half up to 0.01."""
+    exact = EXACT.multiply(Decimal(amount), Decimal(factor))
+    return exact.quantize(CENT, ROUND_HALF_UP, EXACT)
 
 
 def classifications(line: Any) -> list[Any]:

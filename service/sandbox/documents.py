@@ -1,9 +1,8 @@
 """Requests about one document: details, source, cancel, reject. Portal: 5.2, 5.3, 6"""
 
-import json
-from decimal import Decimal
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from .answers import answer, bad_argument, not_found, refusal_with_detail
@@ -20,13 +19,9 @@ RECEIVED = {"Valid", "Cancelled"}
 async def get_details(request: web.Request) -> web.Response:
     """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
     sandbox, row = request.app[SANDBOX], find_visible(request)
-    results = row["validation_results"] and json.loads(
-        row["validation_results"], parse_float=Decimal
-    )
-    warnings = sql.warning_get(sandbox.db, uuid=row["uuid"])
-    shown = {**head(row), "validationResults": results}
-    if warnings:
-        shown["warnings"] = json.loads(warnings)
+    shown = {**head(row), "validationResults": msgspec.Raw(row["validation_results"] or "null")}
+    if warnings := sql.warning_get(sandbox.db, uuid=row["uuid"]):
+        shown["warnings"] = msgspec.Raw(warnings)
     return answer(sandbox.row_shown(row["number"], shown))
 
 

@@ -17,8 +17,7 @@ from .controls import CALLER, DATE_SHIFT, SANDBOX
 from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
-from .records import CheckedEntry
-from .submissions import duplicate_payload, refuse_same_payload, rejection
+from .submissions import duplicate_payload, refuse_same_payload, reject
 from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
@@ -108,12 +107,12 @@ async def oversized(request: web.Request, process: Process, order: Order) -> web
     )
 
 
-async def reject(request: web.Request, process: Process, order: Order) -> web.Response:
+async def reject_documents(request: web.Request, process: Process, order: Order) -> web.Response:
     """Reject each document, as the immediate checks do, with the ordered `code` and `message`."""
     await refuse_same_payload(request)
     numbers = sorted(code_numbers("submit", await request.read()))
     finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
-    rejected = [rejection(CheckedEntry(number, b"", None, [finding], [])) for number in numbers]
+    rejected = [reject(number, [finding]) for number in numbers]
     return answer({**NO_DOCUMENTS, "rejectedDocuments": rejected}, status=202)
 
 
@@ -197,7 +196,7 @@ HANDLERS: dict[str, Handler] = {
     "truncate": truncate,
     "other_uuid": other_uuid,
     "oversized": oversized,
-    "reject": reject,
+    "reject": reject_documents,
     "refuse": refuse,
     "wrong_date": wrong_date,
 }

@@ -6,9 +6,10 @@ Portal: Appendix B
 from collections.abc import Iterable
 
 from .answers import refusal
-from .validators import Finding, finding_at
 
 SLOW_SECONDS = 60
+#: Prefix of the number of a document with a finding of step 4.
+INVALID = "SIM-INVALID-"
 #: Prefix of a document number -> status, code, message and headers that refuse the submission.
 REFUSALS: dict[str, tuple[int, str, str, dict[str, str] | None]] = {
     "SIM-500-": (500, "InternalServerError", "The number asked for an internal error.", None),
@@ -27,14 +28,6 @@ def raise_forced_refusal(numbers: Iterable[str]) -> None:
         for prefix, (status, code, message, headers) in REFUSALS.items():
             if number.startswith(prefix):
                 raise refusal(status, code, message, headers=headers)
-
-
-def forced_findings(outer: str, number: str) -> list[Finding]:
-    """Return the findings that a number asks for in a validation step."""
-    if outer == "Error04" and number.startswith("SIM-INVALID-"):
-        message = "The number asked for an invalid code."
-        return [finding_at("ID", "CV302", message, "Kod tidak sah.", "_")]
-    return []
 
 
 def forced_delay(number: str) -> float:

@@ -1,6 +1,7 @@
 """Documents as they are stored, and as responses show them. Portal: 5.1, 5.5"""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ from .answers import encode
 from .clock import instant
 from .controls import Sandbox
 from .database import Row, sql
-from .document import NOTES, UblDocument
+from .document import NOTES, UblDocument, UblParty
 from .identifiers import new_uuid
 from .magic import forced_delay
 from .validators import Finding
@@ -27,17 +28,19 @@ TOTALS = {
 
 @dataclass(frozen=True)
 class CheckedEntry:
-    """One document of a submission after the immediate checks. Findings reject it, warnings not."""
+    """One document of a submission after the immediate checks. Findings reject it, warnings not.
+
+    A document of another structure is None.
+    """
 
     code_number: str
-    raw: bytes
-    document: UblDocument | None
     findings: list[Finding]
-    warnings: list[dict[str, str]]
+    document: UblDocument | None = None
+    warnings: Sequence[Finding] = ()
 
 
 def insert_document(
-    sandbox: Sandbox, caller: Row, entry: CheckedEntry, uid: str, now: float
+    sandbox: Sandbox, caller: Row, entry: CheckedEntry, uid: str | None, now: float
 ) -> str:
     """Store an accepted document of a submission and return its uuid.
 
@@ -53,16 +56,17 @@ def insert_document(
         type=document.type,
         version=document.version,
         issued_at=document.issued_at,
-        sha256=hashlib.sha256(entry.raw).hexdigest(),
+        sha256=hashlib.sha256(document.raw).hexdigest(),
         received_at=now,
-        due_at=now + sandbox.controls.processing_seconds + forced_delay(entry.code_number),
+        due_at=now + sandbox.controls.processing_seconds + forced_delay(document.number),
         **submitter_columns(sandbox, caller),
         **party_columns(document),
-        **total_columns(document),
+        **{column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()},
     )
-    sql.body_insert(sandbox.db, uuid=uuid, document=entry.raw)
+    sql.body_insert(sandbox.db, uuid=uuid, document=document.raw)
     if entry.warnings:
-        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings).decode())
+        found = [{"target": each.target, "message": each.message} for each in entry.warnings]
+        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(found).decode())
     for original, _ in document.references if document.type in NOTES else ():
         sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
     return uuid
@@ -70,41 +74,26 @@ def insert_document(
 
 def submitter_columns(sandbox: Sandbox, caller: Row) -> dict[str, str | None]:
     """Return the columns about the client that sent the document."""
-    columns = {
+    tin = caller["client_tin"] if caller["represented"] else None
+    intermediary = tin and sql.taxpayer_get(sandbox.db, tin=tin)
+    return {
         "taxpayer": caller["taxpayer"],
         "client_id": caller["client_id"],
         "created_by": f"{caller['client_tin']}:{caller['client_id']}",
-        "intermediary_tin": None,
-        "intermediary_name": None,
+        "intermediary_tin": tin,
+        "intermediary_name": intermediary and intermediary["name"],
     }
-    if caller["represented"]:
-        intermediary = sql.taxpayer_get(sandbox.db, tin=caller["client_tin"])
-        columns["intermediary_tin"] = caller["client_tin"]
-        columns["intermediary_name"] = intermediary and intermediary["name"]
-    return columns
 
 
 def party_columns(document: UblDocument) -> dict[str, str]:
-    """Return the columns about the parties."""
-    issuer, receiver = document.issuer, document.receiver
-    return {
-        "issuer_name": issuer.name,
-        "issuer_id": issuer.identity[1],
-        "issuer_scheme": issuer.identity[0],
-        "receiver_tin": receiver.tin,
-        "receiver_name": receiver.name,
-        "receiver_id": receiver.identity[1],
-        "receiver_scheme": receiver.identity[0],
-        "supplier_tin": document.supplier.tin,
-        "supplier_name": document.supplier.name,
-        "buyer_tin": document.buyer.tin,
-        "buyer_name": document.buyer.name,
-    }
-
-
-def total_columns(document: UblDocument) -> dict[str, str]:
-    """Return the amounts in MYR as decimal text."""
-    return {column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()}
+    """Return the columns about the parties. The statement takes those that it names."""
+    columns: dict[str, str] = {}
+    for who in ("issuer", "receiver", "supplier", "buyer"):
+        party: UblParty = getattr(document, who)
+        scheme, identity = party.identity
+        columns |= {f"{who}_tin": party.tin, f"{who}_name": party.name}
+        columns |= {f"{who}_scheme": scheme, f"{who}_id": identity}
+    return columns
 
 
 def submitted_by(row: Row, caller: Row) -> bool:

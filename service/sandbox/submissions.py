@@ -1,7 +1,6 @@
 """POST and GET /api/v1.0/documentsubmissions. Portal: 1.5, 1.7, 4, 5.1"""
 
 import base64
-import binascii
 import hashlib
 import math
 from typing import Any
@@ -10,29 +9,25 @@ from aiohttp import web
 
 from service.documents.codes import BUILT_IN
 
-from . import envelope
-from .answers import (
-    Refusal,
-    answer,
-    detail,
-    mismatch,
-    not_found,
-    refusal,
-    refusal_with_detail,
-)
+from .answers import Refusal, answer, detail, mismatch, not_found, refusal
 from .clock import instant
 from .controls import CALLER, SANDBOX, Sandbox
 from .database import Row, sql, transaction
-from .document import SIGNED_VERSIONS, VERSIONS, UblDocument, read_json
+from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
+from .envelope import Entry, not_implemented, read_envelope, too_large
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
 from .queries import read_page, read_query
 from .records import CheckedEntry, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
-from .xml_documents import read_xml
+from .xml_documents import read_document
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
+
+
+class Rejected(Exception):
+    """Ends the checks of one document with its only finding: message and target."""
 
 
 async def submit(request: web.Request) -> web.Response:
@@ -44,22 +39,14 @@ async def submit(request: web.Request) -> web.Response:
     if len(body) > MAX_BODY:
         raise too_large(f"A submission has at most {MAX_BODY} bytes.")
     sha256 = await refuse_same_payload(request)
-    documents = envelope.read_envelope(body, request.content_type)
-    raise_forced_refusal(each["codeNumber"] for each in documents)
-    checked = [examine(sandbox, each) for each in documents]
-    if issuers(checked) - {caller["taxpayer"]}:
+    entries = read_envelope(body, request.content_type)
+    raise_forced_refusal(entry.code_number for entry in entries)
+    checked = [examine(sandbox, entry) for entry in entries]
+    # A document without an issuer is rejected for that reason.
+    issuers = {each.document.issuer.tin for each in checked if each.document} - {""}
+    if issuers - {caller["taxpayer"]}:
         raise mismatch(sandbox.controls.mismatch_status)
     return answer(store(sandbox, caller, sha256, checked), status=202)
-
-
-def issuers(checked: list[CheckedEntry]) -> set[str]:
-    """Return the TINs of the issuers. A document without one is rejected for that reason."""
-    return {each.document.issuer.tin for each in checked if each.document} - {""}
-
-
-def too_large(message: str) -> Refusal:
-    """Return the refusal of a submission or document that exceeds a size limit."""
-    return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
 
 
 async def refuse_same_payload(request: web.Request) -> str:
@@ -82,67 +69,51 @@ def duplicate_payload(seconds: float) -> Refusal:
     return refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
 
 
-def examine(sandbox: Sandbox, entry: envelope.EnvelopeEntry) -> CheckedEntry:
+def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
     """Run the immediate checks of one document.
 
     In this order: base64, hash, JSON or XML, type and version, structure, core fields. Raises
     Refusal if the document is too large, or has a signature in XML.
     """
-    code_number, raw, document = entry["codeNumber"], b"", None
+    number = entry.code_number
     try:
-        raw = decode_document(entry)
-        root = parse_document(raw, entry["format"])
-        if entry["format"] == "XML":
-            refuse_signature(UblDocument(root))
-        findings = check_kind(UblDocument(root)) or structure.check(root)
-        if not findings:
-            document = UblDocument(root)
-            findings = core_fields.check(document, sandbox.now(), sandbox.controls)
-            findings += check_number(document, code_number)
+        document = decode_document(entry)
     except Rejected as rejected:
-        findings = [rejected.finding]
-    wrong = totals.wrong_amounts(document.invoice) if document and not findings else []
-    warnings = [{"target": path, "message": message} for path, message in wrong]
-    return CheckedEntry(code_number, raw, document, findings, warnings)
+        return CheckedEntry(number, [Finding(None, *rejected.args)])
+    if found := check_kind(document) or structure.check(document.root):
+        return CheckedEntry(number, found)
+    oldest = sandbox.now() - sandbox.controls.age_window_seconds
+    found = core_fields.check(document, sandbox.now(), oldest)
+    if document.number != number:  # Portal: 10.2
+        message = "codeNumber differs from the number of the document."
+        found.append(Finding(None, message, "codeNumber", "Invoice.ID"))
+    wrong = totals.check(document.invoice)
+    if sandbox.controls.strict_totals:
+        return CheckedEntry(number, found + wrong, document)
+    return CheckedEntry(number, found, document, wrong)
 
 
-class Rejected(Exception):
-    """Ends the checks of one document with its only finding."""
-
-    def __init__(self, message: str, target: str) -> None:
-        super().__init__(message)
-        self.finding = Finding(None, message, target)
-
-
-def decode_document(entry: envelope.EnvelopeEntry) -> bytes:
-    """Return the bytes of the document. Raises Rejected, or Refusal if it is too large."""
+def decode_document(entry: Entry) -> UblDocument:
+    """Return the document. Raises Rejected, or Refusal for one that the sandbox does not read."""
     try:
-        raw = base64.b64decode(entry["document"], validate=True)
-    except (binascii.Error, ValueError):
+        raw = base64.b64decode(entry.document, validate=True)
+    except ValueError:
         raise Rejected("Document is not valid base64.", "document") from None
     if len(raw) > MAX_DOCUMENT:
         raise too_large(f"A document has at most {MAX_DOCUMENT} bytes.")
-    if hashlib.sha256(raw).hexdigest() != entry["documentHash"]:
+    if hashlib.sha256(raw).hexdigest() != entry.document_hash:
         raise Rejected("Document hash is not valid.", "documentHash")
-    return raw
-
-
-def parse_document(raw: bytes, document_format: str) -> Any:
-    """Return the document in the structure of JSON. Raises Rejected."""
     try:
-        return read_xml(raw) if document_format == "XML" else read_json(raw)
+        document = UblDocument(read_document(raw, entry.format == "XML"), raw)
     except ValueError:
         raise Rejected("Document cannot be parsed.", "document") from None
-
-
-def refuse_signature(document: UblDocument) -> None:
-    """Raise Refusal 501 for an XML document of a signed version."""
-    if document.version in SIGNED_VERSIONS:
-        raise envelope.not_implemented(
+    if entry.format == "XML" and document.version in SIGNED_VERSIONS:
+        raise not_implemented(
             f"The sandbox cannot validate signatures in XML. Send version {document.version} "
             "as JSON, or an XML document of version 1.0 or 1.2.",
             document.number,
         )
+    return document
 
 
 def check_kind(document: UblDocument) -> list[Finding]:
@@ -154,14 +125,6 @@ def check_kind(document: UblDocument) -> list[Finding]:
         message = f"Document version {document.version} is not active."
         return [Finding(None, message, "listVersionID", "Invoice.InvoiceTypeCode.listVersionID")]
     return []
-
-
-def check_number(document: UblDocument, code_number: str) -> list[Finding]:
-    """Return a finding if entry and document have different numbers. Portal: 10.2"""
-    if document.number == code_number:
-        return []
-    message = "codeNumber differs from the number of the document."
-    return [Finding(None, message, "codeNumber", "Invoice.ID")]
 
 
 def store(
@@ -184,30 +147,27 @@ def store(
                 received_at=now,
             )
         for each in accepted:
-            assert uid
             uuid = insert_document(sandbox, caller, each, uid, now)
             answered.append({"uuid": uuid, "invoiceCodeNumber": each.code_number})
+    rejected = [reject(each.code_number, each.findings) for each in checked if each.findings]
     return {
         "submissionUid": uid,
         "submissionUID": uid,  # one spelling was observed, the other is documented
         "acceptedDocuments": answered,
-        "rejectedDocuments": [rejection(each) for each in checked if each.findings],
+        "rejectedDocuments": rejected,
     }
 
 
-def rejection(entry: CheckedEntry) -> dict[str, Any]:
+def reject(number: str, findings: list[Finding]) -> dict[str, Any]:
     """Return one entry of `rejectedDocuments`.
 
     Its code is null if the document could not be read, when no finding has a code or a path.
     Portal: 4.2
     """
-    details = [
-        detail(finding.code, finding.message, finding.target, finding.path)
-        for finding in entry.findings
-    ]
-    code = "3" if any(finding.code or finding.path for finding in entry.findings) else None
-    error = detail(code, "Validation Error", entry.code_number, details=details)
-    return {"invoiceCodeNumber": entry.code_number, "error": error}
+    details = [detail(each.code, each.message, each.target, each.path) for each in findings]
+    code = "3" if any(each.code or each.path for each in findings) else None
+    error = detail(code, "Validation Error", number, details=details)
+    return {"invoiceCodeNumber": number, "error": error}
 
 
 async def get_submission(request: web.Request) -> web.Response:
@@ -215,7 +175,8 @@ async def get_submission(request: web.Request) -> web.Response:
     sandbox, caller, uid = request.app[SANDBOX], request[CALLER], request.match_info["uid"]
     size, skip = read_page(read_query(request))
     row = sql.submission_get(sandbox.db, uid=uid)
-    if row is None or not submitted_by(row, caller) or is_too_early(sandbox, row):
+    earliest = sandbox.now() - sandbox.controls.not_found_seconds
+    if row is None or not submitted_by(row, caller) or row["received_at"] > earliest:
         raise not_found("submission", uid)
     statuses = {
         each["status"]: each["count"] for each in sql.submission_statuses(sandbox.db, uid=uid)
@@ -230,11 +191,6 @@ async def get_submission(request: web.Request) -> web.Response:
             "documentSummary": [sandbox.row_shown(each["number"], head(each)) for each in shown],
         }
     )
-
-
-def is_too_early(sandbox: Sandbox, row: Row) -> bool:
-    """Return whether the submission cannot be found yet."""
-    return sandbox.now() < row["received_at"] + sandbox.controls.not_found_seconds
 
 
 def overall_status(statuses: set[str]) -> str:

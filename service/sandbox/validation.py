@@ -7,23 +7,20 @@ up at its next request.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .answers import encode
 from .controls import Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, UblDocument
 from .identifiers import new_long_id
-from .magic import forced_findings
 from .validators import Finding, codes, currency, duplicates, references, signature, taxpayer
 from .xml_documents import read_document
 
 CHUNK = 50  # documents validated before other tasks of the event loop get a turn
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationStep:
+class ValidationStep(NamedTuple):
     """A validation step: number, outer code, subject in English and Malay, validator."""
 
     number: str
@@ -33,15 +30,14 @@ class ValidationStep:
     check: Callable[[UblDocument, Row, Sandbox], Iterable[Finding]]
 
 
+#: The last one is for signed documents only.
 STEPS = (
     ValidationStep("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
     ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
     ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
     ValidationStep("06", "Error06", "Document References", "rujukan dokumen", references.check),
     ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
-)
-SIGNATURE = ValidationStep(
-    "08", "Error21", "Document Signature", "tandatangan dokumen", signature.check
+    ValidationStep("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check),
 )
 
 
@@ -60,9 +56,9 @@ async def validate_due(sandbox: Sandbox) -> None:
 def validate(sandbox: Sandbox, row: Row) -> None:
     """Run all validation steps of a document and store the result."""
     raw = sql.body_get(sandbox.db, uuid=row["uuid"])
-    document = UblDocument(read_document(raw), raw)
-    signed = (SIGNATURE,) if document.version in SIGNED_VERSIONS else ()
-    steps = [run_step(step, document, row, sandbox) for step in (*STEPS, *signed)]
+    document = UblDocument(read_document(raw, raw.lstrip().startswith(b"<")), raw)
+    applied = STEPS if document.version in SIGNED_VERSIONS else STEPS[:-1]
+    steps = [run_step(step, document, row, sandbox) for step in applied]
     status = "Invalid" if any(step["status"] == "Invalid" for step in steps) else "Valid"
     sql.document_validated(
         sandbox.db,
@@ -76,33 +72,28 @@ def validate(sandbox: Sandbox, row: Row) -> None:
 def run_step(
     step: ValidationStep, document: UblDocument, row: Row, sandbox: Sandbox
 ) -> dict[str, Any]:
-    """Return the result of one step."""
+    """Return the result of one step, with a recursive error. Portal: 5.2, 8.2"""
     name = f"Step{step.number}-{step.subject} Validator"
-    findings = [
-        *step.check(document, row, sandbox),
-        *forced_findings(step.code, row["number"]),
-    ]
-    if not findings:
-        return {"status": "Valid", "name": name}
-    outer = Finding(
-        step.code,
-        f"Step{step.number}-Invalid {step.subject} Validator",
-        malay=f"Langkah{step.number}: {step.malay} tidak sah",
-    )
     # A rule without a published code has the code of its step.
-    inner = [error_of(finding, finding.code or step.code, None) for finding in findings]
-    return {"status": "Invalid", "name": name, "error": error_of(outer, step.code, inner)}
-
-
-def error_of(
-    finding: Finding, code: str | None, inner: list[dict[str, Any]] | None
-) -> dict[str, Any]:
-    """Return the recursive error of validation steps. Portal: 5.2, 8.2"""
-    return {
-        "propertyName": finding.target,
-        "propertyPath": finding.path,
-        "errorCode": code,
-        "error": finding.message,
-        "errorMs": finding.malay,
+    inner = [
+        {
+            "propertyName": finding.target,
+            "propertyPath": finding.path,
+            "errorCode": finding.code or step.code,
+            "error": finding.message,
+            "errorMs": f"Langkah{step.number}: {step.malay} tidak sah",
+            "innerError": None,
+        }
+        for finding in step.check(document, row, sandbox)
+    ]
+    if not inner:
+        return {"status": "Valid", "name": name}
+    error = {
+        "propertyName": None,
+        "propertyPath": None,
+        "errorCode": step.code,
+        "error": f"Step{step.number}-Invalid {step.subject} Validator",
+        "errorMs": f"Langkah{step.number}: {step.malay} tidak sah",
         "innerError": inner,
     }
+    return {"status": "Invalid", "name": name, "error": error}

@@ -6,117 +6,93 @@ so there are no entities to expand and no external ones to fetch. Portal: 4.1, 1
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
-from xml.parsers import expat
+from typing import Any, NoReturn
+from xml.etree import ElementTree
 
 from .document import read_json
 from .validators.elements import ELEMENTS, NAMESPACES, Element, Group
 
 #: Levels of elements; a signed document has about 15.
 MOST_DEPTH = 32
-#: What separates the namespace of a name from the rest in expat's names.
-SEPARATOR = " "
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-AGGREGATES, BASICS = NAMESPACES["_A"], NAMESPACES["_B"]
 UNKNOWN = Element("any")
 
 
-@dataclass(slots=True)
-class Node:
-    """One element, without attributes that have a namespace."""
+class Builder(ElementTree.TreeBuilder):
+    """Builds the elements, and refuses what makes reading them expensive."""
 
-    namespace: str
-    name: str
-    attributes: dict[str, str]
-    children: "list[Node]" = field(default_factory=list["Node"])
-    texts: list[str] = field(default_factory=list[str])
+    depth = 0
 
-    @property
-    def text(self) -> str:
-        """The text of the element itself without white space at its ends."""
-        return "".join(self.texts).strip()
+    def start(self, tag: Any, attrs: Any, /) -> ElementTree.Element:
+        """Begin an element. Raises ValueError below MOST_DEPTH."""
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise ValueError(f"The document has more than {MOST_DEPTH} levels.")
+        return super().start(tag, attrs)
+
+    def end(self, tag: Any, /) -> ElementTree.Element:
+        """End an element."""
+        self.depth -= 1
+        return super().end(tag)
+
+    def doctype(self, *_: object) -> NoReturn:
+        """Refuse a document type declaration."""
+        raise ValueError("The document has a document type declaration.")
 
 
-def read_document(raw: bytes) -> Any:
-    """Return a submitted document of either format in the structure of JSON. Raises ValueError."""
-    return read_xml(raw) if raw.lstrip().startswith(b"<") else read_json(raw)
+def read_document(raw: bytes, is_xml: bool) -> Any:
+    """Return a document in XML or JSON in the structure of JSON. Raises ValueError."""
+    return read_xml(raw) if is_xml else read_json(raw)
 
 
 def read_xml(raw: bytes) -> dict[str, Any]:
-    """Return an XML document in the structure of JSON. Raises ValueError."""
-    root = parse(raw)
-    if (root.namespace, root.name) != (NAMESPACES["_D"], "Invoice"):
+    """Return an XML document in UTF-8 in the structure of JSON. Raises ValueError."""
+    if raw.startswith(BYTE_ORDER_MARK):
+        raise ValueError("The document begins with a byte-order mark.")
+    raw.decode("utf-8")
+    parser = ElementTree.XMLParser(target=Builder(), encoding="utf-8")
+    try:
+        parser.feed(raw)
+        root = parser.close()
+    except ElementTree.ParseError as error:
+        raise ValueError(str(error)) from None
+    if root.tag != f"{{{NAMESPACES['_D']}}}Invoice":
         raise ValueError("The root is not the element Invoice of UBL 2.1.")
     return {**NAMESPACES, "Invoice": [convert_group(root, ELEMENTS)]}
 
 
-def parse(raw: bytes) -> Node:
-    """Return the root element of XML in UTF-8.
-
-    Raises ValueError if it is not well-formed, has a document type declaration, or is nested deeper
-    than MOST_DEPTH.
-    """
-    if raw.startswith(BYTE_ORDER_MARK):
-        raise ValueError("The document begins with a byte-order mark.")
-    raw.decode("utf-8")
-    top = Node("", "", {})
-    path = [top]
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if len(path) > MOST_DEPTH:
-            raise ValueError(f"The document has more than {MOST_DEPTH} levels.")
-        namespace, _, local = name.rpartition(SEPARATOR)
-        plain = {each: text for each, text in attributes.items() if SEPARATOR not in each}
-        node = Node(namespace, local, plain)
-        path[-1].children.append(node)
-        path.append(node)
-
-    def refuse(*_: object) -> None:
-        raise ValueError("The document has a document type declaration.")
-
-    parser = expat.ParserCreate("utf-8", SEPARATOR)
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda name: path.pop()
-    parser.CharacterDataHandler = lambda text: path[-1].texts.append(text)
-    try:
-        parser.Parse(raw, True)
-    except expat.ExpatError as error:
-        raise ValueError(str(error)) from None
-    return top.children[0]
-
-
-def convert_group(node: Node, elements: Group) -> dict[str, Any]:
+def convert_group(node: ElementTree.Element, elements: Group) -> dict[str, Any]:
     """Return an element with children as an object of arrays.
 
     An attribute and text of the element itself, which a group cannot have, are members too, so
     that the structure check reports them.
     """
-    members: dict[str, Any] = {f"@{name}": text for name, text in node.attributes.items()}
-    if node.text:
-        members["_"] = node.text
-    for child in node.children:
-        element = elements.get(child.name, UNKNOWN)
-        members.setdefault(qualify(child, element), []).append(convert(child, element))
+    members: dict[str, Any] = {f"@{name}": text for name, text in list_attributes(node).items()}
+    if text := "".join((node.text or "", *(child.tail or "" for child in node))).strip():
+        members["_"] = text
+    for child in node:
+        namespace, _, name = child.tag.lstrip("{").rpartition("}")
+        element = elements.get(name, UNKNOWN)
+        expected = NAMESPACES["_A" if element.kind == "group" else "_B"]
+        # The name of a member has the namespace if that is not the one of UBL.
+        is_known = element.kind == "any" or namespace == expected
+        shown = name if is_known else f"{{{namespace}}}{name}"
+        members.setdefault(shown, []).append(convert(child, element))
     return members
 
 
-def convert(node: Node, element: Element) -> dict[str, Any]:
+def convert(node: ElementTree.Element, element: Element) -> dict[str, Any]:
     """Return an element as an entry of its array: a group, or a value with attributes."""
-    if element.kind == "group" or node.children:
+    if element.kind == "group" or len(node):
         return convert_group(node, element.members)
-    return {"_": CONVERSIONS.get(element.kind, str)(node.text), **node.attributes}
+    text = (node.text or "").strip()
+    return {"_": CONVERSIONS.get(element.kind, str)(text), **list_attributes(node)}
 
 
-def qualify(node: Node, element: Element) -> str:
-    """Return the name of a member, with the namespace if that is not the one of UBL."""
-    expected = AGGREGATES if element.kind == "group" else BASICS
-    if element.kind == "any" or node.namespace == expected:
-        return node.name
-    return f"{{{node.namespace}}}{node.name}"
+def list_attributes(node: ElementTree.Element) -> dict[str, str]:
+    """Return the attributes that have no namespace."""
+    return {name: text for name, text in node.attrib.items() if not name.startswith("{")}
 
 
 def convert_number(text: str) -> Decimal | str:

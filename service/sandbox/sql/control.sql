@@ -9,7 +9,10 @@ values (1, :value)
     on conflict (id) do update set value = excluded.value;
 
 -- name: code_all :many
-select list, code, active_from, active_to from codes;
+-- Return the limits of codes. An open one is infinite.
+select list, code, coalesce(active_from, -9e999) as active_from,
+       coalesce(active_to, 9e999) as active_to
+  from codes;
 
 -- name: code_put :exec
 insert into codes (list, code, active_from, active_to)

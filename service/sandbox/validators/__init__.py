@@ -11,13 +11,6 @@ class Finding:
     message: str
     target: str | None = None
     path: str | None = None
-    malay: str = "Dokumen tidak sah."
-
-
-def wildcard(path: str, attribute: str | None = None) -> str:
-    """Return a dotted path in the portal's notation, without the index of an entry. Portal: 15"""
-    elements = "".join(f".{name}[*]" for name in path.split("."))
-    return f"$.Invoice[*]{elements}" + (f".{attribute}" if attribute else "")
 
 
 def last(path: str) -> str:
@@ -25,8 +18,10 @@ def last(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def finding_at(
-    path: str, code: str | None, message: str, malay: str, attribute: str | None = None
-) -> Finding:
-    """Return a finding at a path of the invoice, for the steps after the submission."""
-    return Finding(code, message, last(path), wildcard(path, attribute), malay)
+def finding_at(path: str, code: str | None, message: str, attribute: str = "") -> Finding:
+    """Return a finding at a path of the invoice, for the steps after the submission.
+
+    The path is shown in the portal's notation, without the index of an entry. Portal: 15
+    """
+    names = [f"{name}[*]" for name in path.split(".")] + [attribute] * bool(attribute)
+    return Finding(code, message, last(path), ".".join(("$.Invoice[*]", *names)))

@@ -4,7 +4,6 @@ Portal: 10.4, 12, 14.4, 14.5
 """
 
 from collections.abc import Iterator
-from math import inf
 from typing import Any
 
 from service.documents.codes import BUILT_IN
@@ -12,6 +11,7 @@ from service.documents.codes import BUILT_IN
 from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import UblDocument, UblParty, entries
+from ..magic import INVALID
 from . import Finding, finding_at
 from .elements import with_rule
 
@@ -29,14 +29,12 @@ LIST_NAMES = {
     "classifications": "classification",
     "states": "state",
 }
-#: (table, code) -> (start, end) of the validity in Unix seconds, the end excluded. Portal: 12.2
-DATED: dict[tuple[str, str], tuple[float, float]] = {
-    ("states", "00"): (-inf, 1748736000),  # until June 2025
-}
 
 
 def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about codes and addresses."""
+    if row["number"].startswith(INVALID):
+        yield finding_at("ID", "CV302", "The number asked for an invalid code.", "_")
     checker = CodeChecker(document, sandbox)
     for path, element in with_rule("list"):
         table, attribute = element.rules["list"], "unitCode" if element.kind == "number" else "_"
@@ -55,9 +53,8 @@ class CodeChecker:
         self.issued_at = document.issued_at
         self.code_lists = sandbox.state.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
-        self.dated = DATED | {
-            (row["list"], row["code"]): validity(row) for row in sql.code_all(sandbox.db)
-        }
+        #: (table, code) -> its validity in Unix seconds.
+        self.dated = {(row["list"], row["code"]): row for row in sql.code_all(sandbox.db)}
 
     def check_code(
         self, table: str, text: Any, path: str, attribute: str = "_"
@@ -67,12 +64,10 @@ class CodeChecker:
         listed = self.code_lists.get(table) or BUILT_IN[table].codes
         if span is None and text not in listed:
             message = f"Value {text} is not in the list of {name} codes."
-            malay = f"Nilai {text} tiada dalam senarai kod."
-            yield finding_at(path, "CV302", message, malay, attribute)
-        elif span and not span[0] <= self.issued_at < span[1]:
+            yield finding_at(path, "CV302", message, attribute)
+        elif span and not span["active_from"] <= self.issued_at < span["active_to"]:
             message = f"The {name} code {text} was not active when the document was issued."
-            malay = f"Kod {text} tidak aktif semasa dokumen dikeluarkan."
-            yield finding_at(path, "CF320", message, malay, attribute)
+            yield finding_at(path, "CF320", message, attribute)
 
     def check_place(self, party: UblParty) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
@@ -85,16 +80,9 @@ class CodeChecker:
         if country not in ("", "MYS"):
             if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
-                yield finding_at(path, "CV316", message, f"Negeri {state} hanya untuk MYS.", "_")
+                yield finding_at(path, "CV316", message, "_")
         elif state == NOT_APPLICABLE and not self.may_hide_state:
             message = "State 17 is only for consolidated documents and addresses outside Malaysia."
-            malay = "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara."
-            yield finding_at(path, "CV317", message, malay, "_")
+            yield finding_at(path, "CV317", message, "_")
         elif state:
             yield from self.check_code("states", state, path)
-
-
-def validity(row: Row) -> tuple[float, float]:
-    """Return the limits of the validity of a code; an absent limit is open."""
-    start, end = row["active_from"], row["active_to"]
-    return -inf if start is None else start, inf if end is None else end

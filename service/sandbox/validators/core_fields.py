@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from ..controls import Controls
 from ..document import (
     IDENTITY_SCHEMES,
     UblDocument,
@@ -14,7 +13,7 @@ from ..document import (
     value,
     values,
 )
-from . import Finding, last, totals
+from . import Finding, last
 from .elements import FORMS, with_rule
 
 #: Path of a party -> its name in messages.
@@ -33,7 +32,7 @@ PARTY_FIELDS = (
     ("Contact.Telephone", "Contact number is required", "CF348/CF349"),
 )
 #: Fields that may be blank if the first address line is NA, and for the general public of a
-#: consolidated document.
+#: consolidated document. Portal: 10.13
 OPTIONAL_WITH_NA = {"PostalAddress.CityName", "PostalAddress.Country.IdentificationCode"}
 OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {"PostalAddress.CountrySubentityCode"}
 
@@ -62,11 +61,10 @@ CONTACT = {
 INCOTERMS = r"[A-Za-z0-9]{0,3}"
 
 
-def check(document: UblDocument, now: float, controls: Controls) -> list[Finding]:
-    """Return all findings. `now` is in Unix seconds."""
-    wrong = totals.wrong_amounts(document.invoice) if controls.strict_totals else ()
+def check(document: UblDocument, now: float, oldest: float) -> list[Finding]:
+    """Return all findings. A document may be issued from `oldest` to `now`, in Unix seconds."""
     return [
-        *check_times(document, now, now - controls.age_window_seconds),
+        *check_times(document, now, oldest),
         *check_required(document),
         *check_texts(document),
         *check_incoterms(document),
@@ -76,7 +74,6 @@ def check(document: UblDocument, now: float, controls: Controls) -> list[Finding
         *check_activity(document.supplier),
         *check_lines(document),
         *check_exemptions(document),
-        *(Finding(None, text, path, f"Invoice.{path}") for path, text in wrong),
     ]
 
 
@@ -137,7 +134,7 @@ def check_required_fields(document: UblDocument, party: UblParty) -> Iterator[Fi
     blank = set[str]()
     if party.text("PostalAddress.AddressLine.Line") == "NA":
         blank = OPTIONAL_WITH_NA
-    if document.nameless(party):
+    if document.consolidated and party.is_public:
         blank = OPTIONAL_FOR_PUBLIC
     for path, message, codes in PARTY_FIELDS:
         if path not in blank and not party.text(path):

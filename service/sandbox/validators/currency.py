@@ -8,7 +8,6 @@ from ..database import Row
 from ..document import UblDocument, entries, value
 from . import Finding, finding_at
 
-MALAY = "Mata wang tidak sah."
 #: Amounts in the tax currency, if the document has one.
 TAX_AMOUNTS = ("TaxAmount", "TaxSubtotal.TaxAmount")
 
@@ -18,7 +17,7 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
     yield from check_tax_amounts(document)
     for path in sorted(set(foreign_amounts(document))):
         message = f"{path} is not in the document currency {document.currency}."
-        yield finding_at(path, "DC502", message, MALAY)
+        yield finding_at(path, "DC502", message)
     yield from check_exchange(document)
 
 
@@ -30,7 +29,7 @@ def check_tax_amounts(document: UblDocument) -> Iterator[Finding]:
         found = [entry["currencyID"] for entry in entries(document.invoice, path)]
         if set(found) - {tax_currency}:
             message = f"{path} is not in the tax currency {tax_currency}."
-            yield finding_at(path, "DC501", message, MALAY)
+            yield finding_at(path, "DC501", message)
 
 
 def foreign_amounts(document: UblDocument) -> Iterator[str]:
@@ -67,13 +66,13 @@ def check_exchange(document: UblDocument) -> Iterator[Finding]:
     target = document.text("TaxExchangeRate.TargetCurrencyCode")
     if document.currency != "MYR" and (not rate or rate < 0):
         message = f"An exchange rate is required for the currency {document.currency}."
-        yield finding_at("TaxExchangeRate", None, message, MALAY)
+        yield finding_at("TaxExchangeRate", None, message)
         return
     if "TaxExchangeRate" not in document.invoice:
         return
     if target != "MYR":
         message = "The target currency of the exchange rate is not MYR."
-        yield finding_at("TaxExchangeRate.TargetCurrencyCode", "DC511", message, MALAY)
+        yield finding_at("TaxExchangeRate.TargetCurrencyCode", "DC511", message)
     if source != document.currency:
         message = f"The source currency of the exchange rate is not {document.currency}."
-        yield finding_at("TaxExchangeRate.SourceCurrencyCode", None, message, MALAY)
+        yield finding_at("TaxExchangeRate.SourceCurrencyCode", None, message)

@@ -30,5 +30,4 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
             f"Duplicate of the document {original}: "
             "same type, version, issue date and time, number and issuer.",
             "document",
-            malay=f"Dokumen pendua bagi {original}.",
         )

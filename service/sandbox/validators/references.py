@@ -53,4 +53,4 @@ def check_reference(note: Row, original: Row, number: str) -> Iterator[Finding]:
 
 def make_finding(code: str | None, message: str) -> Finding:
     """Return a finding at the reference."""
-    return finding_at(PATH, code, message, "Rujukan dokumen tidak sah.", "_")
+    return finding_at(PATH, code, message, "_")

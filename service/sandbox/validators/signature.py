@@ -377,4 +377,4 @@ RULES: tuple[Callable[[Signature, Row, Sandbox], Iterator[Violation]], ...] = (
 def make_finding(code: str, path: str | None = None) -> Finding:
     """Return a finding at a path below the signature, or at the document's own `Signature`."""
     where = f"{SIGNATURE}.{path}" if path else "Signature"
-    return finding_at(where, code, MESSAGES[code], "Tandatangan tidak sah.")
+    return finding_at(where, code, MESSAGES[code])

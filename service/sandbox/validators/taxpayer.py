@@ -17,10 +17,9 @@ from ..document import (
     UblParty,
     well_formed_tin,
 )
-from . import Finding, wildcard
+from . import Finding, finding_at
 
 FOREIGN_BUYER = "EI00000000020"
-MALAY = "Pembayar cukai tidak sah."
 GENERAL_TINS = {GENERAL_PUBLIC, FOREIGN_BUYER, "EI00000000030", "EI00000000040"}
 
 
@@ -49,7 +48,7 @@ def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
         problem = "authorised"
     if problem:
         message = f"The intermediary {client['tin']} is not {problem}."
-        yield Finding(None, message, "intermediary", malay=MALAY)
+        yield Finding(None, message, "intermediary")
 
 
 def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Finding]:
@@ -100,4 +99,5 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
 
 def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
-    return Finding(code, f"{message} - {party.role}", "TIN", wildcard(party.root), MALAY)
+    path = finding_at(party.root, code, message).path
+    return Finding(code, f"{message} - {party.role}", "TIN", path)

@@ -4,11 +4,13 @@ Wrong amounts are warnings, or findings if `strict_totals` is set: the portal is
 them.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import Any
 
-from ..document import CENT, EXACT, entries, value, values
+from ..document import entries, multiply, value, values
+from . import Finding
 
 TOTAL = "LegalMonetaryTotal"
 TAX = "TaxTotal.TaxSubtotal"
@@ -18,8 +20,8 @@ EXEMPT = "E"
 Comparison = tuple[str, Any, Decimal]
 
 
-def wrong_amounts(invoice: Any) -> list[tuple[str, str]]:
-    """Return (path, message) of each amount that is present and wrong."""
+def check(invoice: Any) -> list[Finding]:
+    """Return a finding for each amount that is present and wrong."""
     compared = (
         *compare_lines(invoice),
         *compare_totals(invoice),
@@ -27,7 +29,12 @@ def wrong_amounts(invoice: Any) -> list[tuple[str, str]]:
         *compare_taxable_amounts(invoice),
     )
     return [
-        (path, f"{path} is {Decimal(found):f} and should be {expected:f}.")
+        Finding(
+            None,
+            f"{path} is {Decimal(found):f} and should be {expected:f}.",
+            path,
+            f"Invoice.{path}",
+        )
         for path, found, expected in compared
         if found is not None and found != expected
     ]
@@ -39,9 +46,7 @@ def compare_lines(invoice: Any) -> Iterator[Comparison]:
         subtotal, where = value(line, "ItemPriceExtension.Amount"), f"InvoiceLine[{index}]"
         price, quantity = value(line, "Price.PriceAmount"), value(line, "InvoicedQuantity")
         if quantity is not None:
-            exact = EXACT.multiply(Decimal(price), Decimal(quantity))
-            expected = exact.quantize(CENT, ROUND_HALF_UP, EXACT)
-            yield f"{where}.ItemPriceExtension.Amount", subtotal, expected
+            yield f"{where}.ItemPriceExtension.Amount", subtotal, multiply(price, quantity)
         net = Decimal(subtotal) - allowances(line, False) + allowances(line, True)
         yield f"{where}.LineExtensionAmount", value(line, "LineExtensionAmount"), net
         tax = charged_tax(line)
@@ -82,10 +87,10 @@ def compare_tax_types(invoice: Any) -> Iterator[Comparison]:
 
 def compare_taxable_amounts(invoice: Any) -> Iterator[Comparison]:
     """Yield the taxable amount of each type, if document and lines give it."""
-    expected: dict[Any, Decimal] = {}
+    expected = defaultdict[Any, Decimal](Decimal)
     for line in entries(invoice, "InvoiceLine"):
         for kind, taxable in taxable_by_type(line).items():
-            expected[kind] = expected.get(kind, Decimal(0)) + taxable
+            expected[kind] += taxable
     for subtotal in entries(invoice, TAX):
         kind = value(subtotal, "TaxCategory.ID")
         if kind in expected:
@@ -98,24 +103,22 @@ def taxable_by_type(line: Any) -> dict[Any, Decimal]:
 
     Several taxes of one type share the net amount of the line, so that it counts once. Portal: 10.7
     """
-    amounts: dict[Any, list[Any]] = {}
+    amounts = defaultdict[Any, list[Any]](list)
     for subtotal in entries(line, TAX):
-        kind = value(subtotal, "TaxCategory.ID")
-        amounts.setdefault(kind, []).extend(values(subtotal, "TaxableAmount")[:1])
+        for amount in values(subtotal, "TaxableAmount")[:1]:
+            amounts[value(subtotal, "TaxCategory.ID")].append(amount)
     net = Decimal(value(line, "LineExtensionAmount"))
     return {
         kind: min(total(given), net, key=abs) if len(given) > 1 else total(given)
         for kind, given in amounts.items()
-        if given
     }
 
 
 def tax_by_type(node: Any, path: str) -> dict[Any, Decimal]:
     """Return the sums of the tax subtotals at a path by tax type."""
-    sums: dict[Any, Decimal] = {}
+    sums = defaultdict[Any, Decimal](Decimal)
     for subtotal in entries(node, path):
-        kind = value(subtotal, "TaxCategory.ID")
-        sums[kind] = sums.get(kind, Decimal(0)) + Decimal(value(subtotal, "TaxAmount"))
+        sums[value(subtotal, "TaxCategory.ID")] += Decimal(value(subtotal, "TaxAmount"))
     return sums
 
 
