@@ -542,5 +542,5 @@ ERR406 DR303 DR308 DV302 DS302 DC501 DC502 DC511
 
 def test_every_published_code_is_raised_by_a_validator() -> None:
     package = Path(validators.__file__).parent
-    sources = [path.read_text() for path in (*package.glob("*.py"), package.parent / "controls.py")]
+    sources = [path.read_text() for path in (*package.glob("*.*"), package.parent / "controls.py")]
     assert set(PUBLISHED.split()) - set(re.findall(r"\b[A-Z]+\d{3}\b", "".join(sources))) == set()

@@ -30,7 +30,7 @@ from ..certificates import (
 )
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import TIN_ONLY, UblDocument, entries, value, well_formed_tin
+from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
 from ..minified import minify, places, without
 from . import Finding, finding_at
 
@@ -111,22 +111,20 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
     elif len(list(entries(found[0], "SignedInfo"))) != 1:
         yield make_finding("DS331", "SignedInfo")
     else:
-        signature = Signature(found[0], document)
+        signature = Signature(found[0], document, row, sandbox)
         for rule in RULES:
-            yield from (make_finding(code, path) for code, path in rule(signature, row, sandbox))
+            yield from (make_finding(code, path) for code, path in rule(signature))
 
 
 class Signature:
     """The signature of a document, and the content that it signs."""
 
-    def __init__(self, node: dict[str, Any], document: UblDocument) -> None:
-        self.node = node
-        self.document = document
+    def __init__(self, node: Any, document: UblDocument, row: Row, sandbox: Sandbox) -> None:
+        self.node, self.document, self.row, self.sandbox = node, document, row, sandbox
 
     def text(self, path: str, attribute: str = "_") -> str:
         """Return the text at a path, or an empty string."""
-        found = value(self.node, path, attribute)
-        return found.strip() if isinstance(found, str) else ""
+        return text_at(self.node, path, attribute).strip()
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -176,7 +174,7 @@ def is_to_properties(reference: dict[str, Any]) -> bool:
     ).startswith("#")
 
 
-def check_time(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_time(signature: Signature) -> Iterator[Violation]:
     """Check that the signing time is in the validity of the certificate."""
     path, certificate = f"{SIGNED}.SigningTime", signature.certificate
     if not signature.text(path):
@@ -204,7 +202,7 @@ SUBJECT = (
 )
 
 
-def check_certificate(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_certificate(signature: Signature) -> Iterator[Violation]:
     """Check that the certificate is readable, and an organisation's with numbers. Portal: 11.1"""
     certificate = signature.certificate
     if certificate is None:
@@ -220,9 +218,9 @@ def check_certificate(signature: Signature, row: Row, sandbox: Sandbox) -> Itera
             yield invalid, CERTIFICATE
 
 
-def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_owner(signature: Signature) -> Iterator[Violation]:
     """Check that the certificate belongs to the issuer or the sending intermediary. Portal: 11.1"""
-    certificate = signature.certificate
+    certificate, row, sandbox = signature.certificate, signature.row, signature.sandbox
     tin = certificate and subject_value(certificate, NameOID.ORGANIZATION_IDENTIFIER)
     number = certificate and subject_value(certificate, NameOID.SERIAL_NUMBER)
     if tin and well_formed_tin(tin):
@@ -232,16 +230,17 @@ def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Vi
             yield "DS311", CERTIFICATE
     if number and is_registration(number):
         owner = tin if tin and tin == row["intermediary_tin"] else row["taxpayer"]
-        known = registrations(signature.document, owner, row, sandbox)
+        known = registrations(signature, owner)
         if known and normalize(number) not in known:
             yield "DS312", CERTIFICATE
 
 
-def registrations(document: UblDocument, tin: str, row: Row, sandbox: Sandbox) -> set[str]:
+def registrations(signature: Signature, tin: str) -> set[str]:
     """Return the registered numbers of a taxpayer, and for the issuer also the document's."""
-    known = {each["value"] for each in sql.identity_list(sandbox.db, tin=tin)}
-    own = {document.issuer.identity[1]} if tin == row["taxpayer"] else set()
-    return {normalize(number) for number in (known | own) - {"", "NA", TIN_ONLY}}
+    known = {each["value"] for each in sql.identity_list(signature.sandbox.db, tin=tin)}
+    if tin == signature.row["taxpayer"]:
+        known.add(signature.document.issuer.identity[1])
+    return {normalize(number) for number in known - {"", "NA", TIN_ONLY}}
 
 
 def normalize(number: str) -> str:
@@ -249,7 +248,7 @@ def normalize(number: str) -> str:
     return number.replace("-", "").upper()
 
 
-def check_algorithms(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_algorithms(signature: Signature) -> Iterator[Violation]:
     """Check the algorithms of digests and signature."""
     path = f"{CERT}.CertDigest.DigestMethod"
     if signature.text(path, "Algorithm") != DIGEST:
@@ -262,7 +261,7 @@ def check_algorithms(signature: Signature, row: Row, sandbox: Sandbox) -> Iterat
         yield "DS316", "SignedInfo.SignatureMethod"
 
 
-def check_digests(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_digests(signature: Signature) -> Iterator[Violation]:
     """Check the digests of certificate, signed properties and document."""
     path = f"{CERT}.CertDigest.DigestValue"
     der = signature.certificate and signature.certificate.public_bytes(Encoding.DER)
@@ -286,13 +285,13 @@ def check_digest(text: Any, content: bytes | None, missing: str, differs: str) -
     return None
 
 
-def check_method(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_method(signature: Signature) -> Iterator[Violation]:
     """Check the signature method that the document names."""
     if signature.document.text("Signature.SignatureMethod") != URN:
         yield "DS323", None
 
 
-def check_issuer(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_issuer(signature: Signature) -> Iterator[Violation]:
     """Check issuer name and serial number in the signed properties and in the key information.
 
     They are optional in the key information.
@@ -326,15 +325,15 @@ def parse_serial(text: str) -> int | None:
     return int(text, 16 if text[:2] in ("0x", "0X") else 10)
 
 
-def check_trust(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_trust(signature: Signature) -> Iterator[Violation]:
     """Check that a trusted authority issued the certificate, if any authority is configured."""
-    certificate, authorities = signature.certificate, sandbox.settings.trusted_ca
+    certificate, authorities = signature.certificate, signature.sandbox.settings.trusted_ca
     issued = [is_issued_by(certificate, each) for each in authorities if certificate]
     if issued and not any(issued):
         yield "DS329", CERTIFICATE
 
 
-def check_value(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+def check_value(signature: Signature) -> Iterator[Violation]:
     """Check the signature value against the key of the certificate."""
     text = signature.text("SignatureValue")
     key = signature.certificate and verifying_key(signature.certificate)
@@ -361,7 +360,7 @@ def verifies(key: RSAPublicKey, given: bytes, content: bytes) -> bool:
     return True
 
 
-RULES: tuple[Callable[[Signature, Row, Sandbox], Iterator[Violation]], ...] = (
+RULES: tuple[Callable[[Signature], Iterator[Violation]], ...] = (
     check_time,
     check_certificate,
     check_owner,
