@@ -1,28 +1,29 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
-from collections.abc import Collection
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
-from .answers import Refusal, answer, encode, refusal
-from .clock import instant
-from .controls import MOST_SECONDS, SANDBOX, Validity
+from .answers import answer, encode, refusal
+from .clock import instant, seconds_of
+from .controls import MOST_SECONDS, SANDBOX, Controls, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS
 from .operations import OPERATIONS
-from .queries import read_query, to_seconds
-from .settings import Taxpayer
+from .queries import read_query
+from .settings import Client, Taxpayer
 from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()
 
 Members = dict[str, Any]
-Body = TypeVar("Body")
+#: Does what a request asks for and returns the value of the response. Raises ValueError.
+Function = Callable[..., Any]
 
 
 class ClockMove(msgspec.Struct):
@@ -40,17 +41,6 @@ class FaultOrder(msgspec.Struct):
     number: str | None = None
 
 
-class Client(msgspec.Struct):
-    """A client. `represents` limits the taxpayers that an intermediary acts for."""
-
-    client_id: str
-    client_secret: str
-    tin: str
-    intermediary: bool = False
-    represents: list[str] | None = None
-    blocked: bool = False
-
-
 class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
     """A code with its validity, `from` included and `to` excluded. An absent limit is open."""
 
@@ -58,9 +48,10 @@ class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
     start: str | None = None
     end: str | None = None
 
-    def read_validity(self) -> Validity:
-        """Return the limits. Raises Refusal."""
-        return to_seconds(self.start, "from"), to_seconds(self.end, "to")
+    def store(self, sandbox: Sandbox, table: str) -> None:
+        """Store the validity. Raises ValueError."""
+        start, end = (text and seconds_of(text) for text in (self.start, self.end))
+        sql.code_put(sandbox.db, list=table, code=self.code, active_from=start, active_to=end)
 
 
 class DatedCode(Code, kw_only=True, rename={"table": "list"}):
@@ -76,6 +67,12 @@ class CodeList(msgspec.Struct, rename={"table": "list"}):
     codes: list[Code]
 
 
+class Change(msgspec.Struct):
+    """Why a document is cancelled or rejected."""
+
+    reason: str = "By the sandbox"
+
+
 class OddRow(msgspec.Struct):
     """Members of the documents of a number; null ends the replacement."""
 
@@ -83,157 +80,176 @@ class OddRow(msgspec.Struct):
     members: Members | None = None
 
 
-async def read_body(request: web.Request, kind: type[Body]) -> Body:
-    """Return the JSON body, an empty one as an object without members. Raises Refusal."""
-    try:
-        return msgspec.json.decode(await request.read() or b"{}", type=kind)
-    except ValueError as error:
-        raise bad_request(str(error)) from None
+def serve(method: str, path: str, body: Any = None) -> Callable[[Function], Function]:
+    """Serve a path by a function of the sandbox, of the JSON body if that has a type, and of what
+    the path names.
+    """
 
+    def register(function: Function) -> Function:
+        async def handle(request: web.Request) -> web.Response:
+            content = await request.read() or b"{}"
+            try:
+                given = () if body is None else (msgspec.json.decode(content, type=body),)
+                return answer(function(request.app[SANDBOX], *given, **request.match_info))
+            except (ValueError, OverflowError) as error:
+                raise refusal(400, "BadArgument", str(error)) from None
 
-def bad_request(message: str) -> Refusal:
-    """Return the refusal of an invalid request."""
-    return refusal(400, "BadArgument", message)
+        routes.route(method, f"/_sandbox/{path}")(handle)
+        return function
+
+    return register
 
 
 def require_known(name: str, value: str, known: Collection[str]) -> None:
-    """Raise Refusal if the value of a member is not a known one."""
+    """Raise ValueError if the value of a member is not a known one."""
     if value not in known:
-        raise bad_request(f"{name} must be one of {sorted(known)}.")
+        raise ValueError(f"{name} must be one of {sorted(known)}.")
 
 
-@routes.get("/_sandbox/settings")
-async def show_settings(request: web.Request) -> web.Response:
+@serve("GET", "settings")
+def show_settings(sandbox: Sandbox) -> Controls:
     """Return all settings."""
-    return answer(request.app[SANDBOX].controls)
+    return sandbox.controls
 
 
-@routes.post("/_sandbox/settings")
-async def change_settings(request: web.Request) -> web.StreamResponse:
+@serve("POST", "settings", Members)
+def change_settings(sandbox: Sandbox, values: Members) -> Controls:
     """Change the given settings and return all."""
-    try:
-        request.app[SANDBOX].change(await read_body(request, Members))
-    except ValueError as error:
-        raise bad_request(str(error)) from None
-    return await show_settings(request)
+    sandbox.change(values)
+    return sandbox.controls
 
 
-@routes.get("/_sandbox/clock")
-async def show_clock(request: web.Request) -> web.Response:
+@serve("GET", "clock")
+def show_clock(sandbox: Sandbox) -> Members:
     """Return the time of the sandbox clock and its offset in seconds."""
-    sandbox = request.app[SANDBOX]
-    return answer({"now": instant(sandbox.now()), "offset": sandbox.state.clock_offset})
+    return {"now": instant(sandbox.now()), "offset": sandbox.state.clock_offset}
 
 
-@routes.post("/_sandbox/clock")
-async def move_clock(request: web.Request) -> web.StreamResponse:
-    """Move the clock by {seconds}: forward, or back by at most its offset."""
-    sandbox, seconds = request.app[SANDBOX], (await read_body(request, ClockMove)).seconds
+@serve("POST", "clock", ClockMove)
+def move_clock(sandbox: Sandbox, move: ClockMove) -> Members:
+    """Move the clock: forward, or back by at most its offset."""
     offset = sandbox.state.clock_offset
-    if not -offset <= seconds <= MOST_SECONDS:
-        raise bad_request(
+    if not -offset <= move.seconds <= MOST_SECONDS:
+        raise ValueError(
             f"seconds must be at most {MOST_SECONDS}, "
             f"and at least {-offset} (the clock was moved forward by that much)."
         )
-    sandbox.move_clock(seconds)
-    return await show_clock(request)
+    sandbox.state.clock_offset += move.seconds
+    sandbox.save()
+    return show_clock(sandbox)
 
 
-@routes.post("/_sandbox/tokens/expire")
-async def expire_tokens(request: web.Request) -> web.Response:
+@serve("POST", "tokens/expire")
+def expire_tokens(sandbox: Sandbox) -> Members:
     """Expire all tokens."""
-    return answer({"expired": sql.token_expire_all(request.app[SANDBOX].db)})
+    return {"expired": sql.token_expire_all(sandbox.db)}
 
 
-@routes.get("/_sandbox/faults")
-async def list_faults(request: web.Request) -> web.Response:
+@serve("GET", "faults")
+def list_faults(sandbox: Sandbox) -> Members:
     """Return the ordered errors that are not used up."""
-    return answer({"faults": [show_fault(row) for row in sql.fault_list(request.app[SANDBOX].db)]})
+    rows = [dict(row) for row in sql.fault_list(sandbox.db)]
+    return {"faults": [{**row, **msgspec.json.decode(row.pop("members"))} for row in rows]}
 
 
-def show_fault(row: Row) -> Members:
-    """Return the members of an ordered error."""
-    shown = dict(row)
-    return {**shown, **msgspec.json.decode(shown.pop("members"))}
-
-
-@routes.post("/_sandbox/faults")
-async def order_fault(request: web.Request) -> web.Response:
-    """Order an error {operation, kind, times, number, …} for the next requests. Returns its id."""
-    order, members = await read_body(request, FaultOrder), await read_body(request, Members)
+@serve("POST", "faults", Members)
+def order_fault(sandbox: Sandbox, members: Members) -> Members:
+    """Order an error for the next requests. Returns its id."""
+    order = msgspec.convert(members, FaultOrder)
     require_known("operation", order.operation, {name for _, _, name, _ in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
-    for name in order.__struct_fields__:
-        members.pop(name, None)
-    fault_id = sql.fault_insert(
-        request.app[SANDBOX].db,
-        operation=order.operation,
-        kind=order.kind,
-        remaining=order.times,
-        number=order.number,
-        members=encode(members).decode(),
-    )
-    return answer({"id": fault_id}, 201)
+    common = msgspec.structs.asdict(order)
+    rest = {name: value for name, value in members.items() if name not in common}
+    return {"id": sql.fault_insert(sandbox.db, **common, members=encode(rest).decode())}
 
 
-@routes.delete("/_sandbox/faults")
-async def clear_faults(request: web.Request) -> web.Response:
+@serve("DELETE", "faults")
+def clear_faults(sandbox: Sandbox) -> Members:
     """Delete all ordered errors."""
-    return answer({"cleared": sql.fault_clear(request.app[SANDBOX].db)})
+    return {"cleared": sql.fault_clear(sandbox.db)}
 
 
-@routes.post("/_sandbox/taxpayers")
-async def put_taxpayer(request: web.Request) -> web.Response:
+@serve("POST", "taxpayers", Taxpayer)
+def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Members:
     """Add or replace a taxpayer."""
-    sandbox, taxpayer = request.app[SANDBOX], await read_body(request, Taxpayer)
     if not well_formed_tin(taxpayer.tin):
-        raise bad_request("tin is not a TIN.")
+        raise ValueError("tin is not a TIN.")
     for name in taxpayer.profile:
         require_known("A member of profile", name, PROFILE)
     with transaction(sandbox.db):
         sandbox.register(taxpayer)
-    return answer({"tin": taxpayer.tin, "qrCode": qr_code(taxpayer.tin)}, 201)
+    return {"tin": taxpayer.tin, "qrCode": qr_code(taxpayer.tin)}
 
 
-@routes.get("/_sandbox/taxpayers")
-async def list_taxpayers(request: web.Request) -> web.Response:
+@serve("GET", "taxpayers")
+def list_taxpayers(sandbox: Sandbox) -> Members:
     """Return all registered taxpayers with the contents of their QR codes."""
-    rows = sql.taxpayer_list(request.app[SANDBOX].db)
     shown = [
-        {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])} for row in rows
+        {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])}
+        for row in sql.taxpayer_list(sandbox.db)
     ]
-    return answer({"taxpayers": shown})
+    return {"taxpayers": shown}
 
 
-@routes.post("/_sandbox/clients")
-async def put_client(request: web.Request) -> web.Response:
+@serve("POST", "clients", Client)
+def put_client(sandbox: Sandbox, client: Client) -> Members:
     """Add or replace a client."""
-    members = msgspec.structs.asdict(await read_body(request, Client))
-    represents = members["represents"]
-    members["represents"] = None if represents is None else encode(represents).decode()
-    sql.client_put(request.app[SANDBOX].db, **members)
-    return answer({"client_id": members["client_id"]}, 201)
+    sandbox.put_client(client)
+    return {"client_id": client.client_id}
 
 
-@routes.put("/_sandbox/codes")
-async def put_code(request: web.Request) -> web.Response:
+@serve("PUT", "codes", DatedCode)
+def put_code(sandbox: Sandbox, code: DatedCode) -> Members:
     """Set the validity of a code."""
-    code = await read_body(request, DatedCode)
     require_known("list", code.table, LIST_NAMES)
-    start, end = code.read_validity()
-    db = request.app[SANDBOX].db
-    sql.code_put(db, list=code.table, code=code.code, active_from=start, active_to=end)
-    return answer({"list": code.table, "code": code.code})
+    code.store(sandbox, code.table)
+    return {"list": code.table, "code": code.code}
 
 
-@routes.put("/_sandbox/code-lists")
-async def put_code_list(request: web.Request) -> web.Response:
-    """Replace a code list for documents validated from now on."""
-    body = await read_body(request, CodeList)
-    require_known("list", body.table, LIST_NAMES)
-    codes = {each.code: each.read_validity() for each in body.codes}
-    request.app[SANDBOX].put_code_list(body.table, codes)
-    return answer({"list": body.table, "codes": len(codes)})
+@serve("PUT", "code-lists", CodeList)
+def put_code_list(sandbox: Sandbox, given: CodeList) -> Members:
+    """Replace a code list for documents validated from now on.
+
+    The limits of its codes replace those that they had.
+    """
+    require_known("list", given.table, LIST_NAMES)
+    with transaction(sandbox.db):
+        for code in given.codes:
+            if code.start or code.end:
+                code.store(sandbox, given.table)
+        sandbox.state.code_lists[given.table] = {code.code for code in given.codes}
+        sandbox.save()
+    return {"list": given.table, "codes": len(given.codes)}
+
+
+@serve("PUT", "odd-rows", OddRow)
+def put_odd_row(sandbox: Sandbox, row: OddRow) -> OddRow:
+    """Replace members of the documents of a number in lists, submissions and details."""
+    sandbox.state.odd_rows[row.number] = row.members or {}
+    sandbox.save()
+    return row
+
+
+@serve("POST", "reset")
+def reset(sandbox: Sandbox) -> Members:
+    """Return to the state of the first start."""
+    sandbox.reset()
+    return {"reset": True}
+
+
+@serve("GET", "calls")
+def show_calls(sandbox: Sandbox) -> Members:
+    """Return the counts of requests, responses and errors."""
+    calls = {row["operation"]: row for row in sql.call_list(sandbox.db)}
+    answers: dict[str, dict[str, int]] = {}
+    for row in sql.answer_list(sandbox.db):
+        answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
+    return {
+        "calls": {operation: row["count"] for operation, row in calls.items()},
+        "answers": answers,
+        "faults": {row["label"]: row["count"] for row in sql.fault_counts(sandbox.db)},
+        "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
+    }
 
 
 @routes.get("/_sandbox/ledger")
@@ -243,10 +259,10 @@ async def show_ledger(request: web.Request) -> web.Response:
     rows = sql.document_ledger(
         request.app[SANDBOX].db, number=query.get("number"), taxpayer=query.get("taxpayer")
     )
-    return answer({"documents": [ledger_entry(row) for row in rows]})
+    return answer({"documents": [show_document(row) for row in rows]})
 
 
-def ledger_entry(row: Row) -> Members:
+def show_document(row: Row) -> Members:
     """Return one document of the ledger."""
     plain = ("sequence", "uuid", "number", "type", "taxpayer", "status", "sha256")
     return {
@@ -260,46 +276,11 @@ def ledger_entry(row: Row) -> Members:
     }
 
 
-@routes.get("/_sandbox/calls")
-async def show_calls(request: web.Request) -> web.Response:
-    """Return the counts of requests, responses and errors."""
-    db = request.app[SANDBOX].db
-    calls = {row["operation"]: row for row in sql.call_list(db)}
-    answers: dict[str, dict[str, int]] = {}
-    for row in sql.answer_list(db):
-        answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
-    return answer(
-        {
-            "calls": {operation: row["count"] for operation, row in calls.items()},
-            "answers": answers,
-            "faults": {row["label"]: row["count"] for row in sql.fault_counts(db)},
-            "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
-        }
-    )
-
-
-@routes.post("/_sandbox/documents/{uuid}/{change:cancel|reject}")
-async def change_document(request: web.Request) -> web.Response:
+@serve("POST", "documents/{uuid}/{change:cancel|reject}", Change)
+def change_document(sandbox: Sandbox, body: Change, uuid: str, change: str) -> Members:
     """Cancel a document as its issuer, or reject it as its buyer, on the portal's own pages.
 
-    {reason}. Raises the portal's Refusal.
+    Raises the portal's Refusal.
     """
-    wanted = {"cancel": "cancelled", "reject": "rejected"}[request.match_info["change"]]
-    reason = (await read_body(request, Members)).get("reason", "By the sandbox")
-    row = find_document(request)
-    return answer(change_document_state(request.app[SANDBOX], row, wanted, reason))
-
-
-@routes.put("/_sandbox/odd-rows")
-async def put_odd_row(request: web.Request) -> web.Response:
-    """Replace members of the documents of a number in lists, submissions and details."""
-    body = await read_body(request, OddRow)
-    request.app[SANDBOX].show_oddly(body.number, body.members)
-    return answer(body)
-
-
-@routes.post("/_sandbox/reset")
-async def reset(request: web.Request) -> web.Response:
-    """Return to the state of the first start."""
-    request.app[SANDBOX].reset()
-    return answer({"reset": True})
+    wanted = {"cancel": "cancelled", "reject": "rejected"}[change]
+    return change_document_state(sandbox, find_document(sandbox, uuid), wanted, body.reason)

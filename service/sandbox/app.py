@@ -2,21 +2,20 @@
 
 import itertools
 import logging
-import secrets
 import socket
 import sqlite3
-import string
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 
 from aiohttp import web
 
 from . import admin, faults, page, quotas
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
-from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
 from .envelope import too_large
+from .identifiers import new_uuid
 from .login import authenticate, read_form
 from .operations import OPERATIONS, Handler
 from .settings import Settings
@@ -26,11 +25,13 @@ AnyHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Largest request body that is read. The portal's smaller limit is checked by the submission.
 MAX_READ = 32 * 1024 * 1024
-CORRELATIONS = web.AppKey("correlations", Iterator[str])
 CORRELATION = web.RequestKey("correlation", str)
 OPERATION = web.RequestKey("operation", str)
 RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
-BASE32 = string.digits + "ABCDEFGHIJKLMNOPQRSTUV"
+#: Numbers of the requests of this process.
+REQUESTS = itertools.count(1)
+#: Begins the ids of requests, such as `0HNXQ1C5T7K2A:00000025`. Portal: 1.3
+PROCESS = f"0HN{new_uuid()[:10]}"
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ async def admit(request: web.Request, sandbox: Sandbox, operation: str) -> dict[
 async def handle_errors(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
     """Validate due documents, run the handler, and turn exceptions into the portal's responses."""
     sandbox = request.app[SANDBOX]
-    request[CORRELATION] = next(request.app[CORRELATIONS])
+    request[CORRELATION] = f"{PROCESS}:{next(REQUESTS):08X}"
     try:
         await validate_due(sandbox)
         response = await handler(request)
@@ -125,15 +126,11 @@ def to_refusal(error: Exception, request: web.Request) -> Refusal:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers of every response. `Date` follows the sandbox clock, unless shifted."""
     response.headers["correlationId"] = request[CORRELATION]
-    response.headers["Date"] = http_date(request.app[SANDBOX].now() + request.get(DATE_SHIFT, 0))
+    response.headers["Date"] = formatdate(
+        request.app[SANDBOX].now() + request.get(DATE_SHIFT, 0), usegmt=True
+    )
     for name, text in request.get(RATE_HEADERS, {}).items():
         response.headers[name] = text
-
-
-def generate_correlations() -> Iterator[str]:
-    """Yield ids such as `0HNXQ1C5T7K2A:00000025`, with a prefix of this process. Portal: 1.3"""
-    prefix = "0HN" + "".join(secrets.choice(BASE32) for _ in range(10))
-    return (f"{prefix}:{number:08X}" for number in itertools.count(1))
 
 
 async def close(app: web.Application) -> None:
@@ -145,7 +142,6 @@ def create_sandbox(settings: Settings) -> web.Application:
     """Return the application. Its state is in the file that the settings name."""
     app = web.Application(middlewares=[handle_errors], client_max_size=MAX_READ)
     app[SANDBOX] = Sandbox(settings)
-    app[CORRELATIONS] = generate_correlations()
     for method, path, name, handler in OPERATIONS:
         app.router.add_route(method, path, make_operation(name, handler))
     app.router.add_get("/{uuid}/share/{long_id}", page.show_document)

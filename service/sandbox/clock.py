@@ -2,7 +2,6 @@
 
 import math
 from datetime import UTC, datetime
-from email.utils import formatdate
 from typing import overload
 
 
@@ -19,11 +18,6 @@ def instant(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def precise_instant(seconds: float) -> str:
-    """Return an instant as in X-Rate-Limit-Reset, with seven decimal places. Portal: 1.3"""
-    return f"{instant(seconds)[:-1]}.{round(seconds % 1 * 10**6):06d}0Z"
-
-
 def seconds_of(text: str) -> float:
     """Return the Unix seconds of a date or date-time, in UTC if it has no zone.
 
@@ -31,8 +25,3 @@ def seconds_of(text: str) -> float:
     """
     value = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-
-
-def http_date(seconds: float) -> str:
-    """Return an instant in the format of the HTTP header `Date`."""
-    return formatdate(seconds, usegmt=True)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from .answers import encode
 from .database import Row, empty, open_database, sql, transaction
-from .settings import SEEDED_TAXPAYERS, Settings, Taxpayer
+from .settings import SEEDED_TAXPAYERS, Client, Settings, Taxpayer
 
 #: About 31 years: longer than any window, and still a date that the calendar can represent.
 MOST_SECONDS = 10**9
@@ -18,8 +18,6 @@ MOST_SECONDS = 10**9
 RETIRED_STATE = {"list": "states", "code": "00", "active_from": None, "active_to": 1748736000}
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
-#: The start and the end of the validity of a code in Unix seconds; None: open.
-Validity = tuple[float | None, float | None]
 
 
 class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +71,10 @@ class Sandbox:
                     self.register(taxpayer)
                 sql.code_put(self.db, **RETIRED_STATE)
                 self.save()
-            self.put_client()
+            tin = self.settings.tin
+            sql.taxpayer_meet(self.db, tin=tin, name="Sandbox Intermediary Sdn. Bhd.")
+            id_and_secret = self.settings.client_id, self.settings.client_secret
+            self.put_client(Client(*id_and_secret, tin, intermediary=True))
         self.controls = self.make_controls(self.state.changed)
 
     def save(self) -> None:
@@ -88,18 +89,14 @@ class Sandbox:
         }
         return msgspec.convert({**started, **changed}, Controls)
 
-    def put_client(self) -> None:
-        """Store the client of the start settings, at every start."""
-        sql.taxpayer_meet(self.db, tin=self.settings.tin, name="Sandbox Intermediary Sdn. Bhd.")
-        sql.client_put(
-            self.db,
-            client_id=self.settings.client_id,
-            client_secret=self.settings.client_secret,
-            tin=self.settings.tin,
-            intermediary=True,
-            represents=None,
-            blocked=False,
-        )
+    def put_client(self, client: Client) -> None:
+        """Add or replace a client."""
+        represents = client.represents
+        columns = {
+            **msgspec.structs.asdict(client),
+            "represents": None if represents is None else encode(represents).decode(),
+        }
+        sql.client_put(self.db, **columns)
 
     def register(self, taxpayer: Taxpayer) -> None:
         """Add or replace a taxpayer, inside the caller's transaction."""
@@ -114,11 +111,6 @@ class Sandbox:
         """Return the time of the sandbox clock in Unix seconds."""
         return time.time() + self.state.clock_offset
 
-    def move_clock(self, seconds: float) -> None:
-        """Move the clock forward, or back if `seconds` is negative."""
-        self.state.clock_offset += seconds
-        self.save()
-
     def change(self, values: Mapping[str, Any]) -> None:
         """Change settings; unfinished documents get a new end of validation. Raises ValueError."""
         changed = {**self.state.changed, **values}
@@ -129,20 +121,6 @@ class Sandbox:
             if {"processing_seconds", "stuck"} & set(values):
                 seconds = self.controls.processing_seconds
                 sql.document_plan(self.db, now=self.now(), processing_seconds=seconds)
-
-    def show_oddly(self, number: str, members: dict[str, Any] | None) -> None:
-        """Replace members in all responses about the documents of a number. None ends it."""
-        self.state.odd_rows[number] = members or {}
-        self.save()
-
-    def put_code_list(self, name: str, codes: Mapping[str, Validity]) -> None:
-        """Replace a code list. The limits of its codes replace those that they had."""
-        self.state.code_lists[name] = set(codes)
-        with transaction(self.db):
-            for code, (start, end) in codes.items():
-                if start is not None or end is not None:
-                    sql.code_put(self.db, list=name, code=code, active_from=start, active_to=end)
-            self.save()
 
     def row_shown(self, number: str, members: dict[str, Any]) -> dict[str, Any]:
         """Return the members of a row with their replacements."""

@@ -36,7 +36,8 @@ async def get_raw(request: web.Request) -> web.Response:
 
 def find_visible(request: web.Request) -> Row:
     """Return the row for its submitter, or its receiver once it is Valid. Raises Refusal 404."""
-    caller, row = request[CALLER], find_document(request)
+    caller = request[CALLER]
+    row = find_document(request.app[SANDBOX], request.match_info["uuid"])
     is_receiver = (
         not caller["represented"]
         and row["receiver_tin"] == caller["taxpayer"]
@@ -47,10 +48,9 @@ def find_visible(request: web.Request) -> Row:
     return row
 
 
-def find_document(request: web.Request) -> Row:
-    """Return the row of the document in the path. Raises Refusal 404."""
-    uuid = request.match_info["uuid"]
-    row = sql.document_get(request.app[SANDBOX].db, uuid=uuid)
+def find_document(sandbox: Sandbox, uuid: str) -> Row:
+    """Return the row of a document. Raises Refusal 404."""
+    row = sql.document_get(sandbox.db, uuid=uuid)
     if row is None:
         raise not_found("document", uuid)
     return row
@@ -60,7 +60,7 @@ async def change_state(request: web.Request) -> web.Response:
     """Cancel the document for its issuer, or request its rejection for its receiver. Portal: 6"""
     sandbox, caller = request.app[SANDBOX], request[CALLER]
     wanted, reason = read_change(await request.read())
-    row = find_document(request)
+    row = find_document(sandbox, request.match_info["uuid"])
     is_permitted = (
         submitted_by(row, caller)
         if wanted == "cancelled"

@@ -1,15 +1,13 @@
 """The public page of a validated document, at its validation link. Portal: 7.3"""
 
-from collections.abc import Callable
 from html import escape
 
 from aiohttp import web
 
 from .clock import instant
 from .controls import SANDBOX
-from .database import Row, sql
+from .database import sql
 
-SHOWN = {"Valid", "Cancelled"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -18,33 +16,27 @@ PAGE = """<!doctype html>
 </style>
 </head><body><h1>{title}</h1><table>{rows}</table></body></html>
 """
-#: Label -> value from the row of the document.
-ROWS: dict[str, Callable[[Row], str | None]] = {
-    "Number": lambda row: row["number"],
-    "Status": lambda row: row["status"],
-    "Issuer": lambda row: f"{row['issuer_name']} ({row['taxpayer']})",
-    "Receiver": lambda row: f"{row['receiver_name']} ({row['receiver_tin']})",
-    "Issued": lambda row: instant(row["issued_at"]),
-    "Validated": lambda row: instant(row["validated_at"]),
-    "Total payable": lambda row: f"MYR {row['total_payable']}",
-    "Unique identifier": lambda row: row["uuid"],
-}
+ROWS = """
+<tr><th>Number</th><td>{number}</td></tr>
+<tr><th>Status</th><td>{status}</td></tr>
+<tr><th>Issuer</th><td>{issuer_name} ({taxpayer})</td></tr>
+<tr><th>Receiver</th><td>{receiver_name} ({receiver_tin})</td></tr>
+<tr><th>Issued</th><td>{issued}</td></tr>
+<tr><th>Validated</th><td>{validated}</td></tr>
+<tr><th>Total payable</th><td>MYR {total_payable}</td></tr>
+<tr><th>Unique identifier</th><td>{uuid}</td></tr>
+"""
 
 
 async def show_document(request: web.Request) -> web.Response:
     """Return the page of a Valid or Cancelled document, 404 for any other link."""
     row = sql.document_get(request.app[SANDBOX].db, uuid=request.match_info["uuid"])
-    if row is None or row["status"] not in SHOWN or row["long_id"] != request.match_info["long_id"]:
-        return html_response("Document not found", "", 404)
-    cells = "".join(
-        f"<tr><th>{label}</th><td>{escape(str(show(row)))}</td></tr>"
-        for label, show in ROWS.items()
-    )
-    return html_response(f"e-Invoice {escape(row['number'])}", cells)
-
-
-def html_response(title: str, rows: str, status: int = 200) -> web.Response:
-    """Return a page with a title and table rows, both already escaped."""
-    return web.Response(
-        text=PAGE.format(title=title, rows=rows), status=status, content_type="text/html"
-    )
+    status, title, rows = 404, "Document not found", ""
+    # Only a document that was valid has a long id.
+    if row and row["long_id"] == request.match_info["long_id"]:
+        members = {name: escape(str(value)) for name, value in dict(row).items()}
+        times = {"issued": instant(row["issued_at"]), "validated": instant(row["validated_at"])}
+        status, title = 200, f"e-Invoice {members['number']}"
+        rows = ROWS.format(**members, **times)
+    page = PAGE.format(title=title, rows=rows)
+    return web.Response(text=page, status=status, content_type="text/html")

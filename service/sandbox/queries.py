@@ -50,13 +50,8 @@ def read_choice(query: Query, name: str, choices: Collection[str]) -> str | None
 
 def read_instant(query: Query, name: str) -> float | None:
     """Return a date and time in Unix seconds, None if it is absent. Raises Refusal."""
-    return to_seconds(query.get(name), name)
-
-
-def to_seconds(text: str | None, name: str) -> float | None:
-    """Return the date and time of the named parameter in Unix seconds. Raises Refusal."""
     try:
-        return None if text is None else seconds_of(text)
+        return seconds_of(query[name]) if name in query else None
     except (ValueError, OverflowError):
         raise bad_argument(name, f"{name} is not a date and time.") from None
 

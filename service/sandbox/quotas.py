@@ -1,9 +1,9 @@
 """Rate limits of clients: fixed windows that open with their first request. Portal: 1.4, 1.6"""
 
 import math
+from datetime import UTC, datetime
 
-from .answers import Refusal, refusal
-from .clock import precise_instant
+from .answers import refusal
 from .controls import Sandbox
 from .database import sql
 
@@ -47,7 +47,7 @@ def count(
 ) -> dict[str, str]:
     """Count a request of a (limit, subject), at most `most` in a window of `seconds`.
 
-    Raises Refusal 429 above the limit.
+    Return the rate headers. Raises Refusal 429 above the limit.
     """
     (name, subject), now = key, sandbox.now()
     window = sql.quota_take(sandbox.db, name=name, subject=subject, now=now, span=seconds)
@@ -55,18 +55,11 @@ def count(
         "X-Rate-Limit-Limit": str(most),
         "X-Rate-Limit-Remaining": str(max(0, most - window["used"])),
     }
-    if window["used"] > most:
-        raise limit_exceeded(now, window["started_at"] + seconds, headers)
-    return headers
-
-
-def limit_exceeded(now: float, reset_at: float, headers: dict[str, str]) -> Refusal:
-    """Return the refusal 429 with the time at which the window ends."""
-    seconds = max(1, math.ceil(reset_at - now))
-    headers = {
-        **headers,
-        "X-Rate-Limit-Reset": precise_instant(reset_at),
-        "Retry-After": str(seconds),
-    }
-    message = f"Request limit exceeded, retry after {seconds} seconds."
-    return refusal(429, "TooManyRequests", message, headers=headers)
+    if window["used"] <= most:
+        return headers
+    reset_at = window["started_at"] + seconds
+    wait = max(1, math.ceil(reset_at - now))
+    reset = datetime.fromtimestamp(reset_at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z")
+    headers |= {"X-Rate-Limit-Reset": reset, "Retry-After": str(wait)}
+    message = f"Request limit exceeded, retry after {wait} seconds."
+    raise refusal(429, "TooManyRequests", message, headers=headers)

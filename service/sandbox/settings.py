@@ -29,6 +29,17 @@ class Taxpayer(msgspec.Struct):
     blocked: bool = False
 
 
+class Client(msgspec.Struct):
+    """A client. `represents` limits the taxpayers that an intermediary acts for."""
+
+    client_id: str
+    client_secret: str
+    tin: str
+    intermediary: bool = False
+    represents: list[str] | None = None
+    blocked: bool = False
+
+
 #: Initially registered taxpayers.
 SEEDED_TAXPAYERS = msgspec.json.decode(
     Path(__file__).with_name("taxpayers.json").read_bytes(), type=list[Taxpayer]

@@ -22,7 +22,7 @@ on conflict (list, code) do update
 
 -- name: fault_insert :value
 insert into faults (operation, kind, remaining, number, members)
-values (:operation, :kind, :remaining, :number, :members)
+values (:operation, :kind, :times, :number, :members)
 returning id;
 
 -- name: fault_list :many

@@ -91,14 +91,10 @@ def make_finding(path: str, message: str, codes: str = "") -> Finding:
 
 def check_times(document: UblDocument, now: float, oldest: float) -> Iterator[Finding]:
     """Yield a finding if the time of issue is in the future or too old."""
-    path = "Invoice.IssueDate AND Invoice.IssueTime"
-    message = None
-    if document.issued_at > now:
-        message = "Issue date and time are in the future."
-    elif document.issued_at < oldest:
-        message = "Issue date and time are too far in the past."
-    if message:
-        yield Finding("CF321", message, "DatetimeIssued", path)
+    if not oldest <= document.issued_at <= now:
+        where = "in the future" if document.issued_at > now else "too far in the past"
+        path = "Invoice.IssueDate AND Invoice.IssueTime"
+        yield Finding("CF321", f"Issue date and time are {where}.", "DatetimeIssued", path)
 
 
 def check_required(document: UblDocument) -> Iterator[Finding]:
@@ -163,13 +159,15 @@ def check_contact(party: UblParty) -> Iterator[Finding]:
     """
     for path, forms in CONTACT.items():
         text = party.text(path)
-        broken = [rule for rule in forms if not re.fullmatch(rule[0], text)]
         may_be_absent = party.is_public or (
             party.role == "SUPPLIER" and path == "Contact.Telephone"
         )
-        if text and not (text == "NA" and may_be_absent) and broken:
-            _, codes, message = broken[0]
-            yield make_finding(f"{party.root}.{path}", message, codes)
+        if not text or (text == "NA" and may_be_absent):
+            continue
+        for form, code, message in forms:
+            if not re.fullmatch(form, text):
+                yield make_finding(f"{party.root}.{path}", message, code)
+                break
 
 
 def check_address(party: UblParty) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ def compile_group(shape: Mapping[str, Any]) -> Group:
         inner = SHAPES.get(text) if isinstance(text, str) else text
         is_required = name.endswith("!")
         if name == "<":
-            group |= compile_group(inner)
+            group |= compile_group(SHAPES[text])
         elif inner:
             group[name.rstrip("!")] = Element("group", is_required, compile_group(inner))
         elif name == "*":
