@@ -156,7 +156,7 @@ def list_faults(sandbox: Sandbox) -> Members:
 def order_fault(sandbox: Sandbox, members: Members) -> Members:
     """Order an error for the next requests. Returns its id."""
     order = msgspec.convert(members, FaultOrder)
-    require_known("operation", order.operation, {name for _, _, name, _ in OPERATIONS} | {"*"})
+    require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
     common = msgspec.structs.asdict(order)
     rest = {name: value for name, value in members.items() if name not in common}

@@ -63,27 +63,22 @@ def in_standard(body: Body) -> Body:
     error = body.get("error")
     if not isinstance(error, dict):
         return body
-    inner = [
-        {
-            "propertyName": each["target"],
-            "propertyPath": None,
-            "errorCode": each["code"],
-            "error": each["message"],
-            "errorMs": each["message"],
-            "innerError": None,
-        }
-        for each in error["details"] or ()
-    ]
-    standard = {
-        "propertyName": None,
-        "propertyPath": None,
+    inner = [standard_error(each, each["message"]) for each in error["details"] or ()]
+    standard = standard_error({**error, "target": None}, error["message"], inner or None)
+    # The casing of one member differs from that in validation results.
+    return {"error": {**standard, "errorMS": standard.pop("errorMs"), "target": error["target"]}}
+
+
+def standard_error(error: Body, malay: str | None, inner: list[Body] | None = None) -> Body:
+    """Return an error of `detail` in the standard dialect. Portal: 5.2, 8.2"""
+    return {
+        "propertyName": error["target"],
+        "propertyPath": error.get("propertyPath"),
         "errorCode": error["code"],
         "error": error["message"],
-        "errorMS": error["message"],
-        "target": error["target"],
-        "innerError": inner or None,
+        "errorMs": malay,
+        "innerError": inner,
     }
-    return {"error": standard}
 
 
 def mismatch(status: int) -> Refusal:

@@ -17,7 +17,7 @@ from .database import sql
 from .envelope import too_large
 from .identifiers import new_uuid
 from .login import authenticate, read_form
-from .operations import OPERATIONS, Handler
+from .operations import OPERATIONS, Operation
 from .settings import Settings
 from .validation import validate_due
 
@@ -36,8 +36,8 @@ PROCESS = f"0HN{new_uuid()[:10]}"
 log = logging.getLogger(__name__)
 
 
-def make_operation(name: str, handler: Handler) -> AnyHandler:
-    """Wrap a handler with counting, authentication, rate limits and injected errors."""
+def make_handler(operation: Operation) -> AnyHandler:
+    """Return a handler with counting, authentication, rate limits and injected errors."""
 
     async def operate(request: web.Request) -> web.StreamResponse:
         sandbox = request.app[SANDBOX]
@@ -45,25 +45,26 @@ def make_operation(name: str, handler: Handler) -> AnyHandler:
         async def process() -> web.Response:
             # Again, because reading the body or an injected delay may have taken long.
             await validate_due(sandbox)
-            return await handler(request)
+            return await operation.handle(request)
 
-        request[OPERATION] = name
-        sql.call_count(sandbox.db, operation=name, now=sandbox.now())
+        request[OPERATION] = operation.name
+        sql.call_count(sandbox.db, operation=operation.name, now=sandbox.now())
         # Read the body first, so that a client that disconnects later changes nothing.
         await request.read()
-        request[RATE_HEADERS] = await admit(request, sandbox, name)
-        return await faults.perform(request, name, process)
+        request[RATE_HEADERS] = await admit(request, sandbox, operation)
+        return await faults.perform(request, operation.name, process)
 
     return operate
 
 
-async def admit(request: web.Request, sandbox: Sandbox, operation: str) -> dict[str, str]:
+async def admit(request: web.Request, sandbox: Sandbox, operation: Operation) -> dict[str, str]:
     """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
-    if operation == "login":
-        name = "login_for_another" if "onbehalfof" in request.headers else "login"
-        return quotas.take(sandbox, name, (await read_form(request)).get("client_id", ""))
+    name, limit = operation.name, operation.per_minute
+    if name == "login":
+        name = "login for another" if "onbehalfof" in request.headers else name
+        return quotas.take(sandbox, name, limit, (await read_form(request)).get("client_id", ""))
     caller = request[CALLER] = authenticate(request)
-    return quotas.take(sandbox, operation, caller["client_id"], caller["taxpayer"])
+    return quotas.take(sandbox, name, limit, caller["client_id"], caller["taxpayer"])
 
 
 @web.middleware
@@ -76,7 +77,9 @@ async def handle_errors(request: web.Request, handler: AnyHandler) -> web.Stream
         response = await handler(request)
     except faults.Dropped:
         count_response(request, "dropped")
-        return drop_connection(request)
+        if request.transport:
+            request.transport.close()
+        return web.Response()  # is never written
     except ConnectionError:
         raise
     except Exception as error:
@@ -92,13 +95,6 @@ def count_response(request: web.Request, status: str) -> None:
     """Count the response of a portal operation."""
     if operation := request.get(OPERATION):
         sql.answer_count(request.app[SANDBOX].db, operation=operation, status=status)
-
-
-def drop_connection(request: web.Request) -> web.Response:
-    """Close the connection. The returned response is never written."""
-    if request.transport:
-        request.transport.close()
-    return web.Response()
 
 
 def to_refusal(error: Exception, request: web.Request) -> Refusal:
@@ -142,8 +138,8 @@ def create_sandbox(settings: Settings) -> web.Application:
     """Return the application. Its state is in the file that the settings name."""
     app = web.Application(middlewares=[handle_errors], client_max_size=MAX_READ)
     app[SANDBOX] = Sandbox(settings)
-    for method, path, name, handler in OPERATIONS:
-        app.router.add_route(method, path, make_operation(name, handler))
+    for operation in OPERATIONS:
+        app.router.add_route(operation.method, operation.path, make_handler(operation))
     app.router.add_get("/{uuid}/share/{long_id}", page.show_document)
     app.add_routes(admin.routes)
     app.on_response_prepare.append(add_headers)

@@ -1,6 +1,7 @@
-"""The operations of the portal: methods, paths, names and handlers."""
+"""The operations of the portal."""
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -9,30 +10,42 @@ from .document_types import get_type, get_version, list_types
 from .login import log_in
 from .notifications import list_notifications
 
-#: Handlers of the portal's operations never stream, so that errors can change their responses.
-Handler = Callable[[web.Request], Awaitable[web.Response]]
-#: Method, path, name of the operation for errors and counts, handler.
-Operation = tuple[str, str, str, Handler]
 
-#: Operations below /api/v1.0.
-BELOW_API: tuple[Operation, ...] = (
-    ("GET", "/taxpayer/validate/{tin}", "tin", taxpayers.validate_tin),
-    ("GET", "/taxpayer/search/tin", "tin_search", taxpayers.search_tin),
-    ("GET", "/taxpayers/qrcodeinfo/{text}", "qr", taxpayers.get_qr_information),
-    ("POST", "/documentsubmissions", "submit", submissions.submit),
-    ("POST", "/documentsubmissions/", "submit", submissions.submit),
-    ("GET", "/documentsubmissions/{uid}", "submission", submissions.get_submission),
-    ("GET", "/documents/recent", "recent", lists.recent),
-    ("GET", "/documents/search", "search", lists.search),
-    ("GET", "/documents/{uuid}/details", "details", documents.get_details),
-    ("GET", "/documents/{uuid}/raw", "raw", documents.get_raw),
-    ("PUT", "/documents/state/{uuid}/state", "state", documents.change_state),
-    ("GET", "/notifications/taxpayer", "notifications", list_notifications),
-    ("GET", "/documenttypes", "types", list_types),
-    ("GET", "/documenttypes/{id}", "types", get_type),
-    ("GET", "/documenttypes/{id}/versions/{version}", "types", get_version),
+class Operation(NamedTuple):
+    """An operation of the portal: its name for errors and counts, and its rate limit.
+
+    The limit is in requests per minute and client id; 0: none is published. A handler never
+    streams, so that errors can change its response. Portal: 1.4
+    """
+
+    method: str
+    path: str
+    name: str
+    per_minute: int
+    handle: Callable[[web.Request], Awaitable[web.Response]]
+
+
+API = "/api/v1.0"
+SUBMISSIONS, DOCUMENTS, TYPES = (
+    f"{API}/{name}" for name in ("documentsubmissions", "documents", "documenttypes")
 )
-OPERATIONS: tuple[Operation, ...] = (
-    ("POST", "/connect/token", "login", log_in),
-    *((method, f"/api/v1.0{path}", name, handler) for method, path, name, handler in BELOW_API),
+OPERATIONS = (
+    Operation("POST", "/connect/token", "login", 12, log_in),
+    Operation("GET", f"{API}/taxpayer/validate/{{tin}}", "tin", 60, taxpayers.validate_tin),
+    Operation("GET", f"{API}/taxpayer/search/tin", "tin_search", 60, taxpayers.search_tin),
+    Operation(
+        "GET", f"{API}/taxpayers/qrcodeinfo/{{text}}", "qr", 60, taxpayers.get_qr_information
+    ),
+    Operation("POST", SUBMISSIONS, "submit", 100, submissions.submit),
+    Operation("POST", f"{SUBMISSIONS}/", "submit", 100, submissions.submit),
+    Operation("GET", f"{SUBMISSIONS}/{{uid}}", "submission", 300, submissions.get_submission),
+    Operation("GET", f"{DOCUMENTS}/recent", "recent", 12, lists.recent),
+    Operation("GET", f"{DOCUMENTS}/search", "search", 12, lists.search),
+    Operation("GET", f"{DOCUMENTS}/{{uuid}}/details", "details", 125, documents.get_details),
+    Operation("GET", f"{DOCUMENTS}/{{uuid}}/raw", "raw", 60, documents.get_raw),
+    Operation("PUT", f"{DOCUMENTS}/state/{{uuid}}/state", "state", 12, documents.change_state),
+    Operation("GET", f"{API}/notifications/taxpayer", "notifications", 0, list_notifications),
+    Operation("GET", TYPES, "types", 0, list_types),
+    Operation("GET", f"{TYPES}/{{id}}", "types", 0, get_type),
+    Operation("GET", f"{TYPES}/{{id}}/versions/{{version}}", "types", 0, get_version),
 )

@@ -8,43 +8,28 @@ from .controls import Sandbox
 from .database import sql
 
 MINUTE = 60
-#: Operation -> requests per minute and client id.
-PER_MINUTE = {
-    "login": 12,
-    "login_for_another": 12,
-    "tin": 60,
-    "tin_search": 60,
-    "qr": 60,
-    "submit": 100,
-    "submission": 300,
-    "state": 12,
-    "raw": 60,
-    "details": 125,
-    "recent": 12,
-    "search": 12,
-}
-#: Operation -> seconds between two requests for one taxpayer.
-PER_TAXPAYER = {"search": 5}
+#: Seconds between two searches for one taxpayer.
+SEARCH_SECONDS = 5
 
 
 def take(
-    sandbox: Sandbox, operation: str, client_id: str, taxpayer: str | None = None
+    sandbox: Sandbox, name: str, per_minute: int, client_id: str, taxpayer: str = ""
 ) -> dict[str, str]:
-    """Count a request and return its rate headers. Raises Refusal 429 above the limit."""
+    """Count a request of an operation and return its rate headers.
+
+    Raises Refusal 429 above the limit.
+    """
     scale = sandbox.controls.rate_scale
-    if not scale or operation not in PER_MINUTE:
+    if not scale or not per_minute:
         return {}
-    requests = max(1, math.floor(PER_MINUTE[operation] * scale))
-    headers = count(sandbox, (operation, client_id), requests, MINUTE)
-    if operation in PER_TAXPAYER:
-        seconds = PER_TAXPAYER[operation] / scale
-        count(sandbox, (f"{operation} of taxpayer", taxpayer), 1, seconds)
+    requests = max(1, math.floor(per_minute * scale))
+    headers = count(sandbox, (name, client_id), requests, MINUTE)
+    if name == "search":
+        count(sandbox, ("search of taxpayer", taxpayer), 1, SEARCH_SECONDS / scale)
     return headers
 
 
-def count(
-    sandbox: Sandbox, key: tuple[str, str | None], most: int, seconds: float
-) -> dict[str, str]:
+def count(sandbox: Sandbox, key: tuple[str, str], most: int, seconds: float) -> dict[str, str]:
     """Count a request of a (limit, subject), at most `most` in a window of `seconds`.
 
     Return the rate headers. Raises Refusal 429 above the limit.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from .answers import encode
+from .answers import detail, encode, standard_error
 from .controls import Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, UblDocument
@@ -75,25 +75,12 @@ def run_step(
     """Return the result of one step, with a recursive error. Portal: 5.2, 8.2"""
     name = f"Step{step.number}-{step.subject} Validator"
     # A rule without a published code has the code of its step.
+    malay = f"Langkah{step.number}: {step.malay} tidak sah"
     inner = [
-        {
-            "propertyName": finding.target,
-            "propertyPath": finding.path,
-            "errorCode": finding.code or step.code,
-            "error": finding.message,
-            "errorMs": f"Langkah{step.number}: {step.malay} tidak sah",
-            "innerError": None,
-        }
-        for finding in step.check(document, row, sandbox)
+        standard_error(detail(each.code or step.code, each.message, each.target, each.path), malay)
+        for each in step.check(document, row, sandbox)
     ]
     if not inner:
         return {"status": "Valid", "name": name}
-    error = {
-        "propertyName": None,
-        "propertyPath": None,
-        "errorCode": step.code,
-        "error": f"Step{step.number}-Invalid {step.subject} Validator",
-        "errorMs": f"Langkah{step.number}: {step.malay} tidak sah",
-        "innerError": inner,
-    }
-    return {"status": "Invalid", "name": name, "error": error}
+    outer = detail(step.code, f"Step{step.number}-Invalid {step.subject} Validator")
+    return {"status": "Invalid", "name": name, "error": standard_error(outer, malay, inner)}
