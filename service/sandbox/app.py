@@ -12,7 +12,7 @@ from aiohttp import web
 
 from . import admin, faults, page, quotas
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
-from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
+from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
 from .database import sql
 from .envelope import too_large
 from .identifiers import new_uuid
@@ -41,29 +41,29 @@ def make_handler(operation: Operation) -> AnyHandler:
 
     async def operate(request: web.Request) -> web.StreamResponse:
         sandbox = request.app[SANDBOX]
+        request[OPERATION] = operation.name
+        sql.call_count(sandbox.db, operation=operation.name, now=sandbox.now())
+        # Read the body first, so that a client that disconnects later changes nothing.
+        call = Call(request, sandbox, await request.read())
+        request[RATE_HEADERS] = admit(call, operation)
 
         async def process() -> web.Response:
             # Again, because reading the body or an injected delay may have taken long.
             await validate_due(sandbox)
-            return await operation.handle(request)
+            return answer(operation.handle(call), operation.status)
 
-        request[OPERATION] = operation.name
-        sql.call_count(sandbox.db, operation=operation.name, now=sandbox.now())
-        # Read the body first, so that a client that disconnects later changes nothing.
-        await request.read()
-        request[RATE_HEADERS] = await admit(request, sandbox, operation)
-        return await faults.perform(request, operation.name, process)
+        return await faults.perform(call, operation.name, process)
 
     return operate
 
 
-async def admit(request: web.Request, sandbox: Sandbox, operation: Operation) -> dict[str, str]:
+def admit(call: Call, operation: Operation) -> dict[str, str]:
     """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
-    name, limit = operation.name, operation.per_minute
+    sandbox, name, limit = call.sandbox, operation.name, operation.per_minute
     if name == "login":
-        name = "login for another" if "onbehalfof" in request.headers else name
-        return quotas.take(sandbox, name, limit, (await read_form(request)).get("client_id", ""))
-    caller = request[CALLER] = authenticate(request)
+        name = "login for another" if "onbehalfof" in call.request.headers else name
+        return quotas.take(sandbox, name, limit, read_form(call).get("client_id", ""))
+    caller = call.caller = authenticate(call)
     return quotas.take(sandbox, name, limit, caller["client_id"], caller["taxpayer"])
 
 

@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
 
 from .answers import encode
-from .database import Row, empty, open_database, sql, transaction
+from .database import empty, open_database, sql, transaction
+from .queries import Query, read_query
 from .settings import SEEDED_TAXPAYERS, Client, Settings, Taxpayer
 
 #: About 31 years: longer than any window, and still a date that the calendar can represent.
@@ -132,7 +135,24 @@ class Sandbox:
         self.load()
 
 
+@dataclass
+class Call:
+    """A request for an operation of the portal, and the row of its token."""
+
+    request: web.Request
+    sandbox: Sandbox
+    body: bytes
+    caller: Any = None  # of a login
+
+    @cached_property
+    def query(self) -> Query:
+        return read_query(self.request)
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """Return what the path names."""
+        return self.request.match_info
+
+
 SANDBOX = web.AppKey("sandbox", Sandbox)
-#: The row of the token of a request.
-CALLER = web.RequestKey("caller", Row)
 DATE_SHIFT = web.RequestKey("date_shift", float)  # seconds added to the `Date` of the response

@@ -3,12 +3,10 @@
 from decimal import Decimal
 from typing import Any
 
-from aiohttp import web
-
 from service.documents.codes import BUILT_IN
 
-from .answers import answer, not_found
-from .controls import SANDBOX
+from .answers import not_found
+from .controls import Call
 from .document import VERSIONS
 
 SINCE = {"activeFrom": "2024-01-01T00:00:00Z", "activeTo": None}
@@ -44,14 +42,14 @@ TYPES = {
 }
 
 
-async def list_types(request: web.Request) -> web.Response:
+def list_types(call: Call) -> Any:
     """Return all document types."""
-    return answer({"result": list(TYPES.values())})
+    return {"result": list(TYPES.values())}
 
 
-async def get_type(request: web.Request) -> web.Response:
+def get_type(call: Call) -> Any:
     """Return a document type with its periods in hours."""
-    shown, controls = find_type(request), request.app[SANDBOX].controls
+    shown, controls = find_type(call), call.sandbox.controls
     seconds = {
         "submissionDuration": controls.age_window_seconds,
         "cancellationDuration": controls.cancel_window_seconds,
@@ -61,21 +59,21 @@ async def get_type(request: web.Request) -> web.Response:
         {"id": shown["id"] * 100 + index, "parameter": name, "value": int(period / HOUR), **SINCE}
         for index, (name, period) in enumerate(seconds.items(), 1)
     ]
-    return answer({**shown, "workflowParameters": parameters})
+    return {**shown, "workflowParameters": parameters}
 
 
-async def get_version(request: web.Request) -> web.Response:
+def get_version(call: Call) -> Any:
     """Return one version of a document type."""
-    shown, wanted = find_type(request), request.match_info["version"]
+    shown, wanted = find_type(call), call.path["version"]
     for each in shown["documentTypeVersions"]:
         if str(each["id"]) == wanted:
-            return answer({"invoiceTypeCode": shown["invoiceTypeCode"], **each})
+            return {"invoiceTypeCode": shown["invoiceTypeCode"], **each}
     raise not_found("document type version", wanted)
 
 
-def find_type(request: web.Request) -> dict[str, Any]:
+def find_type(call: Call) -> dict[str, Any]:
     """Return the document type of the number in the path. Raises Refusal 404."""
-    number = request.match_info["id"]
+    number = call.path["id"]
     if number not in TYPES:
         raise not_found("document type", number)
     return TYPES[number]

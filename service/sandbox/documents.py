@@ -3,10 +3,9 @@
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
-from .answers import answer, bad_argument, not_found, refusal_with_detail
-from .controls import CALLER, SANDBOX, Sandbox
+from .answers import bad_argument, not_found, refusal_with_detail
+from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import read_json
 from .records import head, submitted_by
@@ -16,28 +15,28 @@ MAX_REASON = 300
 RECEIVED = {"Valid", "Cancelled"}
 
 
-async def get_details(request: web.Request) -> web.Response:
+def get_details(call: Call) -> Any:
     """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
-    sandbox, row = request.app[SANDBOX], find_visible(request)
+    sandbox, row = call.sandbox, find_visible(call)
     shown = {**head(row), "validationResults": msgspec.Raw(row["validation_results"] or "null")}
     if warnings := sql.warning_get(sandbox.db, uuid=row["uuid"]):
         shown["warnings"] = msgspec.Raw(warnings)
-    return answer(sandbox.row_shown(row["number"], shown))
+    return sandbox.row_shown(row["number"], shown)
 
 
-async def get_raw(request: web.Request) -> web.Response:
+def get_raw(call: Call) -> Any:
     """Return the document as it was submitted, 404 if it is Invalid."""
-    row = find_visible(request)
+    row = find_visible(call)
     if row["status"] == "Invalid":
         raise not_found("document", row["uuid"])
-    raw = sql.body_get(request.app[SANDBOX].db, uuid=row["uuid"])
-    return answer({**head(row), "document": raw.decode("utf-8")})
+    raw = sql.body_get(call.sandbox.db, uuid=row["uuid"])
+    return {**head(row), "document": raw.decode("utf-8")}
 
 
-def find_visible(request: web.Request) -> Row:
+def find_visible(call: Call) -> Row:
     """Return the row for its submitter, or its receiver once it is Valid. Raises Refusal 404."""
-    caller = request[CALLER]
-    row = find_document(request.app[SANDBOX], request.match_info["uuid"])
+    caller = call.caller
+    row = find_document(call.sandbox, call.path["uuid"])
     is_receiver = (
         not caller["represented"]
         and row["receiver_tin"] == caller["taxpayer"]
@@ -56,11 +55,11 @@ def find_document(sandbox: Sandbox, uuid: str) -> Row:
     return row
 
 
-async def change_state(request: web.Request) -> web.Response:
+def change_state(call: Call) -> Any:
     """Cancel the document for its issuer, or request its rejection for its receiver. Portal: 6"""
-    sandbox, caller = request.app[SANDBOX], request[CALLER]
-    wanted, reason = read_change(await request.read())
-    row = find_document(sandbox, request.match_info["uuid"])
+    sandbox, caller = call.sandbox, call.caller
+    wanted, reason = read_change(call.body)
+    row = find_document(sandbox, call.path["uuid"])
     is_permitted = (
         submitted_by(row, caller)
         if wanted == "cancelled"
@@ -69,7 +68,7 @@ async def change_state(request: web.Request) -> web.Response:
     if not is_permitted:
         message = f"The caller may not set this document to {wanted}."
         raise refusal_with_detail(403, "Forbidden", message, row["uuid"])
-    return answer(change_document_state(sandbox, row, wanted, reason))
+    return change_document_state(sandbox, row, wanted, reason)
 
 
 def read_change(body: bytes) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from .answers import answer, detail, encode, mismatch, refusal
-from .controls import CALLER, DATE_SHIFT, SANDBOX
+from .controls import DATE_SHIFT, Call
 from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
@@ -37,7 +37,7 @@ class Dropped(Exception):
 class Injection:
     """An ordered error that a request meets, with the response if the request was processed."""
 
-    request: web.Request
+    call: Call
     order: Mapping[str, Any]
     response: web.Response
 
@@ -54,7 +54,7 @@ class Injection:
         """Send the head of the response, which announces all of its body."""
         stream = web.StreamResponse(status=self.response.status, headers=self.response.headers)
         stream.content_length = len(self.body)
-        await stream.prepare(self.request)
+        await stream.prepare(self.call.request)
         return stream
 
 
@@ -112,8 +112,8 @@ async def truncate(injection: Injection) -> web.StreamResponse:
     """Send half of the response body and close the connection."""
     stream, body = await injection.start_stream(), injection.body
     await stream.write(body[: len(body) // 2])
-    if injection.request.transport:
-        injection.request.transport.close()
+    if transport := injection.call.request.transport:
+        transport.close()
     return stream
 
 
@@ -136,14 +136,14 @@ async def enlarge(injection: Injection) -> web.Response:
 
 async def shift_date(injection: Injection) -> web.Response:
     """Shift the `Date` header of the response."""
-    injection.request[DATE_SHIFT] = injection.seconds
+    injection.call.request[DATE_SHIFT] = injection.seconds
     return injection.response
 
 
 async def reject_all(injection: Injection) -> web.Response:
     """Reject each document, as the immediate checks do, with the ordered `code` and `message`."""
-    await refuse_same_payload(injection.request)
-    numbers = sorted(code_numbers("submit", await injection.request.read()))
+    refuse_same_payload(injection.call)
+    numbers = sorted(code_numbers("submit", injection.call.body))
     order = injection.order
     finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
     rejected = [reject(number, [finding]) for number in numbers]
@@ -152,9 +152,9 @@ async def reject_all(injection: Injection) -> web.Response:
 
 async def refuse(injection: Injection) -> NoReturn:
     """Refuse the whole request, as the portal does for one broken document or a wrong sender."""
-    request, order = injection.request, injection.order
-    if request.method == "POST" and CALLER in request:
-        await refuse_same_payload(request)
+    call, order = injection.call, injection.order
+    if call.request.method == "POST" and call.caller:
+        refuse_same_payload(call)
     code = order.get("code", "BadStructure")
     entry = detail(code, order.get("message", BROKEN), "documents")
     raise refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
@@ -167,7 +167,7 @@ async def refuse_payload(injection: Injection) -> NoReturn:
 
 async def refuse_issuer(injection: Injection) -> NoReturn:
     """Refuse the request because of the issuer of its documents."""
-    raise mismatch(injection.request.app[SANDBOX].controls.mismatch_status)
+    raise mismatch(injection.call.sandbox.controls.mismatch_status)
 
 
 fail = refuse_with(503, "ServiceUnavailable", "The service failed.")
@@ -201,9 +201,9 @@ KINDS: dict[str, tuple[bool, Handler]] = {
 }
 
 
-async def perform(request: web.Request, operation: str, process: Process) -> web.StreamResponse:
+async def perform(call: Call, operation: str, process: Process) -> web.StreamResponse:
     """Process the request with the oldest error that is ordered for it, or without one."""
-    fault = await claim(request, operation)
+    fault = claim(call, operation)
     if fault is None:
         return await process()
     order = json.loads(fault["members"])
@@ -213,7 +213,7 @@ async def perform(request: web.Request, operation: str, process: Process) -> web
     is_processed, handle = KINDS[fault["kind"]]
     is_processed = order.get("processed", is_processed)
     response = await process() if is_processed else web.Response()
-    return await handle(Injection(request, order, response))
+    return await handle(Injection(call, order, response))
 
 
 async def process_late(process: Process, order: Mapping[str, Any]) -> web.Response:
@@ -222,12 +222,12 @@ async def process_late(process: Process, order: Mapping[str, Any]) -> web.Respon
     return await process()
 
 
-async def claim(request: web.Request, operation: str) -> Row | None:
+def claim(call: Call, operation: str) -> Row | None:
     """Return the oldest error for the request and use it up once, before it takes effect."""
-    db = request.app[SANDBOX].db
+    db = call.sandbox.db
     for fault in sql.fault_waiting(db, operation=operation):
         number = fault["number"]
-        if number is None or number in code_numbers(operation, await request.read()):
+        if number is None or number in code_numbers(operation, call.body):
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
                 # Counted under the label of its order, or its kind.

@@ -4,12 +4,10 @@ import math
 import re
 from typing import Any
 
-from aiohttp import web
-
-from .answers import answer, bad_argument
-from .controls import CALLER, SANDBOX, Sandbox
-from .database import Row, sql
-from .queries import Query, read_choice, read_identity, read_instant, read_page, read_query
+from .answers import bad_argument
+from .controls import Call
+from .database import sql
+from .queries import Query, read_choice, read_identity, read_instant, read_page
 from .records import listed
 
 MAX_SPAN = 31 * 24 * 3600
@@ -19,9 +17,9 @@ SEARCHABLE = re.compile(r"[\w .,/&@()-]*")
 Filters = dict[str, Any]
 
 
-async def search(request: web.Request) -> web.Response:
+def search(call: Call) -> Any:
     """Return a page of the documents that match a query with at least one time span."""
-    query = read_query(request)
+    query = call.query
     spans = read_spans(query)
     if not any(spans.values()):
         raise bad_argument(
@@ -31,24 +29,22 @@ async def search(request: web.Request) -> web.Response:
     if not SEARCHABLE.fullmatch(text):
         raise bad_argument("searchQuery", "searchQuery has special characters.")
     filters = {**spans, **read_counterpart({}), "uuid": query.get("uuid"), "text": text}
-    return answer(list_page(request, query, filters, "TIN"))
+    return list_page(call, filters, "TIN")
 
 
-async def recent(request: web.Request) -> web.Response:
+def recent(call: Call) -> Any:
     """Return a page of the documents of the last 31 days."""
-    query = read_query(request)
+    query = call.query
     filters = {**read_spans(query), **read_counterpart(query), "uuid": None, "text": None}
-    filters["received_from"] = filters["received_from"] or request.app[SANDBOX].now() - MAX_SPAN
-    return answer(list_page(request, query, filters, "Tin"))
+    filters["received_from"] = filters["received_from"] or call.sandbox.now() - MAX_SPAN
+    return list_page(call, filters, "Tin")
 
 
-def list_page(
-    request: web.Request, query: Query, filters: Filters, tin_suffix: str
-) -> dict[str, Any]:
+def list_page(call: Call, filters: Filters, tin_suffix: str) -> dict[str, Any]:
     """Return a page of rows with the totals of the list."""
-    sandbox = request.app[SANDBOX]
-    size, skip = read_page(query)
-    values = {**filters, **read_scope(sandbox, request[CALLER], query)}
+    sandbox = call.sandbox
+    size, skip = read_page(call.query)
+    values = {**filters, **read_scope(call)}
     rows = sql.document_page(
         sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip
     )
@@ -60,12 +56,13 @@ def list_page(
     }
 
 
-def read_scope(sandbox: Sandbox, caller: Row, query: Query) -> Filters:
+def read_scope(call: Call) -> Filters:
     """Return the filters for the caller, direction, status and document type.
 
     An intermediary sees the documents that it sent itself, and no received ones. Raises Refusal.
     Portal: 2.1
     """
+    caller, query = call.caller, call.query
     direction = read_choice(query, "invoiceDirection", ("Sent", "Received"))
     return {
         "taxpayer": caller["taxpayer"],
@@ -74,7 +71,7 @@ def read_scope(sandbox: Sandbox, caller: Row, query: Query) -> Filters:
         "received": direction != "Sent" and not caller["represented"],
         "status": read_choice(query, "status", STATUSES),
         "type": query.get("documentType"),
-        "indexed_until": sandbox.now() - sandbox.controls.search_lag_seconds,
+        "indexed_until": call.sandbox.now() - call.sandbox.controls.search_lag_seconds,
     }
 
 

@@ -4,11 +4,10 @@ import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
-from aiohttp import web
-
-from .answers import answer, login_refusal, unauthorized
-from .controls import SANDBOX, Sandbox
+from .answers import login_refusal, unauthorized
+from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
 
@@ -16,14 +15,14 @@ SCOPE = "InvoicingAPI"
 FORM = "application/x-www-form-urlencoded"
 
 
-async def log_in(request: web.Request) -> web.Response:
+def log_in(call: Call) -> Any:
     """Issue a token for the client's own taxpayer, or for the one in `onbehalfof`.
 
     Raises Refusal.
     """
-    sandbox = request.app[SANDBOX]
-    client = check_client(sandbox, await read_form(request))
-    taxpayer, identity = read_taxpayer(client, request.headers.get("onbehalfof"))
+    sandbox = call.sandbox
+    client = check_client(sandbox, read_form(call))
+    taxpayer, identity = read_taxpayer(client, call.request.headers.get("onbehalfof"))
     token = secrets.token_urlsafe(48)
     with transaction(sandbox.db):
         register_if_unknown(sandbox, taxpayer, identity)
@@ -32,28 +31,26 @@ async def log_in(request: web.Request) -> web.Response:
             token=token,
             client_id=client["client_id"],
             taxpayer=taxpayer,
-            represented="onbehalfof" in request.headers,
+            represented="onbehalfof" in call.request.headers,
             expires_at=sandbox.now() + sandbox.controls.token_seconds,
         )
     seconds = int(sandbox.controls.token_seconds)
-    return answer(
-        {"access_token": token, "expires_in": seconds, "token_type": "Bearer", "scope": SCOPE}
-    )
+    return {"access_token": token, "expires_in": seconds, "token_type": "Bearer", "scope": SCOPE}
 
 
-async def read_form(request: web.Request) -> Mapping[str, Any]:
+def read_form(call: Call) -> Mapping[str, str]:
     """Return the fields of the form, none for a body of another content type.
 
     Raises Refusal for another charset than UTF-8: with some, decoding takes minutes.
     """
-    if request.content_type != FORM:
+    if call.request.content_type != FORM:
         return {}
-    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+    if (call.request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise login_refusal("invalid_request", "The charset must be UTF-8.")
-    return await request.post()
+    return dict(parse_qsl(call.body.decode().rstrip(), keep_blank_values=True))
 
 
-def check_client(sandbox: Sandbox, form: Mapping[str, Any]) -> Row:
+def check_client(sandbox: Sandbox, form: Mapping[str, str]) -> Row:
     """Return the row of the client after the checks in the portal's order. Portal: 2.2"""
     if form.get("grant_type", "client_credentials") != "client_credentials":
         raise login_refusal("unsupported_grant_type", "The grant type is not supported.")
@@ -61,18 +58,15 @@ def check_client(sandbox: Sandbox, form: Mapping[str, Any]) -> Row:
         if not form.get(field):
             raise login_refusal("invalid_request", f"{field} is required.")
     client = sql.client_get(sandbox.db, client_id=form["client_id"])
-    if client is None or not is_same_secret(client["client_secret"], form["client_secret"]):
+    if client is None or not secrets.compare_digest(
+        client["client_secret"].encode(), form["client_secret"].encode()
+    ):
         raise login_refusal("invalid_client", "The client or its secret is not known.")
     if client["blocked"]:
         raise login_refusal("invalid_client", "User blocked")
     if form.get("scope", SCOPE) not in ("", SCOPE):
         raise login_refusal("invalid_scope", "The scope is not known.")
     return client
-
-
-def is_same_secret(secret: str, given: Any) -> bool:
-    """Compare two secrets in constant time; `given` may be an uploaded file."""
-    return isinstance(given, str) and secrets.compare_digest(secret.encode(), given.encode())
 
 
 def read_taxpayer(client: Row, header: str | None) -> tuple[str, str | None]:
@@ -98,13 +92,13 @@ def register_if_unknown(sandbox: Sandbox, tin: str, identity: str | None) -> Non
         sql.identity_put(sandbox.db, tin=tin, type="BRN", value=identity)
 
 
-def authenticate(request: web.Request) -> Row:
+def authenticate(call: Call) -> Row:
     """Return the row of the bearer token: client_id, client_tin, taxpayer, represented.
 
     Raises Refusal 401.
     """
-    sandbox = request.app[SANDBOX]
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    sandbox = call.sandbox
+    scheme, _, token = call.request.headers.get("Authorization", "").partition(" ")
     caller = (
         sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
         if scheme.lower() == "bearer"

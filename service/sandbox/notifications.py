@@ -6,15 +6,12 @@ Notifications are derived from the documents. The sandbox delivers each at once,
 import math
 from typing import Any
 
-from aiohttp import web
-
 from service.documents.codes import get_names
 
-from .answers import answer
 from .clock import instant
-from .controls import CALLER, SANDBOX
+from .controls import Call
 from .database import Row, sql
-from .queries import Query, read_choice, read_instant, read_page, read_query
+from .queries import Query, read_choice, read_instant, read_page
 
 #: Number of a type of notification -> name.
 TYPES = {
@@ -35,13 +32,13 @@ STATUSES = ("1", "2", "3", "4", "5")
 DELIVERED = "4"
 
 
-async def list_notifications(request: web.Request) -> web.Response:
+def list_notifications(call: Call) -> Any:
     """Return a page of the taxpayer's notifications, newest first."""
-    query, caller = read_query(request), request[CALLER]
+    query, caller = call.query, call.caller
     size, skip = read_page(query)
     since, until = read_instant(query, "dateFrom"), read_instant(query, "dateTo")
     rows = sql.notification_page(
-        request.app[SANDBOX].db,
+        call.sandbox.db,
         taxpayer=caller["taxpayer"],
         client_id=caller["client_id"] if caller["represented"] else None,
         received=not caller["represented"],
@@ -53,7 +50,7 @@ async def list_notifications(request: web.Request) -> web.Response:
         skip=skip,
     )
     shown = [show_notification(row) for row in rows[:size]]
-    return answer({"result": shown, "metadata": {"hasNext": len(rows) > size}})
+    return {"result": shown, "metadata": {"hasNext": len(rows) > size}}
 
 
 def is_delivered(query: Query) -> bool:

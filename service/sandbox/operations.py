@@ -1,11 +1,10 @@
 """The operations of the portal."""
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
-
-from aiohttp import web
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from . import documents, lists, submissions, taxpayers
+from .controls import Call
 from .document_types import get_type, get_version, list_types
 from .login import log_in
 from .notifications import list_notifications
@@ -14,15 +13,15 @@ from .notifications import list_notifications
 class Operation(NamedTuple):
     """An operation of the portal: its name for errors and counts, and its rate limit.
 
-    The limit is in requests per minute and client id; 0: none is published. A handler never
-    streams, so that errors can change its response. Portal: 1.4
+    The limit is in requests per minute and client id; 0: none is published. Portal: 1.4
     """
 
     method: str
     path: str
     name: str
     per_minute: int
-    handle: Callable[[web.Request], Awaitable[web.Response]]
+    handle: Callable[[Call], Any]  # returns the value of the response
+    status: int = 200
 
 
 API = "/api/v1.0"
@@ -36,8 +35,8 @@ OPERATIONS = (
     Operation(
         "GET", f"{API}/taxpayers/qrcodeinfo/{{text}}", "qr", 60, taxpayers.get_qr_information
     ),
-    Operation("POST", SUBMISSIONS, "submit", 100, submissions.submit),
-    Operation("POST", f"{SUBMISSIONS}/", "submit", 100, submissions.submit),
+    Operation("POST", SUBMISSIONS, "submit", 100, submissions.submit, 202),
+    Operation("POST", f"{SUBMISSIONS}/", "submit", 100, submissions.submit, 202),
     Operation("GET", f"{SUBMISSIONS}/{{uid}}", "submission", 300, submissions.get_submission),
     Operation("GET", f"{DOCUMENTS}/recent", "recent", 12, lists.recent),
     Operation("GET", f"{DOCUMENTS}/search", "search", 12, lists.search),

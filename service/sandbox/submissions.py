@@ -5,19 +5,17 @@ import hashlib
 import math
 from typing import Any
 
-from aiohttp import web
-
 from service.documents.codes import BUILT_IN
 
-from .answers import Refusal, answer, detail, mismatch, not_found, refusal
+from .answers import Refusal, detail, mismatch, not_found, refusal
 from .clock import instant
-from .controls import CALLER, SANDBOX, Sandbox
+from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
 from .envelope import Entry, not_implemented, read_envelope, too_large
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
-from .queries import read_page, read_query
+from .queries import read_page
 from .records import CheckedEntry, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
 from .xml_documents import read_document
@@ -30,30 +28,30 @@ class Rejected(Exception):
     """Ends the checks of one document with its only finding: message and target."""
 
 
-async def submit(request: web.Request) -> web.Response:
+def submit(call: Call) -> Any:
     """Return 202 with the accepted and the rejected documents.
 
     The checks are in the portal's order. Portal: Appendix B
     """
-    sandbox, caller, body = request.app[SANDBOX], request[CALLER], await request.read()
+    sandbox, caller, body = call.sandbox, call.caller, call.body
     if len(body) > MAX_BODY:
         raise too_large(f"A submission has at most {MAX_BODY} bytes.")
-    sha256 = await refuse_same_payload(request)
-    entries = read_envelope(body, request.content_type)
+    sha256 = refuse_same_payload(call)
+    entries = read_envelope(body, call.request.content_type)
     raise_forced_refusal(entry.code_number for entry in entries)
     checked = [examine(sandbox, entry) for entry in entries]
     # A document without an issuer is rejected for that reason.
     issuers = {each.document.issuer.tin for each in checked if each.document} - {""}
     if issuers - {caller["taxpayer"]}:
         raise mismatch(sandbox.controls.mismatch_status)
-    return answer(store(sandbox, caller, sha256, checked), status=202)
+    return store(sandbox, caller, sha256, checked)
 
 
-async def refuse_same_payload(request: web.Request) -> str:
+def refuse_same_payload(call: Call) -> str:
     """Return the hash of the body. Raises Refusal if it was received recently. Portal: 1.7"""
-    sandbox, sha256 = request.app[SANDBOX], hashlib.sha256(await request.read()).hexdigest()
+    sandbox, sha256 = call.sandbox, hashlib.sha256(call.body).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
-    taxpayer = request[CALLER]["taxpayer"]
+    taxpayer = call.caller["taxpayer"]
     last = sql.submission_same_payload(
         sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window
     )
@@ -170,10 +168,10 @@ def reject(number: str, findings: list[Finding]) -> dict[str, Any]:
     return {"invoiceCodeNumber": number, "error": error}
 
 
-async def get_submission(request: web.Request) -> web.Response:
+def get_submission(call: Call) -> Any:
     """Return a page of a submission's documents to its submitter. Portal: 5.1"""
-    sandbox, caller, uid = request.app[SANDBOX], request[CALLER], request.match_info["uid"]
-    size, skip = read_page(read_query(request))
+    sandbox, caller, uid = call.sandbox, call.caller, call.path["uid"]
+    size, skip = read_page(call.query)
     row = sql.submission_get(sandbox.db, uid=uid)
     earliest = sandbox.now() - sandbox.controls.not_found_seconds
     if row is None or not submitted_by(row, caller) or row["received_at"] > earliest:
@@ -182,15 +180,13 @@ async def get_submission(request: web.Request) -> web.Response:
         each["status"]: each["count"] for each in sql.submission_statuses(sandbox.db, uid=uid)
     }
     shown = sql.document_of_submission(sandbox.db, uid=uid, size=size, skip=skip)
-    return answer(
-        {
-            "submissionUid": uid,
-            "documentCount": sum(statuses.values()),
-            "dateTimeReceived": instant(row["received_at"]),
-            "overallStatus": overall_status(set(statuses)),
-            "documentSummary": [sandbox.row_shown(each["number"], head(each)) for each in shown],
-        }
-    )
+    return {
+        "submissionUid": uid,
+        "documentCount": sum(statuses.values()),
+        "dateTimeReceived": instant(row["received_at"]),
+        "overallStatus": overall_status(set(statuses)),
+        "documentSummary": [sandbox.row_shown(each["number"], head(each)) for each in shown],
+    }
 
 
 def overall_status(statuses: set[str]) -> str:

@@ -5,14 +5,12 @@ import json
 import uuid
 from typing import Any
 
-from aiohttp import web
-
-from .answers import answer, bad_argument, not_found, refusal, unknown_taxpayer
+from .answers import bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
-from .controls import SANDBOX, Sandbox
+from .controls import Call, Sandbox
 from .database import Row, sql
 from .document import well_formed_tin
-from .queries import read_choice, read_identity, read_query
+from .queries import read_choice, read_identity
 
 #: What a QR code shows of a taxpayer without a profile.
 PROFILE = {
@@ -33,43 +31,43 @@ PROFILE = {
 }
 
 
-async def validate_tin(request: web.Request) -> web.Response:
+def validate_tin(call: Call) -> Any:
     """Return 200 if the identity belongs to the TIN. Raises Refusal 404 otherwise."""
-    tin = request.match_info["tin"]
+    tin = call.path["tin"]
     if not well_formed_tin(tin):
         raise bad_argument("tin", "tin is not valid.")
-    kind, value = read_identity(read_query(request), "idType", "idValue")
+    kind, value = read_identity(call.query, "idType", "idValue")
     if not kind:
         raise bad_argument("idType", "idType is required.")
-    known = sql.identity_list(request.app[SANDBOX].db, tin=tin)
+    known = sql.identity_list(call.sandbox.db, tin=tin)
     if (kind, value) not in {(row["type"], row["value"]) for row in known}:
         raise unknown_taxpayer()
-    return answer({})
+    return {}
 
 
-async def search_tin(request: web.Request) -> web.Response:
+def search_tin(call: Call) -> Any:
     """Return the only TIN that meets all criteria. Portal: 3.3"""
-    query = read_query(request)
+    query = call.query
     kind, value = read_identity(query, "idType", "idValue")
     name, file_type = query.get("taxpayerName"), read_choice(query, "fileType", ("1", "2"))
     if not name and not kind:
         raise bad_argument("taxpayerName", "taxpayerName, or idType and idValue, are required.")
     found = sql.taxpayer_find(
-        request.app[SANDBOX].db, name=name, file_type=file_type, type=kind, value=value
+        call.sandbox.db, name=name, file_type=file_type, type=kind, value=value
     )
     if not found:
         raise unknown_taxpayer()
     if len(found) > 1:
         raise refusal(400, "BadRequest", "The search criteria are not conclusive.")
-    return answer({"tin": found[0]["tin"]})
+    return {"tin": found[0]["tin"]}
 
 
-async def get_qr_information(request: web.Request) -> web.Response:
+def get_qr_information(call: Call) -> Any:
     """Return the taxpayer whose QR code has the text in the path, else 404. Portal: 3.4"""
-    sandbox, text = request.app[SANDBOX], request.match_info["text"]
+    sandbox, text = call.sandbox, call.path["text"]
     for row in sql.taxpayer_list(sandbox.db):
         if qr_code_text(row["tin"]) == text.lower():
-            return answer(describe_taxpayer(sandbox, row))
+            return describe_taxpayer(sandbox, row)
     raise not_found("taxpayer", text)
 
 
