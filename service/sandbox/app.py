@@ -103,10 +103,10 @@ def to_refusal(error: Exception, request: web.Request) -> Refusal:
         return error
     if isinstance(error, web.HTTPNotFound):
         return not_found("resource", request.path)
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        return refusal(405, "BadRequest", "The method is not allowed.")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return too_large("The request is too large.")
+    if isinstance(error, web.HTTPException):
+        return refusal(error.status, "BadRequest", error.reason)
     if isinstance(error, UnicodeError):  # in any part of the request
         return bad_argument("request", "The request is not UTF-8.")
     log.error(

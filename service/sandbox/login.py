@@ -25,7 +25,9 @@ def log_in(call: Call) -> Any:
     taxpayer, identity = read_taxpayer(client, call.request.headers.get("onbehalfof"))
     token = secrets.token_urlsafe(48)
     with transaction(sandbox.db):
-        register_if_unknown(sandbox, taxpayer, identity)
+        sql.taxpayer_meet(sandbox.db, tin=taxpayer, name=f"Taxpayer {taxpayer}")
+        if identity:
+            sql.identity_put(sandbox.db, tin=taxpayer, type="BRN", value=identity)
         sql.token_insert(
             sandbox.db,
             token=token,
@@ -79,17 +81,15 @@ def read_taxpayer(client: Row, header: str | None) -> tuple[str, str | None]:
     tin, _, identity = (part.strip() for part in header.partition(":"))
     if not well_formed_tin(tin):
         raise login_refusal("invalid_request", "onbehalfof is not a TIN.")
-    allowed = json.loads(client["represents"]) if client["represents"] else [tin]
-    if not client["intermediary"] or tin not in allowed:
+    if not may_act_for(client, tin):
         raise login_refusal("unauthorized_client", f"The client may not act for {tin}.")
     return tin, identity or None
 
 
-def register_if_unknown(sandbox: Sandbox, tin: str, identity: str | None) -> None:
-    """Register a taxpayer at its first login."""
-    sql.taxpayer_meet(sandbox.db, tin=tin, name=f"Taxpayer {tin}")
-    if identity:
-        sql.identity_put(sandbox.db, tin=tin, type="BRN", value=identity)
+def may_act_for(client: Row, tin: str) -> bool:
+    """Return whether a client is an intermediary that represents the taxpayer."""
+    represents = client["represents"]
+    return client["intermediary"] and (represents is None or tin in json.loads(represents))
 
 
 def authenticate(call: Call) -> Row:
@@ -99,11 +99,7 @@ def authenticate(call: Call) -> Row:
     """
     sandbox = call.sandbox
     scheme, _, token = call.request.headers.get("Authorization", "").partition(" ")
-    caller = (
-        sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
-        if scheme.lower() == "bearer"
-        else None
-    )
-    if caller is None:
+    caller = sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
+    if scheme.lower() != "bearer" or caller is None:
         raise unauthorized()
     return caller

@@ -24,6 +24,27 @@ TOTALS = {
     "total_net": ("TaxExclusiveAmount", "totalNetAmount", "netAmount"),
     "total_payable": ("PayableAmount", "totalPayableAmount", "total"),
 }
+#: Member that documents and rows of lists have in common -> column.
+MEMBERS = {
+    "uuid": "uuid",
+    "longId": "long_id",
+    "internalId": "number",
+    "typeVersionName": "version",
+    "issuerTin": "taxpayer",
+    "issuerName": "issuer_name",
+    "receiverId": "receiver_id",
+    "receiverName": "receiver_name",
+    "status": "status",
+    "documentStatusReason": "reason",
+    "createdByUserId": "created_by",
+}
+TIMES = {
+    "dateTimeIssued": "issued_at",
+    "dateTimeReceived": "received_at",
+    "dateTimeValidated": "validated_at",
+    "cancelDateTime": "cancelled_at",
+    "rejectRequestDateTime": "reject_requested_at",
+}
 
 
 @dataclass(frozen=True)
@@ -131,21 +152,7 @@ def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
 def describe(row: Row) -> dict[str, Any]:
     """Return the members that documents and rows of lists have in common."""
     return {
-        "uuid": row["uuid"],
-        "longId": row["long_id"],
-        "internalId": row["number"],
+        **{name: row[column] for name, column in MEMBERS.items()},
+        **{name: instant(row[column]) for name, column in TIMES.items()},
         "typeName": BUILT_IN["document_types"].codes[row["type"]],
-        "typeVersionName": row["version"],
-        "issuerTin": row["taxpayer"],
-        "issuerName": row["issuer_name"],
-        "receiverId": row["receiver_id"],
-        "receiverName": row["receiver_name"],
-        "dateTimeIssued": instant(row["issued_at"]),
-        "dateTimeReceived": instant(row["received_at"]),
-        "dateTimeValidated": instant(row["validated_at"]),
-        "status": row["status"],
-        "cancelDateTime": instant(row["cancelled_at"]),
-        "rejectRequestDateTime": instant(row["reject_requested_at"]),
-        "documentStatusReason": row["reason"],
-        "createdByUserId": row["created_by"],
     }

@@ -5,47 +5,31 @@ from typing import Any
 
 from ..controls import Sandbox
 from ..database import Row
-from ..document import UblDocument, entries, value
+from ..document import UblDocument, value
 from . import Finding, finding_at
-
-#: Amounts in the tax currency, if the document has one.
-TAX_AMOUNTS = ("TaxAmount", "TaxSubtotal.TaxAmount")
 
 
 def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about currencies."""
-    yield from check_tax_amounts(document)
-    for path in sorted(set(foreign_amounts(document))):
-        message = f"{path} is not in the document currency {document.currency}."
-        yield finding_at(path, "DC502", message)
+    found = dict(foreign_amounts(document))
+    for path, (code, wording) in sorted(found.items()):
+        yield finding_at(path, code, f"{path} is not in {wording}.")
     yield from check_exchange(document)
 
 
-def check_tax_amounts(document: UblDocument) -> Iterator[Finding]:
-    """Yield total tax amounts that are not in the tax currency. Lines may use either currency."""
-    tax_currency = document.text("TaxCurrencyCode")
-    for name in TAX_AMOUNTS if tax_currency else ():
-        path = f"TaxTotal.{name}"
-        found = [entry["currencyID"] for entry in entries(document.invoice, path)]
-        if set(found) - {tax_currency}:
-            message = f"{path} is not in the tax currency {tax_currency}."
-            yield finding_at(path, "DC501", message)
+def foreign_amounts(document: UblDocument) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield (path, (code, currency that it should have)) of every amount in a wrong currency.
 
-
-def foreign_amounts(document: UblDocument) -> Iterator[str]:
-    """Yield the path of every amount in a wrong currency.
-
-    An amount may be in the document currency, a tax amount also in the tax currency.
-    `check_tax_amounts` checks total tax amounts.
+    If the document has a tax currency, total tax amounts are in it, and those of lines may be.
     """
     tax_currency = document.text("TaxCurrencyCode")
     for path, currency in amounts(document.invoice, ""):
-        is_checked_as_tax = (
-            tax_currency and path.endswith(".TaxAmount") and not path.startswith("InvoiceLine")
-        )
-        also = tax_currency if path.endswith(".TaxAmount") else document.currency
-        if currency not in (document.currency, also) and not is_checked_as_tax:
-            yield path
+        is_tax = bool(tax_currency) and path.endswith(".TaxAmount")
+        if is_tax and not path.startswith("InvoiceLine"):
+            if currency != tax_currency:
+                yield path, ("DC501", f"the tax currency {tax_currency}")
+        elif currency != document.currency and not (is_tax and currency == tax_currency):
+            yield path, ("DC502", f"the document currency {document.currency}")
 
 
 def amounts(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:

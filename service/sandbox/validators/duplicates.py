@@ -15,12 +15,7 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
         return
     original = sql.document_duplicate(
         sandbox.db,
-        taxpayer=row["taxpayer"],
-        number=row["number"],
-        issued_at=row["issued_at"],
-        type=row["type"],
-        version=row["version"],
-        uuid=row["uuid"],
+        **dict(row),
         since=row["due_at"] - controls.duplicate_window_seconds,
         invalid_counts=controls.invalid_counts,
     )

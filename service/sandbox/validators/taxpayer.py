@@ -4,7 +4,6 @@ An unregistered TIN is accepted unless `strict_register` is set, so that documen
 can be tried.
 """
 
-import json
 from collections.abc import Iterator
 
 from ..controls import Sandbox
@@ -17,6 +16,7 @@ from ..document import (
     UblParty,
     well_formed_tin,
 )
+from ..login import may_act_for
 from . import Finding, finding_at
 
 FOREIGN_BUYER = "EI00000000020"
@@ -39,14 +39,9 @@ def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     if not client:
         return
     known = sql.taxpayer_get(sandbox.db, tin=client["tin"])
-    represents = client["represents"] and json.loads(client["represents"])
-    may_represent = represents is None or row["taxpayer"] in represents
-    problem = None
-    if client["blocked"] or (known and known["blocked"]):
-        problem = "active"
-    elif not client["intermediary"] or not may_represent:
-        problem = "authorised"
-    if problem:
+    is_blocked = client["blocked"] or (known and known["blocked"])
+    if is_blocked or not may_act_for(client, row["taxpayer"]):
+        problem = "active" if is_blocked else "authorised"
         message = f"The intermediary {client['tin']} is not {problem}."
         yield Finding(None, message, "intermediary")
 
@@ -54,15 +49,14 @@ def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
 def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield findings about a general TIN, which is allowed only in some documents."""
     scheme, identity = party.identity
-    is_person = scheme in ("NRIC", "ARMY") and identity != "NA"
-    if party.tin == GENERAL_PUBLIC and not is_person and not document.consolidated:
+    if party.tin == GENERAL_PUBLIC and not document.consolidated:
         if identity == "NA":
             message = (
                 f"TIN {GENERAL_PUBLIC} without an identity number "
                 "is only for classification 004 on all lines."
             )
             yield make_finding(party, "ERR236", message)
-        else:
+        elif scheme not in ("NRIC", "ARMY"):
             message = f"TIN {GENERAL_PUBLIC} with {scheme} is not for an individual e-invoice."
             yield make_finding(party, None, message)
     if document.consolidated and party is document.receiver and party.tin != GENERAL_PUBLIC:
