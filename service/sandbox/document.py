@@ -6,6 +6,7 @@ between the elements are implied.
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
@@ -75,13 +76,13 @@ def text_at(node: Any, path: str, attribute: str = "_") -> str:
     return found if isinstance(found, str) else ""
 
 
+@dataclass
 class UblParty:
     """A supplier, buyer or shipping recipient: the object inside `Party`."""
 
-    def __init__(self, role: str, root: str, node: Any) -> None:
-        self.role = role  # name in messages
-        self.root = root  # path of the node in the invoice
-        self.node = node
+    role: str  # name in messages
+    root: str  # path of the node in the invoice
+    node: Any
 
     def text(self, path: str) -> str:
         """Return the stripped text at the path, or an empty string."""
@@ -122,13 +123,16 @@ class UblParty:
         return self.text("PostalAddress.Country.IdentificationCode")
 
 
+@dataclass
 class UblDocument:
     """The invoice object inside a document of version 1.0 to 1.3; `raw` holds the sent bytes."""
 
-    def __init__(self, root: Any, raw: bytes = b"") -> None:
-        self.root = root
-        self.raw = raw
-        self.invoice: Any = next(entries(root, "Invoice"), None)
+    root: Any
+    raw: bytes = b""
+
+    @cached_property
+    def invoice(self) -> Any:
+        return next(entries(self.root, "Invoice"), None)
 
     def text(self, path: str, attribute: str = "_") -> str:
         """Return the text at the path, or an empty string."""

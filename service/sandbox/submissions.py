@@ -133,7 +133,7 @@ def store(
     Portal: 4.2
     """
     accepted = [each for each in checked if not each.findings]
-    uid, now, answered = (new_uuid() if accepted else None), sandbox.now(), []
+    uid, now = (new_uuid() if accepted else None), sandbox.now()
     with transaction(sandbox.db):
         if uid:
             sql.submission_insert(
@@ -144,9 +144,13 @@ def store(
                 sha256=sha256,
                 received_at=now,
             )
-        for each in accepted:
-            uuid = insert_document(sandbox, caller, each, uid, now)
-            answered.append({"uuid": uuid, "invoiceCodeNumber": each.code_number})
+        answered = [
+            {
+                "uuid": insert_document(sandbox, caller, each, uid, now),
+                "invoiceCodeNumber": each.code_number,
+            }
+            for each in accepted
+        ]
     rejected = [reject(each.code_number, each.findings) for each in checked if each.findings]
     return {
         "submissionUid": uid,

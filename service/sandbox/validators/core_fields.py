@@ -1,8 +1,9 @@
 """Step 2: required fields, their lengths and characters. Portal: 10, 14.3"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from typing import Any
 
 from ..document import (
     IDENTITY_SCHEMES,
@@ -10,6 +11,7 @@ from ..document import (
     UblParty,
     classifications,
     entries,
+    text_at,
     value,
     values,
 )
@@ -22,8 +24,13 @@ ROLES = {
     "AccountingCustomerParty.Party.": "BUYER",
     "Delivery.DeliveryParty.": "RECIPIENT",
 }
-#: Required fields of a party: path, message, codes (supplier/buyer).
-PARTY_FIELDS = (
+#: A required field: path, message, codes (supplier/buyer).
+Required = tuple[str, str, str]
+FIELDS: tuple[Required, ...] = (
+    ("ID", "Invoice number is required", ""),
+    ("DocumentCurrencyCode", "Currency code is required", "CF378"),
+)
+PARTY_FIELDS: tuple[Required, ...] = (
     ("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334/CF333"),
     ("PostalAddress.Country.IdentificationCode", "Country is required", "CF336/CF337"),
     ("PostalAddress.CityName", "City is required", "CF339/CF340"),
@@ -65,7 +72,7 @@ def check(document: UblDocument, now: float, oldest: float) -> list[Finding]:
     """Return all findings. A document may be issued from `oldest` to `now`, in Unix seconds."""
     return [
         *check_times(document, now, oldest),
-        *check_required(document),
+        *check_required(document.invoice, "", FIELDS),
         *check_texts(document),
         *check_incoterms(document),
         *check_party(document, document.supplier),
@@ -97,14 +104,6 @@ def check_times(document: UblDocument, now: float, oldest: float) -> Iterator[Fi
         yield Finding("CF321", f"Issue date and time are {where}.", "DatetimeIssued", path)
 
 
-def check_required(document: UblDocument) -> Iterator[Finding]:
-    """Yield a finding if number or currency is missing."""
-    if not document.number.strip():
-        yield make_finding("ID", "Invoice number is required")
-    if not document.currency:
-        yield make_finding("DocumentCurrencyCode", "Currency code is required", "CF378")
-
-
 def check_texts(document: UblDocument) -> Iterator[Finding]:
     """Yield a finding for each element whose texts are too long, or have other characters."""
     for path, element in with_rule("max"):
@@ -119,22 +118,23 @@ def check_texts(document: UblDocument) -> Iterator[Finding]:
 
 def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield the findings about supplier or buyer."""
-    yield from check_required_fields(document, party)
-    yield from check_identifications(party)
-    yield from check_contact(party)
-    yield from check_address(party)
-
-
-def check_required_fields(document: UblDocument, party: UblParty) -> Iterator[Finding]:
-    """Yield a finding for each missing name, address or contact of a party."""
     blank = set[str]()
     if party.text("PostalAddress.AddressLine.Line") == "NA":
         blank = OPTIONAL_WITH_NA
     if document.consolidated and party.is_public:
         blank = OPTIONAL_FOR_PUBLIC
-    for path, message, codes in PARTY_FIELDS:
-        if path not in blank and not party.text(path):
-            yield make_finding(f"{party.root}.{path}", message, codes)
+    rows = [row for row in PARTY_FIELDS if row[0] not in blank]
+    yield from check_required(party.node, f"{party.root}.", rows)
+    yield from check_identifications(party)
+    yield from check_contact(party)
+    yield from check_address(party)
+
+
+def check_required(node: Any, root: str, rows: Iterable[Required]) -> Iterator[Finding]:
+    """Yield a finding for each required field below a node that is missing or blank."""
+    for path, message, codes in rows:
+        if not text_at(node, path).strip():
+            yield make_finding(f"{root}{path}", message, codes)
 
 
 def check_identifications(party: UblParty) -> Iterator[Finding]:
