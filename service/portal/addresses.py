@@ -6,8 +6,8 @@ Portal: 1.1
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterator
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable, Iterator
+from urllib.parse import SplitResult, urlsplit
 
 from service.config import LOOPBACK, SETTINGS, Config
 from service.errors import describe_error
@@ -28,6 +28,9 @@ ENVIRONMENTS = {
 SANDBOX = "sandbox"
 #: Fields of Config with an address of the portal.
 FIELDS = tuple(ENVIRONMENTS["production"])
+
+#: Tries how far a connection to an address gets. Raises OSError.
+Probe = Callable[[SplitResult], Awaitable[None]]
 
 
 def get_environment(address: str) -> str | None:
@@ -67,32 +70,27 @@ def _find_mixed(config: Config) -> Iterator[str]:
         yield f"The addresses belong to different environments: {named}. Set all to the same one."
 
 
-async def find_name_problem(field: str, address: str, seconds: float) -> str | None:
-    """Return why the host of an address is not found, with what to do, or None."""
-    host = urlsplit(address).hostname or ""
+async def find_problem(field: str, address: str, seconds: float, probe: Probe) -> str | None:
+    """Return why a probe of an address fails, with what to do, or None."""
     try:
         async with asyncio.timeout(seconds):
-            await asyncio.get_running_loop().getaddrinfo(host, None)
+            await probe(urlsplit(address))
     except OSError as error:
         return _describe(error, SETTINGS[field].variable, address)
     return None
 
 
-async def find_connection_problem(field: str, address: str, seconds: float) -> str | None:
-    """Return why a connection to an address fails, with what to do, or None.
+async def look_up(parts: SplitResult) -> None:
+    """Look the name up. Raises OSError."""
+    await asyncio.get_running_loop().getaddrinfo(parts.hostname or "", None)
 
-    Looks the name up, connects, and makes the TLS handshake. No request is sent.
-    """
-    parts = urlsplit(address)
+
+async def connect(parts: SplitResult) -> None:
+    """Look the name up, connect, and make the TLS handshake. Raises OSError. No request is sent."""
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if tls else 80)
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
-    except OSError as error:
-        return _describe(error, SETTINGS[field].variable, address)
+    _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
     writer.close()
-    return None
 
 
 def _describe(error: OSError, variable: str, address: str) -> str:

@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from service.config import Config
 from service.db.connections import Connection
@@ -93,8 +94,7 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of a bucket of `size` tokens: `most` in any `span`, `pace_most` in any `pace_span`.
 
     A taxpayer gets `alone` of them in an `alone_span` while no other waits.
@@ -252,11 +252,8 @@ class PortalRateLimiter:
         would come due at different times. Tokens of earlier buckets are lost when a later one is
         empty.
         """
-        patience = (
-            timedelta(seconds=max(0.0, until - time.monotonic()))
-            if len(quotas) == 1
-            else timedelta(0)
-        )
+        seconds = max(0.0, until - time.monotonic()) if len(quotas) == 1 else 0
+        patience = timedelta(seconds=seconds)
         for quota in quotas:
             await asyncio.sleep(await self._take_token(operation, quota, tin, patience))
 
@@ -276,13 +273,7 @@ class PortalRateLimiter:
                 operation=operation,
                 taxpayer=tin if quota.of_taxpayer else "",
                 caller=tin,
-                most=bounds.most,
-                span=bounds.span,
-                pace_most=bounds.pace_most,
-                pace_span=bounds.pace_span,
-                size=bounds.size,
-                alone=bounds.alone,
-                alone_span=bounds.alone_span,
+                **bounds._asdict(),
                 patience=patience,
                 grace=GRACE,
                 priority=self._priority,

@@ -147,11 +147,9 @@ class ConnectionCheck:
     async def _check_connection(self, field: str) -> CheckStep:
         """Connect to an address. The service itself requests nothing of the pages."""
         address = getattr(self._config, field)
-        find = addresses.find_connection_problem
-        if field == "portal_web_base":
-            find = addresses.find_name_problem
+        probe = addresses.look_up if field == "portal_web_base" else addresses.connect
         seconds = self._config.portal_connect_timeout.total_seconds()
-        problem = await find(field, address, seconds)
+        problem = await addresses.find_problem(field, address, seconds, probe)
         return CheckStep(CONNECTIONS[field], "failed" if problem else "ok", problem or address)
 
     async def _check_clocks(self) -> CheckStep:
