@@ -7,7 +7,6 @@ import msgspec
 from .answers import bad_argument, not_found, refusal_with_detail
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
-from .document import read_json
 from .records import head, submitted_by
 
 MAX_REASON = 300
@@ -74,12 +73,10 @@ def change_state(call: Call) -> Any:
 def read_change(body: bytes) -> tuple[str, str]:
     """Return (status in lower case, reason) of the request body. Raises Refusal. Portal: 6"""
     try:
-        change = read_json(body)
+        change = msgspec.json.decode(body, type=dict[str, Any])
     except ValueError:
-        raise bad_argument("body", "The body is not JSON.") from None
-    wanted, reason = (
-        change.get(name) if isinstance(change, dict) else None for name in ("status", "reason")
-    )
+        raise bad_argument("body", "The body is not a JSON object.") from None
+    wanted, reason = change.get("status"), change.get("reason")
     # The authority's field table has `Rejected` as the example of the value `rejected`.
     wanted = wanted.lower() if isinstance(wanted, str) else wanted
     if wanted not in ("cancelled", "rejected"):

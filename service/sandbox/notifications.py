@@ -13,20 +13,15 @@ from .controls import Call
 from .database import Row, sql
 from .queries import Query, read_choice, read_instant, read_page
 
-#: Number of a type of notification -> name.
+#: Number of a type of notification that occurs -> name.
 TYPES = {
-    "3": "Profile data validation",
     "6": "Document received",
     "7": "Document validated",
     "8": "Document cancelled",
-    "10": "User profile changed",
-    "11": "Taxpayer profile changed",
     "15": "Document rejection initiated",
-    "26": "ERP data validation",
-    "33": "Documents processing summary",
-    "34": "Document template published",
-    "35": "Document template deleted",
 }
+#: Numbers of types about profiles, ERP data, summaries and templates.
+OTHER_TYPES = ("3", "10", "11", "26", "33", "34", "35")
 #: Numbers of statuses: new, pending, batched, delivered, error.
 STATUSES = ("1", "2", "3", "4", "5")
 DELIVERED = "4"
@@ -42,7 +37,7 @@ def list_notifications(call: Call) -> Any:
         taxpayer=caller["taxpayer"],
         client_id=caller["client_id"] if caller["represented"] else None,
         received=not caller["represented"],
-        type=read_choice(query, "type", TYPES),
+        type=read_choice(query, "type", (*TYPES, *OTHER_TYPES)),
         # Both limits are included, and whole seconds, as instants are shown in whole seconds.
         since=since and math.floor(since),
         until=None if until is None else math.floor(until) + 1,

@@ -24,10 +24,6 @@ MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
 
 
-class Rejected(Exception):
-    """Ends the checks of one document with its only finding: message and target."""
-
-
 def submit(call: Call) -> Any:
     """Return 202 with the accepted and the rejected documents.
 
@@ -73,11 +69,9 @@ def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
     In this order: base64, hash, JSON or XML, type and version, structure, core fields. Raises
     Refusal if the document is too large, or has a signature in XML.
     """
-    number = entry.code_number
-    try:
-        document = decode_document(entry)
-    except Rejected as rejected:
-        return CheckedEntry(number, [Finding(None, *rejected.args)])
+    number, document = entry.code_number, decode_document(entry)
+    if isinstance(document, Finding):
+        return CheckedEntry(number, [document])
     if found := check_kind(document) or structure.check(document.root):
         return CheckedEntry(number, found)
     oldest = sandbox.now() - sandbox.controls.age_window_seconds
@@ -91,20 +85,20 @@ def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
     return CheckedEntry(number, found, document, wrong)
 
 
-def decode_document(entry: Entry) -> UblDocument:
-    """Return the document. Raises Rejected, or Refusal for one that the sandbox does not read."""
+def decode_document(entry: Entry) -> UblDocument | Finding:
+    """Return the document, or why it cannot be read. Raises Refusal as `examine` does."""
     try:
         raw = base64.b64decode(entry.document, validate=True)
     except ValueError:
-        raise Rejected("Document is not valid base64.", "document") from None
+        return Finding(None, "Document is not valid base64.", "document")
     if len(raw) > MAX_DOCUMENT:
         raise too_large(f"A document has at most {MAX_DOCUMENT} bytes.")
     if hashlib.sha256(raw).hexdigest() != entry.document_hash:
-        raise Rejected("Document hash is not valid.", "documentHash")
+        return Finding(None, "Document hash is not valid.", "documentHash")
     try:
         document = UblDocument(read_document(raw, entry.format == "XML"), raw)
     except ValueError:
-        raise Rejected("Document cannot be parsed.", "document") from None
+        return Finding(None, "Document cannot be parsed.", "document")
     if entry.format == "XML" and document.version in SIGNED_VERSIONS:
         raise not_implemented(
             f"The sandbox cannot validate signatures in XML. Send version {document.version} "
