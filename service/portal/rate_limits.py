@@ -22,10 +22,9 @@ import asyncio
 import copy
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import NamedTuple
 
 from service.config import Config
 from service.db.connections import Connection
@@ -94,7 +93,8 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
 }
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Limits:
     """Limits of a bucket of `size` tokens: `most` in any `span`, `pace_most` in any `pace_span`.
 
     A taxpayer gets `alone` of them in an `alone_span` while no other waits.
@@ -273,7 +273,7 @@ class PortalRateLimiter:
                 operation=operation,
                 taxpayer=tin if quota.of_taxpayer else "",
                 caller=tin,
-                **bounds._asdict(),
+                **asdict(bounds),
                 patience=patience,
                 grace=GRACE,
                 priority=self._priority,
