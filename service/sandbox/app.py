@@ -14,11 +14,11 @@ from . import admin, faults, page, quotas
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
 from .database import sql
-from .envelope import too_large
 from .identifiers import new_uuid
 from .login import authenticate, read_form
 from .operations import OPERATIONS, Operation
 from .settings import Settings
+from .submissions import too_large
 from .validation import validate_due
 
 AnyHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]

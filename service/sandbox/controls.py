@@ -94,12 +94,8 @@ class Sandbox:
 
     def put_client(self, client: Client) -> None:
         """Add or replace a client."""
-        represents = client.represents
-        columns = {
-            **msgspec.structs.asdict(client),
-            "represents": None if represents is None else encode(represents).decode(),
-        }
-        sql.client_put(self.db, **columns)
+        represents = encode(client.represents).decode()
+        sql.client_put(self.db, **{**msgspec.structs.asdict(client), "represents": represents})
 
     def register(self, taxpayer: Taxpayer) -> None:
         """Add or replace a taxpayer, inside the caller's transaction."""

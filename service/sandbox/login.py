@@ -88,8 +88,8 @@ def read_taxpayer(client: Row, header: str | None) -> tuple[str, str | None]:
 
 def may_act_for(client: Row, tin: str) -> bool:
     """Return whether a client is an intermediary that represents the taxpayer."""
-    represents = client["represents"]
-    return client["intermediary"] and (represents is None or tin in json.loads(represents))
+    represents = json.loads(client["represents"] or "null")
+    return client["intermediary"] and (represents is None or tin in represents)
 
 
 def authenticate(call: Call) -> Row:

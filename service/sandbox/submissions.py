@@ -3,16 +3,17 @@
 import base64
 import hashlib
 import math
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from service.documents.codes import BUILT_IN
 
-from .answers import Refusal, detail, mismatch, not_found, refusal
+from .answers import Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
 from .clock import instant
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
-from .envelope import Entry, not_implemented, read_envelope, too_large
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
 from .queries import read_page
@@ -22,6 +23,23 @@ from .xml_documents import read_document
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
+MAX_DOCUMENTS = 100
+XML_TYPES = ("application/xml", "text/xml")
+
+
+class Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """One document of a submission: base64 of its bytes, their SHA-256, and its number."""
+
+    format: str
+    document: str
+    document_hash: str
+    code_number: str
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a submission."""
+
+    documents: Annotated[list[Entry], msgspec.Meta(min_length=1)]
 
 
 def submit(call: Call) -> Any:
@@ -43,6 +61,32 @@ def submit(call: Call) -> Any:
     return store(sandbox, caller, sha256, checked)
 
 
+def read_envelope(body: bytes, content_type: str) -> list[Entry]:
+    """Return the documents, with their format in upper case. Raises Refusal."""
+    if content_type in XML_TYPES:
+        raise not_implemented(
+            "The sandbox reads submissions in JSON only. XML documents are accepted in a JSON "
+            "submission with the format XML.",
+            "submission",
+        )
+    try:
+        documents = msgspec.json.decode(body, type=Envelope).documents
+    except msgspec.ValidationError as error:
+        raise bad_structure(str(error), "documents") from None
+    except ValueError:
+        entry = detail("submission", "Invalid structured submission.", "submission")
+        raise refusal(400, "ValidationError", None, None, [entry]) from None
+    if len(documents) > MAX_DOCUMENTS:
+        raise too_large(f"A submission has at most {MAX_DOCUMENTS} documents.")
+    for index, entry in enumerate(documents):
+        entry.format = entry.format.upper()
+        if entry.format not in ("JSON", "XML"):
+            raise bad_structure("The format is JSON or XML.", f"documents[{index}].format")
+    if len({entry.format for entry in documents}) > 1:
+        raise bad_structure("All documents of a submission have one format.", "documents")
+    return documents
+
+
 def refuse_same_payload(call: Call) -> str:
     """Return the hash of the body. Raises Refusal if it was received recently. Portal: 1.7"""
     sandbox, sha256 = call.sandbox, hashlib.sha256(call.body).hexdigest()
@@ -61,6 +105,21 @@ def duplicate_payload(seconds: float) -> Refusal:
     message = "An identical submission was received less than 10 minutes ago."
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
     return refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
+
+
+def bad_structure(message: str, target: str) -> Refusal:
+    """Return the refusal of a body with wrong members."""
+    return refusal_with_detail(400, "BadStructure", message, target)
+
+
+def too_large(message: str) -> Refusal:
+    """Return the refusal of a submission or document that exceeds a limit."""
+    return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
+
+
+def not_implemented(message: str, target: str) -> Refusal:
+    """Return the refusal of a request that the portal could process and the sandbox cannot."""
+    return refusal_with_detail(501, "NotImplemented", message, target)
 
 
 def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:

@@ -14,7 +14,8 @@ from .controls import Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, UblDocument
 from .identifiers import new_long_id
-from .validators import Finding, codes, currency, duplicates, references, signature, taxpayer
+from .validators import Finding, codes, currency, signature, taxpayer
+from .validators.other_documents import check_duplicate, check_references
 from .xml_documents import read_document
 
 CHUNK = 50  # documents validated before other tasks of the event loop get a turn
@@ -32,10 +33,16 @@ class ValidationStep(NamedTuple):
 
 #: The last one is for signed documents only.
 STEPS = (
-    ValidationStep("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
+    ValidationStep(
+        "03",
+        "Error03",
+        "Duplicated Submission",
+        "penyerahan pendua",
+        check_duplicate,
+    ),
     ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
     ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
-    ValidationStep("06", "Error06", "Document References", "rujukan dokumen", references.check),
+    ValidationStep("06", "Error06", "Document References", "rujukan dokumen", check_references),
     ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
     ValidationStep("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check),
 )

@@ -1683,7 +1683,7 @@ PORTAL_RULES = (
     ),
     Mutant(
         "note-for-a-note-accepted",
-        "service/sandbox/validators/references.py",
+        "service/sandbox/validators/other_documents.py",
         'original["type"] in NOTES, None',
         "False, None",
         ("tests/sandbox/test_sandbox_rules.py::test_an_invalid_reference_of_a_note_fails_step_6",),

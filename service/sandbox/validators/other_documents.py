@@ -1,4 +1,7 @@
-"""Step 6: the original documents that a note refers to. Portal: 10.11, 14.7"""
+"""Steps 3 and 6: other documents, of the same identity and those that a note refers to.
+
+Portal: 10.11, 14.7, 14.8
+"""
 
 from collections.abc import Iterator
 
@@ -10,7 +13,27 @@ from . import Finding, finding_at
 PATH = "BillingReference.InvoiceDocumentReference.UUID"
 
 
-def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    """Yield a finding if the document is a duplicate."""
+    controls = sandbox.controls
+    if not controls.duplicate_detection:
+        return
+    original = sql.document_duplicate(
+        sandbox.db,
+        **dict(row),
+        since=row["due_at"] - controls.duplicate_window_seconds,
+        invalid_counts=controls.invalid_counts,
+    )
+    if original:
+        yield Finding(
+            controls.duplicate_code,
+            f"Duplicate of the document {original}: "
+            "same type, version, issue date and time, number and issuer.",
+            "document",
+        )
+
+
+def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield the findings about the references of a note."""
     if document.type not in NOTES:
         return
