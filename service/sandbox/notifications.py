@@ -11,7 +11,7 @@ from service.documents.codes import get_names
 from .clock import instant
 from .controls import Call
 from .database import Row, sql
-from .queries import Query, read_choice, read_instant, read_page
+from .queries import read_choice, read_instant, read_page
 
 #: Number of a type of notification that occurs -> name.
 TYPES = {
@@ -32,6 +32,10 @@ def list_notifications(call: Call) -> Any:
     query, caller = call.query, call.caller
     size, skip = read_page(query)
     since, until = read_instant(query, "dateFrom"), read_instant(query, "dateTo")
+    # Each is delivered at once, in English.
+    language = read_choice(query, "language", ("en", "ms"))
+    status = read_choice(query, "status", STATUSES)
+    is_shown = language != "ms" and status in (None, DELIVERED)
     rows = sql.notification_page(
         call.sandbox.db,
         taxpayer=caller["taxpayer"],
@@ -41,18 +45,11 @@ def list_notifications(call: Call) -> Any:
         # Both limits are included, and whole seconds, as instants are shown in whole seconds.
         since=since and math.floor(since),
         until=None if until is None else math.floor(until) + 1,
-        size=size + 1 if is_delivered(query) else 0,
+        size=size + 1 if is_shown else 0,
         skip=skip,
     )
     shown = [show_notification(row) for row in rows[:size]]
     return {"result": shown, "metadata": {"hasNext": len(rows) > size}}
-
-
-def is_delivered(query: Query) -> bool:
-    """Return whether the query includes delivered notifications in English. Raises Refusal."""
-    language = read_choice(query, "language", ("en", "ms"))
-    status = read_choice(query, "status", STATUSES)
-    return language != "ms" and status in (None, DELIVERED)
 
 
 def show_notification(row: Row) -> dict[str, Any]:

@@ -46,17 +46,15 @@ def amounts(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 def check_exchange(document: UblDocument) -> Iterator[Finding]:
     """Yield findings about the exchange rate, which is optional, or 0, for documents in MYR."""
     rate = value(document.invoice, "TaxExchangeRate.CalculationRate")
-    source = document.text("TaxExchangeRate.SourceCurrencyCode")
-    target = document.text("TaxExchangeRate.TargetCurrencyCode")
     if document.currency != "MYR" and (not rate or rate < 0):
         message = f"An exchange rate is required for the currency {document.currency}."
         yield finding_at("TaxExchangeRate", None, message)
-        return
-    if "TaxExchangeRate" not in document.invoice:
-        return
-    if target != "MYR":
-        message = "The target currency of the exchange rate is not MYR."
-        yield finding_at("TaxExchangeRate.TargetCurrencyCode", "DC511", message)
-    if source != document.currency:
-        message = f"The source currency of the exchange rate is not {document.currency}."
-        yield finding_at("TaxExchangeRate.SourceCurrencyCode", None, message)
+    elif "TaxExchangeRate" in document.invoice:
+        for end, expected, code in (
+            ("Target", "MYR", "DC511"),
+            ("Source", document.currency, None),
+        ):
+            path = f"TaxExchangeRate.{end}CurrencyCode"
+            if document.text(path) != expected:
+                message = f"The {end.lower()} currency of the exchange rate is not {expected}."
+                yield finding_at(path, code, message)
