@@ -43,12 +43,6 @@ def read_certificate(text: str) -> x509.Certificate | None:
         return None
 
 
-def subject_value(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> str | None:
-    """Return the first value of an attribute of the subject, or None."""
-    found = certificate.subject.get_attributes_for_oid(oid)
-    return str(found[0].value) if found else None
-
-
 def is_named(text: str, name: x509.Name) -> bool:
     """Return whether a text is the name in the order of RFC 2253, joined with `, `. Portal: 11.3"""
     parts = ["\\+".join(map(attribute_pattern, part)) for part in reversed(name.rdns)]

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509 import Certificate
+from cryptography.x509 import Certificate, ObjectIdentifier
 from cryptography.x509.oid import NameOID
 
 from ..certificates import (
@@ -27,7 +27,6 @@ from ..certificates import (
     is_issued_by,
     is_named,
     read_certificate,
-    subject_value,
     verifying_key,
 )
 from ..controls import Sandbox
@@ -96,6 +95,11 @@ class Signature:
     @cached_property
     def certificate(self) -> Certificate | None:
         return read_certificate(self.text(CERTIFICATE))
+
+    def subject(self, oid: ObjectIdentifier) -> str | None:
+        """Return an attribute of the subject of the certificate, or None."""
+        found = self.certificate and self.certificate.subject.get_attributes_for_oid(oid)
+        return str(found[0].value) if found else None
 
     @cached_property
     def signed_at(self) -> datetime | None:
@@ -178,10 +182,10 @@ def check_certificate(signature: Signature) -> Iterator[Violation]:
     if certificate is None:
         yield "DS305", CERTIFICATE
         return
-    if subject_value(certificate, NameOID.ORGANIZATION_NAME) is None:
+    if signature.subject(NameOID.ORGANIZATION_NAME) is None:
         yield "DS309", CERTIFICATE
     for oid, is_valid, missing, invalid in SUBJECT:
-        text = subject_value(certificate, oid)
+        text = signature.subject(oid)
         if text is None:
             yield missing, CERTIFICATE
         elif not is_valid(text):
@@ -193,9 +197,9 @@ def check_certificate(signature: Signature) -> Iterator[Violation]:
 
 def check_owner(signature: Signature) -> Iterator[Violation]:
     """Check that the certificate belongs to the issuer or the sending intermediary. Portal: 11.1"""
-    certificate, row, sandbox = signature.certificate, signature.row, signature.sandbox
-    tin = certificate and subject_value(certificate, NameOID.ORGANIZATION_IDENTIFIER)
-    number = certificate and subject_value(certificate, NameOID.SERIAL_NUMBER)
+    row, sandbox = signature.row, signature.sandbox
+    tin = signature.subject(NameOID.ORGANIZATION_IDENTIFIER)
+    number = signature.subject(NameOID.SERIAL_NUMBER)
     if tin and well_formed_tin(tin):
         if sandbox.controls.strict_register and sql.taxpayer_get(sandbox.db, tin=tin) is None:
             yield "DS330", CERTIFICATE
