@@ -389,20 +389,33 @@ def describe_settings(config: Config) -> dict[str, str]:
 
 def _describe_value(setting: Setting, value: Any) -> str:
     """Return the text of a value for a log. A secret is `***`, and of a URL the place is shown."""
-    if not value and isinstance(value, str | bytes | tuple | None):
-        return ""
-    if setting.parser is DATABASE:
-        return _mask_login(value)
-    if setting.parser.is_secret:
-        return "***"
+    text = _write_value(value)
+    if text and setting.parser in (DATABASE, BASE_URL):
+        return _mask_login(text)
+    return "***" if text and setting.parser.is_secret else text
+
+
+def write_config(config: Config) -> dict[str, str]:
+    """Return the environment of another process with this configuration."""
+    texts = {item.variable: _write_value(getattr(config, name)) for name, item in SETTINGS.items()}
+    # Files of secrets are not read again.
+    return texts | {item.file_variable: "" for item in SETTINGS.values() if item.parser.is_secret}
+
+
+def _write_value(value: Any) -> str:
+    """Return the text from which the parser of a setting reads a value."""
     match value:
+        case None:
+            return ""
         case bool():
             return "true" if value else "false"
+        case bytes():
+            return base64.b64encode(value).decode()
         case timedelta():
-            return f"{value.total_seconds():g}"
+            return f"{Decimal(value // timedelta(milliseconds=1)) / 1000:f}"
         case tuple():
             return ",".join(map(str, value))
-    return _mask_login(value) if setting.parser is BASE_URL else str(value)
+    return str(value)
 
 
 def _mask_login(url: str) -> str:

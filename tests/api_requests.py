@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import asyncpg
 from yarl import URL
 
-from service.commands.integrations import insert_integration_key, insert_organization
+from service.commands.integrations import add_integration_key, insert_organization
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
@@ -254,7 +254,7 @@ async def make_account(
     """Create a key of an account, and the account if there is none of this name."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 1) as pool:
-        made = await insert_integration_key(config, Database(pool), name)
+        made = await add_integration_key(config, Database(pool), name)
     return Account(made["account_id"], made["key"], made["key_id"])
 
 

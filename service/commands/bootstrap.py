@@ -9,7 +9,15 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,11 +27,13 @@ from typing import Any, TypeVar
 import uvloop
 
 from service import logs
+from service.commands.command_line import Action, print_json
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
     OperatorError,
     describe_database_error,
 )
+from service.commands.running import read_running_config
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
 from service.db.audit_actor import acting_as
 from service.db.cells import check_cell
@@ -212,8 +222,27 @@ def _check_secret_keys(config: Config, rows: Sequence[Mapping[str, Any]]) -> Non
 @asynccontextmanager
 async def with_database(config: Config) -> AsyncIterator[tuple[Config, Database]]:
     """Yield the configuration and a migrated database, for a command."""
-    async with with_postgres(config) as config:
+    async with with_postgres(with_portal(config)) as config:
         await migrate_database(config)
         async with connected_database(config, 2) as database:
             with acting_as("command"):
                 yield config, database
+
+
+async def run_command(
+    config: Config, command: Callable[..., Awaitable[_Result]], *arguments: Any, **options: Any
+) -> _Result:
+    """Return the result of a command on the configured database."""
+    async with with_database(config) as (config, database):
+        return await command(config, database, *arguments, **options)
+
+
+def on_database(command: Callable[..., Awaitable[Any]]) -> Action:
+    """Return the action that runs a command, and prints its result as JSON if it has one."""
+
+    def act(**options: Any) -> None:
+        result = run(run_command(read_running_config(), command, **options))
+        if result is not None:
+            print_json(result)
+
+    return act

@@ -1,18 +1,18 @@
-"""The certificates with which companies sign."""
+"""The certificates with which companies sign, and the encryption of stored secrets."""
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
-from service.commands.bootstrap import with_database
-from service.commands.command_line import CommandLine, add_company_option
-from service.commands.companies import CommandError
-from service.config import MAKE_SECRET_KEY, Config, read_config
-from service.db.connections import Connection
-from service.db.encryption import MissingSecretKey, Vault
+from service.commands.bootstrap import on_database
+from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.companies import require_company
+from service.commands.operator_errors import OperatorError
+from service.config import MAKE_SECRET_KEY, Config
+from service.db.encryption import Vault
+from service.db.reencryption import reencrypt_secrets
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.documents.signing import certificate
 from service.submission import signers
 
@@ -21,12 +21,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "set-certificate",
-        lambda options: set_certificate(
-            read_config(),
-            options.company,
-            CertificateFiles(options.certificate, options.key, options.password_file),
-            options.issuer_form,
-        ),
+        on_database(set_certificate),
         "Store the certificate (PEM) with which a company's documents are signed. "
         "Prints it, with a `warning` if there is one.",
     )
@@ -43,68 +38,64 @@ def register(line: CommandLine) -> None:
         default=certificate.DEFAULT_FORM,
         help="how signatures write the issuer's name",
     )
-    parser = line.add(
-        "remove-certificate",
-        lambda options: remove_certificate(read_config(), options.company),
-        "Remove a company's certificate and destroy its key.",
+    line.add(
+        "reseal",
+        on_database(_reseal),
+        "Encrypt all stored secrets with the current `SECRET_KEY`. "
+        "Exit code 1 if any cannot be decrypted.",
     )
-    add_company_option(parser)
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """The files of a certificate, its key, and the password of an encrypted key."""
-
-    certificate: Path
-    key: Path
-    password: Path | None = None
 
 
 async def set_certificate(
-    config: Config, company_id: int, files: CertificateFiles, issuer_form: str
+    config: Config, database: Database, company_id: int, issuer_form: str, **files: Path | None
 ) -> dict[str, Any]:
-    """Store a company's certificate and key, and return its record. Raises CommandError."""
-    certificate_pem, key_pem = _read_text(files.certificate), _read_text(files.key)
-    password = None
-    if files.password:
-        password = _read_text(files.password).removesuffix("\n").removesuffix("\r")
-    async with with_database(config) as (config, database), database.company(company_id) as conn:
-        issuer = await _lock_company(conn, company_id)
+    """Store a company's certificate and key, and return its record.
+
+    `files` are certificate, key and password_file, the last one for an encrypted key. Raises
+    OperatorError, and OSError with the name of a file.
+    """
+    texts = {name: path and path.read_text("utf-8", "replace") for name, path in files.items()}
+    password = texts["password_file"]
+    if password is not None:
+        password = password.removesuffix("\n").removesuffix("\r")
+    vault = _open_vault(config, "the private key is encrypted with it")
+    async with database.company(company_id) as conn:
+        await require_company(conn, company_id)
+        await sql.company_lock(conn, company_id=company_id)
+        now = (await sql.issuer_get(conn, company_id=company_id))["now"]
         try:
             signer = certificate.read_pair(
-                certificate_pem, key_pem, password, issuer_form=issuer_form, now=issuer["now"]
+                texts["certificate"] or "",
+                texts["key"] or "",
+                password,
+                issuer_form=issuer_form,
+                now=now,
             )
-            vault = Vault(config.secret_key, config.secret_key_previous)
-            await signers.store(conn, vault, company_id, signer, issuer_form)
         except certificate.UnusableCredentials as error:
-            raise CommandError(f"{error}") from None
-        except MissingSecretKey:
-            raise CommandError(
-                f"SECRET_KEY is missing: the private key is encrypted with it. {MAKE_SECRET_KEY}"
-            ) from None
+            raise OperatorError(f"{error}") from None
+        await signers.store(conn, vault, company_id, signer, issuer_form)
         record = await signers.stored(conn, company_id)
         assert record is not None
         return record
 
 
-async def remove_certificate(config: Config, company_id: int) -> dict[str, Any]:
-    """Remove a company's certificate and return {company_id, removed}.
+async def _reseal(config: Config, database: Database) -> None:
+    done = await reencrypt_all(config, database)
+    print_json(done)
+    sys.exit(1 if done["unopenable"] else 0)
 
-    `removed` is false if the company had none. Raises CommandError.
+
+async def reencrypt_all(config: Config, database: Database) -> dict[str, int]:
+    """Encrypt all secrets with the current SECRET_KEY, and return {sealed, unopenable}.
+
+    Raises OperatorError without a key.
     """
-    async with with_database(config) as (_, database), database.company(company_id) as conn:
-        await _lock_company(conn, company_id)
-        removed = await sql.signing_certificate_remove(conn, company_id=company_id)
-        return {"company_id": company_id, "removed": removed is not None}
+    vault = _open_vault(config, "secrets are encrypted with it")
+    return await reencrypt_secrets(database, vault)
 
 
-async def _lock_company(conn: Connection, company_id: int) -> asyncpg.Record:
-    """Lock a company for a change and return it as an issuer. Raises CommandError."""
-    if not await sql.company_lock(conn, company_id=company_id):
-        raise CommandError(f"There is no company {company_id}.")
-    return await sql.issuer_get(conn, company_id=company_id)
-
-
-def _read_text(path: Path) -> str:
-    """Return the text of a file. Raises OSError with its name."""
-    return path.read_text("utf-8", errors="replace")
+def _open_vault(config: Config, reason: str) -> Vault:
+    """Return the vault of the configured keys. Raises OperatorError without SECRET_KEY."""
+    if not config.secret_key:
+        raise OperatorError(f"SECRET_KEY is missing: {reason}. {MAKE_SECRET_KEY}")
+    return Vault(config.secret_key, config.secret_key_previous)

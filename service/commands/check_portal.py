@@ -1,19 +1,18 @@
 """The check of the connection to the portal, before the first document and after changes."""
 
-import argparse
 import logging
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from service.commands.bootstrap import run
+from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
-from service.commands.companies import CommandError
-from service.commands.reconcile import with_submission_context
-from service.commands.running import read_running_config
+from service.commands.companies import require_company
+from service.commands.reconcile import submission_context
 from service.config import Config
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.submission.connection_check import CheckStep, ConnectionCheck
 from service.submission.context import SubmissionContext
 from service.submission.signers import Signers
@@ -27,24 +26,26 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "check-portal",
-        _check_portal,
+        on_database(_check_portal),
         "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
         "certificate, code lists; with `--company` also the company's profile, login, TIN and "
         "certificate, otherwise a line for each company that can send. Sends no document. "
         "Exit code 1 if a step failed.",
     )
-    parser.add_argument("--company", type=int, metavar="ID", help="also check one company in steps")
+    parser.add_argument(
+        "--company", dest="company_id", type=int, metavar="ID", help="also check one company"
+    )
 
 
-def _check_portal(options: argparse.Namespace) -> None:
+async def _check_portal(config: Config, database: Database, company_id: int | None) -> None:
     logging.disable(logging.CRITICAL)  # The log would repeat what the steps say.
-    sys.exit(0 if run(check_portal(read_running_config(), options.company)) else 1)
+    sys.exit(0 if await check_portal(config, database, company_id) else 1)
 
 
-async def check_portal(config: Config, company_id: int | None = None) -> bool:
-    """Print a line for each step, and return whether none failed. Raises CommandError."""
+async def check_portal(config: Config, database: Database, company_id: int | None = None) -> bool:
+    """Print a line for each step, and return whether none failed. Raises OperatorError."""
     has_failed = False
-    async with with_submission_context(config) as context:
+    async with submission_context(config, database) as context:
         context = replace(context, signers=Signers(context.config))
         async with aclosing(_check(context, company_id)) as steps:
             async for step in steps:
@@ -61,7 +62,8 @@ async def _check(
     check = ConnectionCheck(context)
     try:
         if company_id is not None:
-            await _reject_unknown(context, company_id)
+            async with context.database.reading(company_id) as conn:
+                await require_company(conn, company_id)
         async for step in check.check_portal():
             yield step
         if company_id is None:
@@ -72,13 +74,6 @@ async def _check(
                 yield step
     finally:
         await check.close()
-
-
-async def _reject_unknown(context: SubmissionContext, company_id: int) -> None:
-    """Raise CommandError if there is no such company."""
-    async with context.database.reading(company_id) as conn:
-        if not await sql.company_exists(conn, company_id=company_id):
-            raise CommandError(f"There is no company {company_id}.")
 
 
 async def _summarize_companies(

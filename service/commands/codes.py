@@ -10,10 +10,9 @@ from typing import Any
 import aiohttp
 
 from service import json_codec
-from service.commands.bootstrap import with_database, with_portal
+from service.commands.bootstrap import on_database, with_portal
 from service.commands.command_line import CommandLine
-from service.commands.companies import CommandError
-from service.commands.running import read_running_config
+from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -50,36 +49,36 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "import-codes",
-        lambda options: import_codes(read_running_config(), options.files),
+        on_database(import_codes),
         "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
         "stay.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
 
 
-async def import_codes(config: Config, files: Sequence[str | Path]) -> dict[str, int]:
+async def import_codes(
+    config: Config, database: Database, files: Sequence[str | Path]
+) -> dict[str, int]:
     """Load code lists and return {list: number of codes}. Running processes use them at once.
 
     A file is a JSON array of objects with a code and a name or description, as the authority
-    publishes it, and optionally with the days `valid_from` and `valid_to`. Raises CommandError.
+    publishes it, and optionally with the days `valid_from` and `valid_to`. Raises OperatorError.
     """
     lists = {_list_of(path): read_codes(path) for path in map(Path, files)}
-    async with with_database(config) as (config, database):
-        async with database.across() as conn, conn.transaction():
-            for name, entries in lists.items():
-                await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
-        if error := await share_with_sandbox(config, database):
-            print(error, file=sys.stderr)
+    async with database.across() as conn, conn.transaction():
+        for name, entries in lists.items():
+            await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
+    await share_with_sandbox(config, database)
     return {name: len(entries) for name, entries in lists.items()}
 
 
-async def share_with_sandbox(config: Config, database: Database) -> str:
+async def share_with_sandbox(config: Config, database: Database) -> None:
     """Send the imported lists to the sandbox, if the portal is one.
 
-    Return the message for the operator if it does not accept them, else an empty text.
+    Print a message for the operator if it does not accept them.
     """
     if config.has_live_portal:
-        return ""
+        return
     async with database.across() as conn:
         tables = make_tables(await sql.code_list_codes(conn))
     address = f"{with_portal(config).portal_api_base}/_sandbox/code-lists"
@@ -90,8 +89,8 @@ async def share_with_sandbox(config: Config, database: Database) -> str:
                     async with session.put(address, json=_to_sandbox(table)) as response:
                         response.raise_for_status()
     except (aiohttp.ClientError, TimeoutError) as error:
-        return NOT_SHARED.format(address=address, error=str(error) or type(error).__name__)
-    return ""
+        reason = str(error) or type(error).__name__
+        print(NOT_SHARED.format(address=address, error=reason), file=sys.stderr)
 
 
 def _to_sandbox(table: CodeTable) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def _list_of(path: Path) -> str:
     for start, name in LISTS.items():
         if stem.startswith(start):
             return name
-    raise CommandError(
+    raise OperatorError(
         f"{path.name} is not named after a code list: {', '.join(sorted(set(LISTS.values())))}."
     )
 
@@ -132,7 +131,7 @@ def read_codes(path: Path) -> list[dict[str, str]]:
             raise TypeError("not an array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
     except (OSError, json_codec.NotJson, AttributeError, TypeError, ValueError) as error:
-        raise CommandError(
+        raise OperatorError(
             f"{path} is not a JSON array of codes ({type(error).__name__}: {error})."
         ) from None
     return list({entry["code"]: entry for entry in entries}.values())

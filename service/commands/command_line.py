@@ -7,8 +7,8 @@ from typing import Any
 
 from service.version import VERSION
 
-#: Runs a command. If it returns a coroutine, the result of that is printed as JSON.
-Action = Callable[[argparse.Namespace], object]
+#: Runs a command with its arguments by name.
+Action = Callable[..., object]
 
 
 class CommandLine:
@@ -36,10 +36,15 @@ class CommandLine:
 def add_company_option(parser: argparse.ArgumentParser) -> None:
     """Add the required option --company."""
     parser.add_argument(
-        "--company", type=int, required=True, metavar="ID", help="the id of the company"
+        "--company",
+        dest="company_id",
+        type=int,
+        required=True,
+        metavar="ID",
+        help="the id of the company",
     )
 
 
 def print_json(result: Any) -> None:
-    """Print a result as one JSON object on a line."""
-    print(json.dumps(result))
+    """Print a result as one JSON object on a line, with instants as the API writes them."""
+    print(json.dumps(result, default=lambda at: at.isoformat(timespec="milliseconds")))

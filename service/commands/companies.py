@@ -1,15 +1,15 @@
-"""Companies, their TINs and keys."""
+"""Companies, their TINs, keys and audit log."""
 
 import argparse
-from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import Any
 
 from service import json_codec, schema
-from service.commands.bootstrap import with_database
+from service.commands.bootstrap import on_database
 from service.commands.cell_registry import claim_tin
 from service.commands.command_line import CommandLine, add_company_option
-from service.config import Config, read_config
+from service.commands.operator_errors import OperatorError
+from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -38,25 +38,27 @@ DETAILS = (
 NO_COMPANY = 0
 
 
-class CommandError(Exception):
-    """An error that the user can correct; its text is printed."""
-
-
 def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "add-company",
-        _add_company,
+        on_database(add_company),
         "Create a company with a verified TIN and print its id. Validates like "
         "`PUT /api/companies`.",
     )
     parser.add_argument("--name", required=True)
-    parser.add_argument("--tin", required=True, help="its tax identification number")
+    parser.add_argument(
+        "--tin",
+        dest="tin_code",
+        required=True,
+        metavar="TIN",
+        help="its tax identification number",
+    )
     for name in DETAILS:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
     parser = line.add(
         "verify-tin",
-        lambda options: verify_tin(read_config(), options.company, options.tin),
+        on_database(verify_tin),
         "Confirm a company's TIN. Fails if it is verified for another company and not shared. "
         "With `--tin`, fails if the company has another TIN by now.",
     )
@@ -64,31 +66,46 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--tin", help="the TIN that was confirmed")
     parser = line.add(
         "share-tin",
-        lambda options: share_tin(read_config(), options.tin, options.note),
+        on_database(share_tin),
         "Allow several companies to use a TIN.",
     )
     parser.add_argument("--tin", required=True)
     parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
     parser = line.add(
         "unshare-tin",
-        lambda options: unshare_tin(read_config(), options.tin),
+        on_database(unshare_tin),
         "Allow only one company to use a TIN again. Fails while it is verified for several.",
     )
     parser.add_argument("--tin", required=True)
     parser = line.add(
         "add-key",
-        lambda options: add_key(read_config(), options.company, options.name, options.expires),
+        on_database(add_key),
         "Create an API key and print it, once.",
     )
     add_company_option(parser)
     add_key_options(parser)
     parser = line.add(
         "revoke-key",
-        lambda options: revoke_key(read_config(), options.key_id),
+        on_database(revoke_key),
         "Revoke a key of a company or an account. "
         "It stops working in every process within a second.",
     )
     parser.add_argument("key_id", metavar="KEY_ID")
+    parser = line.add(
+        "audit",
+        on_database(_print_audit),
+        "Print the audit log of a company, one JSON object per line: documents, e-invoice "
+        "requests, keys, settings, roles, certificates, webhooks, with old and new values.",
+    )
+    add_company_option(parser)
+    parser.add_argument(
+        "--last",
+        dest="most",
+        type=int,
+        default=100,
+        metavar="N",
+        help="number of entries, 100 by default",
+    )
 
 
 def add_key_options(parser: argparse.ArgumentParser) -> None:
@@ -97,36 +114,29 @@ def add_key_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
 
 
-def _add_company(options: argparse.Namespace) -> Coroutine[Any, Any, dict[str, int]]:
-    details = {name: getattr(options, name) for name in DETAILS}
-    return add_company(read_config(), name=options.name, tin_code=options.tin, **details)
+async def require_company(conn: Connection, company_id: int) -> None:
+    """Raise OperatorError if there is no such company."""
+    if not await sql.company_exists(conn, company_id=company_id):
+        raise OperatorError(f"There is no company {company_id}.")
 
 
-async def add_company(config: Config, **facts: str | None) -> dict[str, int]:
+async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
     """Create a company with a verified TIN and return {id}.
 
-    `facts` are name, tin_code and any of DETAILS. Raises CommandError for invalid facts.
+    `facts` are name, tin_code and any of DETAILS. Raises OperatorError for invalid facts.
     """
     _reject_violations({name: value for name, value in facts.items() if value is not None})
-    async with with_database(config) as (config, database):
-        claim_tin(
-            config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell
-        )
-        return {"id": await insert_company(database, facts)}
-
-
-async def insert_company(database: Database, facts: Mapping[str, str | None]) -> int:
-    """Insert a company and return its id. Raises CommandError for invalid facts."""
-    _reject_violations({name: value for name, value in facts.items() if value is not None})
+    claim_tin(config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell)
     async with database.across() as conn:
         company_id = await sql.company_id_next(conn)
     values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
     async with database.company(company_id) as conn:
-        return await sql.company_insert(conn, company_id=company_id, **values)
+        await sql.company_insert(conn, company_id=company_id, **values)
+    return {"id": company_id}
 
 
 def _reject_violations(facts: dict[str, str]) -> None:
-    """Raise CommandError with the violations that PUT /api/companies would report."""
+    """Raise OperatorError with the violations that PUT /api/companies would report."""
     found = schema.find_violations("company_update", facts)
     reported = {violation["path"] for violation in found}
     found += [
@@ -135,79 +145,71 @@ def _reject_violations(facts: dict[str, str]) -> None:
         if violation["path"] not in reported
     ]
     if found:
-        raise CommandError(" ".join(violation["message"] for violation in found))
+        raise OperatorError(" ".join(violation["message"] for violation in found))
 
 
 async def verify_tin(
-    config: Config, company_id: int, expected: str | None = None
+    config: Config, database: Database, company_id: int, tin: str | None = None
 ) -> dict[str, Any]:
     """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
 
-    Raises CommandError if there is no such company, or if it has no TIN or not the `expected` one.
+    Raises OperatorError if there is no such company, or if it has no TIN or not the expected one.
     A TIN that is verified for another company violates companies_tin_once.
     """
-    async with with_database(config) as (config, database), database.company(company_id) as conn:
+    async with database.company(company_id) as conn:
+        await require_company(conn, company_id)
         row = await sql.company_tin_lock(conn, company_id=company_id)
-        if row is None:
-            raise CommandError(f"There is no company {company_id}.")
         if not row["tin"]:
-            raise CommandError(f"Company {company_id} has no TIN.")
-        if expected is not None and parties.get_own_tin({"tin": expected}) != row["tin"]:
-            raise CommandError(
-                f"The TIN of company {company_id} is {row['tin_code']}, not {expected}."
-            )
+            raise OperatorError(f"Company {company_id} has no TIN.")
+        if tin is not None and parties.get_own_tin({"tin": tin}) != row["tin"]:
+            raise OperatorError(f"The TIN of company {company_id} is {row['tin_code']}, not {tin}.")
         claim_tin(config.cell_registry, row["tin"], config.cell)
-        verified_at = (
-            await sql.company_tin_verify(conn, company_id=company_id) or row["tin_verified_at"]
-        )
+        verified_at = await sql.company_tin_verify(conn, company_id=company_id)
         return {
             "company_id": company_id,
             "tin": row["tin_code"],
-            "tin_verified_at": _write_instant(verified_at),
+            "tin_verified_at": verified_at or row["tin_verified_at"],
         }
 
 
-async def share_tin(config: Config, tin: str, note: str) -> dict[str, Any]:
+async def share_tin(config: Config, database: Database, tin: str, note: str) -> dict[str, Any]:
     """Allow several companies to use a TIN and return {tin, note, shared_at, companies}.
 
-    The audit log of each company for which it is verified gets a row. Raises CommandError.
+    The audit log of each company for which it is verified gets a row. Raises OperatorError.
     """
     wanted = _read_tin(tin)
     if not note.strip():
-        raise CommandError("A note is required: why the TIN is shared.")
-    async with with_database(config) as (config, database):
-        companies = await _find_companies(database, wanted)
-        shared: dict[str, Any] = {}
-        for company_id in companies or [None]:
-            async with database.company(company_id or NO_COMPANY) as conn:
-                await sql.tin_lock(conn, tin=wanted)
-                row = await sql.tin_share(conn, company_id=company_id, tin=wanted, note=note)
-            shared = {**row, "shared_at": _write_instant(row["shared_at"])}
-    return {**{name: shared[name] for name in ("tin", "note", "shared_at")}, "companies": companies}
+        raise OperatorError("A note is required: why the TIN is shared.")
+    companies = await _find_companies(database, wanted)
+    shared: dict[str, Any] = {}
+    for company_id in companies or [None]:
+        async with database.company(company_id or NO_COMPANY) as conn:
+            await sql.tin_lock(conn, tin=wanted)
+            shared = await sql.tin_share(conn, company_id=company_id, tin=wanted, note=note)
+    return {**shared, "companies": companies}
 
 
-async def unshare_tin(config: Config, tin: str) -> dict[str, Any]:
+async def unshare_tin(config: Config, database: Database, tin: str) -> dict[str, Any]:
     """Allow only one company to use a TIN again, and return {tin, unshared}.
 
-    `unshared` is false if the TIN was not shared. Raises CommandError while it is verified for
+    `unshared` is false if the TIN was not shared. Raises OperatorError while it is verified for
     several.
     """
     wanted = _read_tin(tin)
-    async with with_database(config) as (config, database):
-        holders = await _find_companies(database, wanted)
-        company_id = holders[0] if holders else None
-        async with database.company(company_id or NO_COMPANY) as conn:
-            await sql.tin_lock(conn, tin=wanted)
-            await _reject_several(conn, wanted)
-            unshared = await sql.tin_unshare(conn, company_id=company_id, tin=wanted)
+    holders = await _find_companies(database, wanted)
+    company_id = holders[0] if holders else None
+    async with database.company(company_id or NO_COMPANY) as conn:
+        await sql.tin_lock(conn, tin=wanted)
+        await _reject_several(conn, wanted)
+        unshared = await sql.tin_unshare(conn, company_id=company_id, tin=wanted)
     return {"tin": wanted, "unshared": unshared is not None}
 
 
 async def _reject_several(conn: Connection, tin: str) -> None:
-    """Raise CommandError if the TIN is verified for several companies. The caller has locked it."""
+    """Raise OperatorError if the locked TIN is verified for several companies."""
     holders = await sql.tin_companies(conn, tin=tin)
     if len(holders) > 1:
-        raise CommandError(
+        raise OperatorError(
             f"Companies {', '.join(map(str, holders))} have the TIN {tin}; only one may have it."
         )
 
@@ -218,76 +220,69 @@ async def _find_companies(database: Database, tin: str) -> list[int]:
 
 
 def _read_tin(text: str) -> str:
-    """Return a TIN in the form that is compared. Raises CommandError for invalid ones."""
+    """Return a TIN in the form that is compared. Raises OperatorError for invalid ones."""
     if schema.find_violations("company_update", {"tin_code": text}):
-        raise CommandError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
+        raise OperatorError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
     return parties.get_own_tin({"tin": text})
 
 
 async def add_key(
-    config: Config, company_id: int, name: str = "", expires: str | None = None
+    config: Config, database: Database, company_id: int, name: str = "", expires: str | None = None
 ) -> dict[str, Any]:
-    """Create an API key and return {key, key_id, company_id}. Raises CommandError.
+    """Create an API key and return {key, key_id, company_id}. Raises OperatorError.
 
     The key itself is not stored and cannot be shown again.
     """
-    async with with_database(config) as (config, database):
-        return await insert_key(config, database, company_id, name, read_instant(expires))
-
-
-async def insert_key(
-    config: Config,
-    database: Database,
-    company_id: int,
-    name: str,
-    expires_at: datetime | None = None,
-) -> dict[str, Any]:
-    """Create an API key and return {key, key_id, company_id}. Raises CommandError."""
+    expires_at = read_instant(expires)
     async with database.company(company_id) as conn:
-        if not await sql.company_exists(conn, company_id=company_id):
-            raise CommandError(f"There is no company {company_id}.")
+        await require_company(conn, company_id)
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
         try:
             await api_keys.insert_key(conn, company_id, key, name, expires_at)
         except Conflict as error:
-            raise CommandError(str(error)) from None
+            raise OperatorError(str(error)) from None
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 
-async def revoke_key(config: Config, key_id: str) -> dict[str, Any]:
+async def revoke_key(config: Config, database: Database, key_id: str) -> dict[str, Any]:
     """Revoke a key of a company or an account, and return {key_id, revoked}.
 
-    `revoked` is false if it was revoked before. Raises CommandError for an unknown key.
+    `revoked` is false if it was revoked before. Raises OperatorError for an unknown key.
     """
-    async with with_database(config) as (config, database):
-        kind, owner = await _key_owner(database, key_id)
-        async with kind.transaction(database, owner) as conn:
-            revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
-        return {"key_id": key_id, "revoked": bool(revoked)}
+    kind, owner = await _key_owner(database, key_id)
+    async with kind.transaction(database, owner) as conn:
+        revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
+    return {"key_id": key_id, "revoked": bool(revoked)}
 
 
 async def _key_owner(database: Database, key_id: str) -> tuple[api_keys.KeyKind, int]:
-    """Return the kind and the owner of a key. Raises CommandError."""
+    """Return the kind and the owner of a key. Raises OperatorError."""
     async with database.across() as conn:
         for kind in (api_keys.COMPANY, api_keys.INTEGRATION):
             if row := await kind.find(conn, key_id=key_id):
                 return kind, row[kind.owner]
-    raise CommandError(
+    raise OperatorError(
         f"There is no key {key_id}; "
         "a key id is what follows einv_live_ or einp_live_, up to the next underscore."
     )
 
 
 def read_instant(text: str | None) -> datetime | None:
-    """Return the instant of an option, or None if it is not given. Raises CommandError."""
+    """Return the instant of an option, or None if it is not given. Raises OperatorError."""
     if text is None:
         return None
     try:
         return json_codec.parse_instant(text)
     except ValueError:
-        raise CommandError(f"{text} is not a date and a time, like 2026-12-31T23:59:59Z.") from None
+        raise OperatorError(
+            f"{text} is not a date and a time, like 2026-12-31T23:59:59Z."
+        ) from None
 
 
-def _write_instant(at: datetime) -> str:
-    """Return an instant in the format of the API."""
-    return at.isoformat(timespec="milliseconds")
+async def _print_audit(config: Config, database: Database, company_id: int, most: int) -> None:
+    """Print the last entries of a company's audit log as JSON, oldest first."""
+    async with database.reading(company_id) as conn:
+        await require_company(conn, company_id)
+        rows = await sql.audit_page(conn, company_id=company_id, most=most)
+    for row in rows:
+        print(row["entry"])

@@ -1,6 +1,5 @@
 """Migrations and named statements from the command line."""
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("statement", metavar="NAME")
 
 
-def _migrate(options: argparse.Namespace) -> None:
+def _migrate() -> None:
     for name in run(_apply()) or ["nothing to apply"]:
         print(name)
 
@@ -42,8 +41,8 @@ def _read_migration_config(variables: Mapping[str, str]) -> Config:
     return read_config({name: text for name, text in variables.items() if name in names})
 
 
-def _print_statement(options: argparse.Namespace) -> None:
-    name = options.statement
-    if name not in sql.by_name:
-        sys.exit(f"There is no statement {name}. There are: {', '.join(sorted(sql.by_name))}")
-    print(sql.by_name[name].text)
+def _print_statement(statement: str) -> None:
+    if statement not in sql.by_name:
+        known = ", ".join(sorted(sql.by_name))
+        sys.exit(f"There is no statement {statement}. There are: {known}")
+    print(sql.by_name[statement].text)

@@ -1,8 +1,6 @@
 """The main use case against the running service: one invoice from creation to cancellation."""
 
-import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,13 +9,14 @@ from typing import Any
 import aiohttp
 
 from service import json_codec
-from service.commands import companies
 from service.commands.banner import local_address
-from service.commands.bootstrap import run
+from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
-from service.commands.companies import CommandError
-from service.commands.running import read_running_config
+from service.commands.companies import add_key, revoke_key
+from service.commands.operator_errors import OperatorError
+from service.commands.serve import find_demo_company
 from service.config import Config
+from service.db.transactions import Database
 
 KEY_LIFE = timedelta(hours=1)
 ANSWER_SECONDS = 60  # For one request; a submit waits for the portal.
@@ -28,10 +27,7 @@ NOT_RUNNING = (
     "No service answers at {base} ({why}). "
     "Start it with `make run`, or set HOST and PORT to its address."
 )
-NO_COMPANY = (
-    "There is no demo company in {data_dir}. "
-    "Start the service once with the same DATA_DIR, or use --company ID."
-)
+NO_COMPANY = "There is no demo company. Start the service once, or use --company ID."
 LEGAL = (
     "PORTAL_API_BASE is set, so the demo could submit a legal document. "
     "If the portal is a test environment, use --company ID."
@@ -62,56 +58,60 @@ BUYER = {
         "country": "MYS",
     },
 }
-RECORD = ("id", "invoice_code", "type", "status", "final_adjusted_amount")
-DOCUMENT = ("uuid", "validated_at", "cancellable_until", "validation_link", "errors")
-EXPORT = ("invoiceCodeWithPrefixAndDigits", "invoiceDateTime", "lineItems", "description")
 #: The members that are shown of responses that have any of them.
-SHOWN = {"data", *RECORD, *DOCUMENT, *EXPORT}
+SHOWN = {
+    "data",
+    "id",
+    "invoice_code",
+    "type",
+    "status",
+    "final_adjusted_amount",
+    "uuid",
+    "validated_at",
+    "cancellable_until",
+    "validation_link",
+    "errors",
+    "invoiceCodeWithPrefixAndDigits",
+    "invoiceDateTime",
+    "lineItems",
+    "description",
+}
 
 
 def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "demo",
-        _run_demo,
+        on_database(demo),
         "Walk through the main use case against the running service, with a key of its own.",
     )
     parser.add_argument(
-        "--company", type=int, metavar="ID", help="a company other than the demo company"
+        "--company",
+        dest="company_id",
+        type=int,
+        metavar="ID",
+        help="a company other than the demo company",
     )
 
 
-def _run_demo(options: argparse.Namespace) -> None:
-    sys.exit(run(demo(read_running_config(), options.company)))
-
-
-async def demo(config: Config, company_id: int | None = None) -> int:
-    """Print every step and return the exit code, 1 after an error."""
-    try:
-        await _demo(config, company_id)
-    except CommandError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-async def _demo(config: Config, company_id: int | None) -> None:
+async def demo(config: Config, database: Database, company_id: int | None = None) -> None:
+    """Print every step. Raises OperatorError."""
     base = local_address(config)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_SECONDS)) as session:
         await _check_service(session, base)
         until = datetime.now(UTC) + KEY_LIFE
-        owner = company_id or _demo_company(config)
-        key = await companies.add_key(config, owner, "demo", until.isoformat())
+        owner = company_id or await _demo_company(config, database)
+        key = await add_key(config, database, owner, "demo", until.isoformat())
         try:
             print(f"A key of company {owner}, until {until:%H:%M} UTC: {key['key'][:22]}…")
             await _walk(Api(session, base, key["key"]))
         finally:
-            await companies.revoke_key(config, key["key_id"])
+            await revoke_key(config, database, key["key_id"])
     print("\nAll steps succeeded. The key is revoked.")
 
 
 async def _check_service(session: aiohttp.ClientSession, base: str) -> None:
-    """Raise CommandError if no service answers."""
+    """Raise OperatorError if no service answers."""
     try:
         async with session.get(f"{base}/healthz") as response:
             if response.status == 200:
@@ -119,17 +119,18 @@ async def _check_service(session: aiohttp.ClientSession, base: str) -> None:
             why = f"status {response.status}"
     except (aiohttp.ClientError, OSError) as error:  # A TimeoutError is an OSError.
         why = type(error).__name__
-    raise CommandError(NOT_RUNNING.format(base=base, why=why))
+    raise OperatorError(NOT_RUNNING.format(base=base, why=why))
 
 
-def _demo_company(config: Config) -> int:
-    """Return the id of the demo company. Raises CommandError."""
-    if config.portal_api_base:
-        raise CommandError(LEGAL)
-    try:
-        return json_codec.loads((config.data_dir / "demo-company.json").read_bytes())["id"]
-    except (OSError, json_codec.NotJson, KeyError):
-        raise CommandError(NO_COMPANY.format(data_dir=config.data_dir)) from None
+async def _demo_company(config: Config, database: Database) -> int:
+    """Return the id of the demo company. Raises OperatorError."""
+    if config.has_live_portal:
+        raise OperatorError(LEGAL)
+    async with database.across() as conn:
+        company_id = await find_demo_company(conn)
+    if company_id is None:
+        raise OperatorError(NO_COMPANY)
+    return company_id
 
 
 class Api:
@@ -149,7 +150,7 @@ class Api:
     ) -> Any:
         """Send a request such as "GET /readyz", print and return its response.
 
-        It is repeated until `holds` accepts the response. Raises CommandError for an error.
+        It is repeated until `holds` accepts the response. Raises OperatorError for an error.
         """
         print(f"\n{title}\n  {request}")
         method, path = request.split(" ", 1)
@@ -162,15 +163,15 @@ class Api:
             await asyncio.sleep(POLL_SECONDS)
         print(f"  {status} {_short(_pick(answer))}")
         if status == 401:
-            raise CommandError(OTHER_DATABASE.format(base=self._base))
+            raise OperatorError(OTHER_DATABASE.format(base=self._base))
         if status >= 300:
-            raise CommandError(f"{request} failed with status {status}.")
+            raise OperatorError(f"{request} failed with status {status}.")
         if not holds(answer):
-            raise CommandError(f"{request} did not have the expected result.")
+            raise OperatorError(f"{request} did not have the expected result.")
         return answer
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Return the status and the JSON of a response. Raises CommandError without one.
+        """Return the status and the JSON of a response. Raises OperatorError without one.
 
         A page of the portal is a whole address. It gets no key, and has no JSON.
         """
@@ -181,7 +182,7 @@ class Api:
                 text = await response.read()
                 return response.status, "" if is_page else json_codec.loads(text)
         except (aiohttp.ClientError, OSError, json_codec.NotJson) as error:
-            raise CommandError(
+            raise OperatorError(
                 f"{method} {path} got no response ({type(error).__name__})."
             ) from None
 

@@ -52,7 +52,7 @@ says why the submission failed, or what it waits for. [API](api.md#errors) descr
 def register(line: CommandLine) -> None:
     """Add the command."""
 
-    def write(_: argparse.Namespace) -> None:
+    def write() -> None:
         for path, text in pages(line).items():
             path.write_text(text)
 

@@ -1,17 +1,14 @@
 """The commands of the service, and the messages of their errors."""
 
-import argparse
-import asyncio
 import logging
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import asyncpg
 
 from service import json_codec, logs
 from service.commands import (
-    audit,
     certificates,
     check_portal,
     codes,
@@ -23,11 +20,9 @@ from service.commands import (
     people,
     reconcile,
     sandbox,
-    secrets,
     serve,
 )
-from service.commands.bootstrap import run
-from service.commands.command_line import CommandLine, print_json
+from service.commands.command_line import CommandLine
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
     OperatorError,
@@ -50,8 +45,6 @@ MODULES = (
     integrations,
     people,
     certificates,
-    audit,
-    secrets,
     check_portal,
     reconcile,
     codes,
@@ -61,11 +54,9 @@ MODULES = (
 EXPECTED_ERRORS = (
     ConfigError,
     EmbeddedError,
-    serve.ServeError,
     OperatorError,
     CellError,
     SchemaError,
-    companies.CommandError,
     ApiError,
     OSError,
 )
@@ -79,12 +70,11 @@ VALUE_ERRORS = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 
 def main(arguments: list[str]) -> None:
     """Run one command. Print an expected error and exit with code 1."""
-    options = create_command_line().parser.parse_args(arguments)
+    options = vars(create_command_line().parser.parse_args(arguments))
+    act = options.pop("command")
     try:
         _reject_invalid_text(options)
-        result = options.command(options)
-        if asyncio.iscoroutine(result):
-            print_json(run(result))
+        act(**options)
     except BrokenPipeError:
         sys.exit(1)  # The reader of the output has ended.
     except VALUE_ERRORS as error:
@@ -105,17 +95,17 @@ def _fail(message: str) -> NoReturn:
 
 def create_command_line() -> CommandLine:
     """Return the command line with all commands."""
-    line = CommandLine(default=serve.serve_default)
+    line = CommandLine(default=serve.start)
     for module in MODULES:
         module.register(line)
     return line
 
 
-def _reject_invalid_text(options: argparse.Namespace) -> None:
-    """Raise CommandError for a text that is not UTF-8, which PostgreSQL cannot store."""
-    for name, value in vars(options).items():
+def _reject_invalid_text(options: dict[str, Any]) -> None:
+    """Raise OperatorError for a text that is not UTF-8, which PostgreSQL cannot store."""
+    for name, value in options.items():
         if isinstance(value, str) and not json_codec.is_valid_text(value):
-            raise companies.CommandError(f"--{name.replace('_', '-')} must be UTF-8 text.")
+            raise OperatorError(f"--{name.replace('_', '-')} must be UTF-8 text.")
 
 
 def _describe_value_error(error: asyncpg.PostgresError) -> str:

@@ -1,6 +1,5 @@
 """The comparison with the portal, and the manual resolution of what needs a person."""
 
-import argparse
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,10 +9,9 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.bootstrap import run, with_database, with_portal
+from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option, print_json
-from service.commands.companies import CommandError
-from service.commands.running import read_running_config
+from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -47,18 +45,20 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "reconcile",
-        _reconcile,
+        on_database(_reconcile),
         "Compare companies with the portal since their latest comparison, at least 74 hours, and "
         "print the differences. "
         "Exit code 1 if any is open. Ends a hold where nothing is open.",
     )
-    parser.add_argument("--company", type=int, metavar="ID", help="one company instead of all")
+    parser.add_argument(
+        "--company", dest="company_id", type=int, metavar="ID", help="one company instead of all"
+    )
     parser.add_argument(
         "--days", type=int, metavar="N", help=f"days to compare at least, up to {MOST_DAYS}"
     )
     parser = line.add(
         "hold-sending",
-        lambda options: hold_sending(read_running_config(), options.reason),
+        on_database(hold_sending),
         "Send nothing until each company was compared with the portal.",
     )
     parser.add_argument(
@@ -66,19 +66,19 @@ def register(line: CommandLine) -> None:
     )
     line.add(
         "attention",
-        lambda options: attention(read_running_config()),
+        on_database(attention),
         "List what needs a person: submissions, findings, holds, odd rows of the portal, "
         "rejected logins.",
     )
     parser = line.add(
         "retry-logins",
-        lambda options: retry_logins(read_running_config(), options.tin),
+        on_database(retry_logins),
         "Log in at once where the portal rejected the login, for one taxpayer or all.",
     )
     parser.add_argument("--tin", help="one taxpayer instead of all")
     parser = line.add(
         "resolve-finding",
-        lambda options: resolve_finding(read_running_config(), options.ids, options.note),
+        on_database(resolve_finding),
         "Close findings of a comparison.",
     )
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
@@ -91,26 +91,36 @@ def register(line: CommandLine) -> None:
 def _register_resolve_submission(line: CommandLine) -> None:
     parser = line.add(
         "resolve-submission",
-        lambda options: resolve_submission(
-            read_running_config(), options.company, options.id, options.received, options.note
-        ),
+        on_database(resolve_submission),
         "Resolve a submission that needs manual review. `--received` must name the document that "
         "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
     )
-    parser.add_argument("id", type=int, metavar="ID")
+    parser.add_argument("submission_id", type=int, metavar="ID")
     add_company_option(parser)
     outcome = parser.add_mutually_exclusive_group(required=True)
     outcome.add_argument(
-        "--received", nargs="+", metavar="UUID", help="the portal has its documents as these"
+        "--received",
+        dest="uuids",
+        nargs="+",
+        metavar="UUID",
+        help="the portal has its documents as these",
     )
-    outcome.add_argument("--not-received", action="store_true", help="the portal does not have it")
+    outcome.add_argument(
+        "--not-received",
+        dest="uuids",
+        action="store_const",
+        const=None,
+        help="the portal does not have it",
+    )
     parser.add_argument(
         "--note", required=True, metavar="TEXT", help="how the outcome was found out"
     )
 
 
-def _reconcile(options: argparse.Namespace) -> None:
-    result = run(reconcile(read_running_config(), options.company, options.days))
+async def _reconcile(
+    config: Config, database: Database, company_id: int | None, days: int | None
+) -> None:
+    result = await reconcile(config, database, company_id, days)
     print_json(result)
     for problem in _describe_problems(result):
         print(problem, file=sys.stderr)
@@ -128,12 +138,11 @@ def _describe_problems(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def with_submission_context(config: Config) -> AsyncIterator[SubmissionContext]:
+async def submission_context(
+    config: Config, database: Database
+) -> AsyncIterator[SubmissionContext]:
     """Yield a context for a command that reads from the portal and sends nothing to it."""
-    async with (
-        with_database(with_portal(config)) as (config, database),
-        portal_session(config) as session,
-    ):
+    async with portal_session(config) as session:
         rate_limiter = PortalRateLimiter(database, config, urgent=False, patience=PATIENCE)
         portal = Portal(
             session, config, rate_limiter=rate_limiter, refusals=RefusedLogins(database, config)
@@ -148,16 +157,16 @@ async def with_submission_context(config: Config) -> AsyncIterator[SubmissionCon
 
 
 async def reconcile(
-    config: Config, company_id: int | None = None, days: int | None = None
+    config: Config, database: Database, company_id: int | None = None, days: int | None = None
 ) -> dict[str, Any]:
     """Compare one company, or all, with the portal, and return {companies, open, failed}.
 
     `open` counts open findings, `failed` the companies for which the portal did not answer. A
-    member `clocks` describes clocks that differ too far. Raises CommandError.
+    member `clocks` describes clocks that differ too far. Raises OperatorError.
     """
     if days is not None and not 1 <= days <= MOST_DAYS:
-        raise CommandError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
-    async with with_submission_context(config) as context:
+        raise OperatorError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
+    async with submission_context(config, database) as context:
         results = [
             await _sweep_company(context, each, days)
             for each in await _find_companies(context, company_id)
@@ -180,7 +189,9 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
     if company_id is None:
         return ids
     if company_id not in ids:
-        raise CommandError(f"There is no company {company_id} that has a verified TIN or has sent.")
+        raise OperatorError(
+            f"There is no company {company_id} that has a verified TIN or has sent."
+        )
     return [company_id]
 
 
@@ -188,89 +199,85 @@ async def _sweep_company(
     context: SubmissionContext, company_id: int, days: int | None
 ) -> dict[str, Any]:
     try:
-        return _write_instants(await sweep(context, company_id, days))
+        return await sweep(context, company_id, days)
     except PortalError as error:
         return {"company_id": company_id, "error": str(error)}
 
 
-async def hold_sending(config: Config, reason: str) -> dict[str, int]:
+async def hold_sending(config: Config, database: Database, reason: str) -> dict[str, int]:
     """Hold sending of all companies and return {held}, the number that was not held before."""
-    async with with_database(config) as (_, database), database.across() as conn:
+    async with database.across() as conn:
         return {"held": await sql.hold_set(conn, reason=reason)}
 
 
-async def resolve_finding(config: Config, ids: Sequence[int], note: str) -> dict[str, Any]:
-    """Resolve findings and return {resolved, released}. Raises CommandError.
+async def resolve_finding(
+    config: Config, database: Database, ids: Sequence[int], note: str
+) -> dict[str, Any]:
+    """Resolve findings and return {resolved, released}. Raises OperatorError.
 
     `resolved` are the ids, `released` the companies whose hold ends.
     """
-    async with with_database(config) as (config, database):
-        owners = [await _find_owner(database, finding_id) for finding_id in ids]
-        released = set()
-        for company_id, finding_id in zip(owners, ids, strict=True):
-            key = {"company_id": company_id, "id": finding_id}
-            async with database.company(company_id) as conn:
-                if not await sql.finding_resolve(conn, **key, note=note):
-                    raise CommandError(f"Finding {finding_id} is already resolved.")
-                settle = config.portal_settle
-                if await sql.hold_release(conn, company_id=company_id, settle=settle):
-                    released.add(company_id)
-        return {"resolved": ids, "released": sorted(released)}
+    owners = [await _find_owner(database, finding_id) for finding_id in ids]
+    released = set()
+    for company_id, finding_id in zip(owners, ids, strict=True):
+        async with database.company(company_id) as conn:
+            if not await sql.finding_resolve(conn, company_id=company_id, id=finding_id, note=note):
+                raise OperatorError(f"Finding {finding_id} is already resolved.")
+            settle = config.portal_settle
+            if await sql.hold_release(conn, company_id=company_id, settle=settle):
+                released.add(company_id)
+    return {"resolved": ids, "released": sorted(released)}
 
 
 async def _find_owner(database: Database, finding_id: int) -> int:
     async with database.across() as conn:
         company_id = await sql.finding_company(conn, id=finding_id)
     if company_id is None:
-        raise CommandError(f"There is no finding {finding_id}.")
+        raise OperatorError(f"There is no finding {finding_id}.")
     return company_id
 
 
 async def resolve_submission(
-    config: Config, company_id: int, submission_id: int, uuids: list[str] | None, note: str
+    config: Config,
+    database: Database,
+    uuids: list[str] | None,
+    **case: Any,
 ) -> dict[str, Any]:
-    """Resolve a submission and return {company_id, submission_id, state}. Raises CommandError.
+    """Resolve a submission and return {company_id, submission_id, state}. Raises OperatorError.
 
-    `uuids` are the portal's documents; None means that the portal does not have it.
+    `uuids` are the portal's documents; None means that the portal does not have it. `case` has
+    company_id, submission_id and a note.
     """
-    async with with_submission_context(config) as context:
+    async with submission_context(config, database) as context:
         try:
             if uuids:
-                return await manual_resolution.resolve_as_received(
-                    context, company_id, submission_id, uuids, note
-                )
-            return await manual_resolution.resolve_as_not_received(
-                context, company_id, submission_id, note
-            )
+                return await manual_resolution.resolve_as_received(context, uuids=uuids, **case)
+            return await manual_resolution.resolve_as_not_received(context, **case)
         except manual_resolution.CannotResolve as error:
-            raise CommandError(str(error)) from None
+            raise OperatorError(str(error)) from None
         except PortalError as error:
-            raise CommandError(
+            raise OperatorError(
                 f"The portal request failed, and nothing was changed: {error}"
             ) from None
 
 
-async def attention(config: Config) -> dict[str, Any]:
+async def attention(config: Config, database: Database) -> dict[str, Any]:
     """Return the conditions, and lists of what needs a person, of all companies, oldest first.
 
     The members are conditions, submissions, findings, holds, oddities and refused_logins.
     """
-    async with with_database(with_portal(config)) as (config, database):
-        async with database.across() as conn:
-            rows = await sql.attention_list(conn)
-            odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
-            conditions = sort_by_age(await read_conditions(conn, config))
-        refused = await RefusedLogins(database, config).listed()
+    async with database.across() as conn:
+        rows = await sql.attention_list(conn)
+        odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
+        conditions = sort_by_age(await read_conditions(conn, config))
     lists: dict[str, list[Any]] = {"submission": [], "finding": [], "hold": []}
     for row in rows:
-        lists[row["kind"]].append(_write_instants(_with_facts(row)))
+        lists[row["kind"]].append(_with_facts(row))
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{f"{kind}s": found for kind, found in lists.items()},
-        "oddities": [
-            {**_write_instants(_with_facts(row)), "what_to_do": WHAT_TO_DO} for row in odd
-        ],
-        "refused_logins": [_write_instants(row) for row in refused],
+        "oddities": [{**_with_facts(row), "what_to_do": WHAT_TO_DO} for row in odd],
+        "refused_logins": await RefusedLogins(database, config).listed(),
     }
 
 
@@ -280,16 +287,6 @@ def _with_facts(row: asyncpg.Record) -> dict[str, Any]:
     return {**known, **json_codec.loads(row["facts"].encode())}
 
 
-async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:
+async def retry_logins(config: Config, database: Database, tin: str | None) -> dict[str, int]:
     """Forget rejected logins, of one taxpayer or all, and return {forgotten}, their number."""
-    async with with_database(with_portal(config)) as (config, database):
-        return {"forgotten": await RefusedLogins(database, config).forget(tin)}
-
-
-def _write_instants(value: Any) -> Any:
-    """Return the value with instants as ISO 8601 text."""
-    if isinstance(value, dict):
-        return {name: _write_instants(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_write_instants(member) for member in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    return {"forgotten": await RefusedLogins(database, config).forget(tin)}

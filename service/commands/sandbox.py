@@ -1,6 +1,5 @@
 """The portal sandbox as a command."""
 
-import argparse
 import os
 import threading
 
@@ -19,12 +18,12 @@ def register(line: CommandLine) -> None:
     )
 
 
-def _sandbox(options: argparse.Namespace) -> None:
+def _sandbox(until_stdin_closes: bool) -> None:
     # Imported here because other commands do not need it.
     from service.sandbox.app import run
     from service.sandbox.settings import Settings
 
-    if options.until_stdin_closes:
+    if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     run(Settings.from_env(os.environ))
 

@@ -2,20 +2,17 @@
 
 import argparse
 import asyncio
-import base64
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
 
-from service import json_codec, logs
+from service import logs
 from service.app import create_app
-from service.commands import companies
 from service.commands.banner import describe_addresses, describe_demo, describe_others
 from service.commands.bootstrap import (
     check_database,
@@ -28,15 +25,17 @@ from service.commands.bootstrap import (
 )
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
+from service.commands.companies import add_company, add_key
 from service.commands.operator_errors import OperatorError, check_folder, check_port
 from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
-from service.config import ROOT, Config, read_config
+from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
+from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import Database, connected_database
+from service.db.transactions import connected_database
 from service.http import app_keys
 from service.http.aiohttp_internals import Site
 from service.http.closing import close_idle_connections, close_port
@@ -68,15 +67,11 @@ DEMO_COMPANY = {
 DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 
-class ServeError(Exception):
-    """The service cannot start; the message is for the operator."""
-
-
 def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "serve",
-        _serve,
+        start,
         "Run the API and the background work. This is the default command. "
         "`--no-background` answers requests only.",
     )
@@ -86,24 +81,19 @@ def register(line: CommandLine) -> None:
     line.add("worker", _work, "Run the background work only.")
 
 
-def serve_default(_: argparse.Namespace) -> None:
-    """Run the command `serve` without options."""
-    run(serve(read_config()))
+def start(workers: int | None = None, no_background: bool = False, child: bool = False) -> None:
+    """Serve until the process is asked to stop."""
+    own = {"WORKERS": str(workers)} if workers else {}
+    config = read_config({**os.environ, **own})
+    run((serve_child if child else serve)(config, background=not no_background))
 
 
-def _serve(options: argparse.Namespace) -> None:
-    workers = {"WORKERS": str(options.workers)} if options.workers else {}
-    config = read_config({**os.environ, **workers})
-    start = serve_child if options.child else serve
-    run(start(config, background=not options.no_background))
-
-
-def _work(_: argparse.Namespace) -> None:
+def _work() -> None:
     run(work(read_running_config()))
 
 
 async def serve(config: Config, background: bool = True) -> None:
-    """Serve until SIGTERM or SIGINT, then finish accepted work. Raises ServeError."""
+    """Serve until SIGTERM or SIGINT, then finish accepted work. Raises OperatorError."""
     embedded = not config.database_url
     with logged_run(config, "serve") as stop:
         warn_of_settings(config)
@@ -135,7 +125,7 @@ async def serve_child(config: Config, background: bool = True) -> None:
 
 
 async def work(config: Config) -> None:
-    """Do background work only, until SIGTERM or SIGINT. Raises ServeError."""
+    """Do background work only, until SIGTERM or SIGINT. Raises OperatorError."""
     with logged_run(config, "worker") as stop:
         warn_of_settings(config)
         if config.worker_port:
@@ -174,13 +164,13 @@ def _check_ports(config: Config) -> None:
 async def serve_api(
     config: Config, background: bool = True, reuse_port: bool | None = None
 ) -> AsyncIterator[web.Application]:
-    """Serve the API on its port during the block, then finish its requests. Raises ServeError."""
+    """Serve the API on its port during the block, then finish its requests."""
     app = create_app(config, background=background)
     runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
         site = Site(runner, config.host, config.port, reuse_port=reuse_port)
-        await _listen(site, "PORT")
+        await site.start()
     except BaseException:
         await runner.cleanup()  # What has started must end before the event loop does.
         raise
@@ -192,27 +182,15 @@ async def serve_api(
 
 @asynccontextmanager
 async def _background_work(config: Config) -> AsyncIterator[None]:
-    """Run the background work, and answer health checks, during the block. Raises ServeError."""
+    """Run the background work, and answer health checks, during the block."""
     runner = HardenedRunner(create_app(config, api=False), shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
         if config.worker_port:
-            site = web.TCPSite(runner, config.worker_host, config.worker_port)
-            await _listen(site, "WORKER_PORT")
+            await web.TCPSite(runner, config.worker_host, config.worker_port).start()
         yield
     finally:
         await runner.cleanup()
-
-
-async def _listen(site: web.TCPSite, variable: str) -> None:
-    """Listen on the address of a site. Raises ServeError."""
-    try:
-        await site.start()
-    except OSError as error:
-        place = site.name.removeprefix("http://")
-        raise ServeError(
-            f"Cannot listen on {place}: {error.strerror}. Set {variable} to a free port."
-        ) from None
 
 
 async def _close(app: web.Application, runner: web.AppRunner, site: Site) -> None:
@@ -234,7 +212,7 @@ async def _close(app: web.Application, runner: web.AppRunner, site: Site) -> Non
 @asynccontextmanager
 async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
     """Run several processes of the API, and replace one that dies."""
-    environment = {**os.environ, **_environment(config)}
+    environment = {**os.environ, **write_config(config)}
     arguments = [sys.executable, str(ROOT / "run.py"), "serve", "--child"]
     if not background:
         arguments.append("--no-background")
@@ -262,33 +240,6 @@ async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _environment(config: Config) -> dict[str, str]:
-    """Return the variables of a child process for settings that this process has derived."""
-    return {
-        "DATABASE_URL": config.database_url,
-        "SECRET_KEY": base64.b64encode(config.secret_key).decode(),
-        "SECRET_KEY_PREVIOUS": base64.b64encode(config.secret_key_previous).decode(),
-        "PORTAL_API_BASE": config.portal_api_base,
-        "PORTAL_IDENTITY_BASE": config.portal_identity_base,
-        "PORTAL_WEB_BASE": config.portal_web_base,
-        "PORTAL_CLIENT_ID": config.portal_client_id,
-        "PORTAL_CLIENT_SECRET": config.portal_client_secret,
-        "PORTAL_INTERMEDIARY": "true" if config.portal_intermediary else "false",
-        "TIN_VERIFICATION": config.tin_verification,
-        "PUBLIC_URL": config.public_url,
-        # The values of these files are above.
-        **dict.fromkeys(_SECRET_FILES, ""),
-    }
-
-
-_SECRET_FILES = (
-    "DATABASE_URL_FILE",
-    "SECRET_KEY_FILE",
-    "SECRET_KEY_PREVIOUS_FILE",
-    "PORTAL_CLIENT_SECRET_FILE",
-)
-
-
 @asynccontextmanager
 async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
     """Run a sandbox that ends with this process, and yield the configuration for it."""
@@ -312,7 +263,7 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
         ended = asyncio.create_task(process.wait())
         await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
-            raise ServeError(
+            raise OperatorError(
                 f"The sandbox cannot start on port {config.sandbox_port}, "
                 "for the reason in the line above."
             )
@@ -327,12 +278,11 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
 async def _share_code_lists(config: Config) -> None:
     """Give the sandbox the lists that were imported while it did not run."""
     async with connected_database(config, 1) as database:
-        if error := await share_with_sandbox(config, database):
-            print(error, file=sys.stderr)
+        await share_with_sandbox(config, database)
 
 
 async def _wait_for(url: str, seconds: float) -> None:
-    """Wait until an address responds with status 200. Raises ServeError on a timeout."""
+    """Wait until an address responds with status 200. Raises OperatorError on a timeout."""
     try:
         async with asyncio.timeout(seconds), aiohttp.ClientSession() as session:
             while True:
@@ -344,7 +294,7 @@ async def _wait_for(url: str, seconds: float) -> None:
                     pass
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise ServeError(f"{url} did not answer within {seconds} seconds.") from None
+        raise OperatorError(f"{url} did not answer within {seconds} seconds.") from None
 
 
 async def _demo_company(config: Config) -> str:
@@ -353,56 +303,25 @@ async def _demo_company(config: Config) -> str:
     It has a link that signs the company's owner in, and the key if the company is new. A database
     with other companies gets no demo company.
     """
-    marker = config.data_dir / "demo-company.json"
+    key = None
     async with connected_database(config, 2) as database:
         with acting_as("command"):
             # Of several first starts, one creates the company and its owner.
             async with database.across() as conn, conn.transaction():
                 await sql.demo_company_lock(conn)
-                known = [row["company_id"] for row in await sql.sweep_companies(conn)]
-                company_id, key = await _find_or_make(config, database, marker, known)
+                company_id = await find_demo_company(conn)
                 if company_id is None:
-                    return describe_others(known)
+                    if others := [row["company_id"] for row in await sql.sweep_companies(conn)]:
+                        return describe_others(others)
+                    company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
+                    key = (await add_key(config, database, company_id, "first start"))["key"]
                 owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
             link = await make_link(database, config.public_url, new)
     return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
 
 
-async def _find_or_make(
-    config: Config, database: Database, marker: Path, known: Sequence[int]
-) -> tuple[int | None, str | None]:
-    """Return (id, key) of the demo company. The key is None unless the company is new.
-
-    The id is None if the database has other companies only. `known` are the companies with keys.
-    """
-    key = None
-    company_id = _read_marker(marker)
-    if company_id not in known:
-        company_id = await _find_demo_company(database)
-    if company_id is None and not known:
-        company_id = await companies.insert_company(database, DEMO_COMPANY)
-        key = (await companies.insert_key(config, database, company_id, "first start"))["key"]
-    if company_id is not None:
-        _write_marker(marker, company_id)
-    return company_id, key
-
-
-def _read_marker(marker: Path) -> int | None:
-    """Return the id of the demo company that an earlier start has recorded."""
-    try:
-        return json_codec.loads(marker.read_bytes())["id"]
-    except (OSError, json_codec.NotJson, KeyError, TypeError):
-        return None
-
-
-def _write_marker(marker: Path, company_id: int) -> None:
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(json_codec.dumps({"id": company_id}))
-
-
-async def _find_demo_company(database: Database) -> int | None:
+async def find_demo_company(conn: Connection) -> int | None:
     """Return the id of the company that has the demo company's TIN."""
-    async with database.across() as conn:
-        found = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+    found = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
     return found[0] if found else None

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending
 from service.config import read_config
 from service.documents import states
@@ -157,7 +158,9 @@ async def lose_the_response(setting: Setting) -> dict[str, Any]:
 
 
 async def hold(setting: Setting) -> dict[str, Any]:
-    assert await hold_sending(read_config(setting.environment), "A restore.") == {"held": 1}
+    assert await run_command(read_config(setting.environment), hold_sending, "A restore.") == {
+        "held": 1
+    }
     return {}
 
 

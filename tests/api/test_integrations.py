@@ -1078,18 +1078,6 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
 
     status, made = await run("add-integration-key", "--account", "Melaka Group")
     assert status == 0 and set(made) == {"key", "key_id", "account_id"}
-    status, user_made = await run(
-        "add-user",
-        "--account",
-        "Melaka Group",
-        "--name",
-        "Siti",
-        "--email",
-        "s@example.com",
-        "--role",
-        "owner",
-    )
-    assert status == 0 and user_made["account_id"] == made["account_id"]
     status, organization = await run(
         "add-organization",
         "--account",
@@ -1101,7 +1089,6 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
     )
     assert status == 0
     portal = await open_portal(Account(made["account_id"], made["key"], made["key_id"]))
-    assert (await ask(portal, "GET", f"{USERS}/{user_made['id']}"))[1]["role"] == "owner"
     _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization['id']}")
     assert [linked["id"] for linked in found["companies"]] == [company.id]
     assert await run("revoke-key", made["key_id"]) == (
@@ -1118,38 +1105,6 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
 @pytest.mark.parametrize(
     "arguments, complaint",
     [
-        (
-            ["add-user", "--account", "None", "--name", "A", "--email", "a@b.c", "--role", "owner"],
-            "There is no account None",
-        ),
-        (
-            [
-                "add-user",
-                "--account",
-                "Penang Trading Group",
-                "--name",
-                "A",
-                "--email",
-                "a",
-                "--role",
-                "king",
-            ],
-            "e-mail",
-        ),
-        (
-            [
-                "add-user",
-                "--account",
-                "Penang Trading Group",
-                "--name",
-                "A",
-                "--email",
-                "nurul@example.com",
-                "--role",
-                "owner",
-            ],
-            "has the e-mail address",
-        ),
         (["add-organization", "--account", "None", "--name", "A"], "There is no account None"),
         (
             [

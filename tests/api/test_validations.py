@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
 from service.config import read_config
 from tests.api_requests import create_invoice, create_valid_invoice, note, now, request_json
@@ -321,7 +322,7 @@ async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
             "message": "Too many TIN checks, please slow down.",
             "code": "rate_limited",
         }
-    second = await add_key(read_config(environment), company.id)
+    second = await run_command(read_config(environment), add_key, company.id)
     assert await check_tins(api, [11], **{"X-API-Key": second["key"]}) == [429]
     assert await count_portal_checks(sandbox) == 3
     other = await make_company(environment, tin_code="C4821093650")

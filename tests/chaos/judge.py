@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -68,7 +69,7 @@ async def wait_until_settled(url: str, seconds: float) -> float | None:
 
 async def run_sweep(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """Compare all companies with the portal by the service's command. Return the findings."""
-    result = await reconcile(read_config(environment))
+    result = await run_command(read_config(environment), reconcile)
     return [finding for company in result["companies"] for finding in company["findings"]]
 
 

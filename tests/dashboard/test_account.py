@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from service.commands.bootstrap import run_command
 from service.commands.people import link_user
 from service.config import Config, read_config
 from service.dashboard.sessions import PLAIN_COOKIE
@@ -221,7 +222,7 @@ async def test_links_and_passwords_are_in_the_log(
     await person.post("/password", {"current": PASSWORD, "password": "other words that I chose"})
     await person.get("/confirm")
     await person.post("/confirm", {"password": "other words that I chose", "next": "/account"})
-    link = (await link_user(site.config, EMAIL))["link"]
+    link = (await run_command(site.config, link_user, EMAIL))["link"]
     async with site.visitor(FAR) as visitor:
         await visitor.use_link(link, "third words that I chose")
         assert visitor.path == "/companies"
@@ -434,7 +435,7 @@ async def test_sessions_of_other_people_are_unknown(
 
 
 async def test_a_person_without_a_company_sees_the_account(site: Site, person: Visitor) -> None:
-    link = (await link_user(site.config, EMAIL))["link"]
+    link = (await run_command(site.config, link_user, EMAIL))["link"]
     async with site.visitor() as visitor:
         await visitor.use_link(link, "other words that I chose")
         await visitor.get("/account")

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending
 from service.config import read_config
 from tests.api_requests import (
@@ -70,7 +71,7 @@ async def _disconnect(world: World) -> None:
 
 
 async def _hold(world: World) -> None:
-    await hold_sending(read_config(world.environment), "A restore.")
+    await run_command(read_config(world.environment), hold_sending, "A restore.")
 
 
 async def _forget_tin(world: World) -> None:

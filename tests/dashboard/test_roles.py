@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 from yarl import URL
 
+from service.commands.bootstrap import run_command
 from service.commands.people import invite_user, link_user
 from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
@@ -46,7 +47,7 @@ class Site:
 
     async def operator_link(self, email: str = ACCOUNTANT) -> str:
         """Return the operator's link for a person."""
-        return (await link_user(read_config(self.environment), email))["link"]
+        return (await run_command(read_config(self.environment), link_user, email))["link"]
 
     async def open(self, link: str, password: str | None = None) -> "Visitor":
         """Return a visitor who has opened a link, and used it if there is a password."""
@@ -755,7 +756,9 @@ async def test_the_operators_invitation_gives_the_company_its_owner_again(site: 
     async with await site.open(await site.operator_link(), OWN):
         pass
     config = read_config(site.environment)
-    made = await invite_user(config, site.company.id, (ACCOUNTANT, "A"), "owner")
+    made = await run_command(
+        config, invite_user, site.company.id, "owner", email=ACCOUNTANT, name="A"
+    )
     async with await site.open(made["link"], "new words of the accountant") as person:
         assert person.path == "/" and await may_enter(person, site.company)
 

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from service.api.webhooks import MOST
+from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
 from service.config import read_config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
@@ -512,7 +513,7 @@ async def test_a_key_over_the_limit_is_refused_with_the_reason(
     admin: Visitor, environment: dict[str, str], company: Company
 ) -> None:
     for _ in range(MOST_KEYS - 1):
-        await add_key(read_config(environment), company.id)
+        await run_command(read_config(environment), add_key, company.id)
     await admin.get("/settings/keys")
     await admin.post("/settings/keys", {"name": "till"})
     assert admin.status == 409 and TOO_MANY_KEYS in admin.words

@@ -13,7 +13,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from service.commands import codes
-from service.commands.companies import CommandError
+from service.commands.operator_errors import OperatorError
 from service.documents.ubl import reader
 from service.portal import responses, transport
 from service.portal.errors import PortalError
@@ -108,7 +108,7 @@ READERS: dict[str, tuple[Reader, int, dict[str, Any]]] = {
 }
 
 #: Errors for input that is invalid.
-EXPECTED = (PortalError, CommandError, ValueError, LookupError, TypeError, AttributeError)
+EXPECTED = (PortalError, OperatorError, ValueError, LookupError, TypeError, AttributeError)
 
 
 def measure(work: Callable[[], object]) -> float:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 from service import json_codec, schema
-from service.commands.integrations import insert_integration_key, insert_organization
+from service.commands.integrations import add_integration_key, insert_organization
 from service.config import Config, read_config
 from service.dashboard import sharing, sign_in
 from service.db.migrations import migrate
@@ -204,7 +204,7 @@ async def open_installation() -> AsyncIterator[Installation]:
         pool = await stack.enter_async_context(connected_pool(url, 2))
         database = Database(pool)
         company = await add_company(config, database)
-        made = await insert_integration_key(config, database, "Penang Trading Group")
+        made = await add_integration_key(config, database, "Penang Trading Group")
         service = MeasuredService(environment, home / "service.log")
         await stack.enter_async_context(service)
         assert service.pid and portal.pid

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from service.commands.companies import insert_company, insert_key
+from service.commands.companies import add_company as create_company
+from service.commands.companies import add_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.db.transactions import Database
@@ -24,6 +25,6 @@ def make_tin(number: int) -> str:
 
 async def add_company(config: Config, database: Database, **facts: str | None) -> Company:
     """Create a company and a key. It differs from the demo company in the given facts."""
-    company_id = await insert_company(database, {**DEMO_COMPANY, **facts})
-    key = await insert_key(config, database, company_id, "test")
+    company_id = (await create_company(config, database, **{**DEMO_COMPANY, **facts}))["id"]
+    key = await add_key(config, database, company_id, "test")
     return Company(company_id, key["key"], key["key_id"])

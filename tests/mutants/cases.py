@@ -1193,8 +1193,8 @@ EXACT = (
     Mutant(
         "secret-in-the-first-log-line",
         "service/config.py",
-        '    if setting.parser.is_secret:\n        return "***"\n    match',
-        "    match",
+        'return "***" if text and setting.parser.is_secret else text',
+        "return text",
         ("tests/operations/test_log_lines.py::test_settings_in_the_log_mask_every_secret",),
     ),
     Mutant(
@@ -1284,8 +1284,8 @@ EXACT = (
     Mutant(
         "demo-company-next-to-others",
         "service/commands/serve.py",
-        "if company_id is None and not known:",
-        "if company_id is None:",
+        "return describe_others(others)",
+        "pass",
         (
             "tests/operations/test_operator_errors.py::test_an_existing_database_with_other_companies_gets_no_demo_company",
         ),

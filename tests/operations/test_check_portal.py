@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.check_portal import NAME_WIDTH, STATE_WIDTH, check_portal
 from service.commands.codes import import_codes
 from service.config import read_config
@@ -63,7 +64,7 @@ class Check:
     async def __call__(self, company_id: int | None = None, **variables: str) -> Steps:
         """Run the check and keep in `passed` whether no step failed."""
         config = read_config({**self._environment, **variables})
-        self.passed = await check_portal(config, company_id)
+        self.passed = await run_command(config, check_portal, company_id)
         return read_steps(self._capsys.readouterr().out)
 
 
@@ -128,7 +129,7 @@ async def store_own_client(
 async def test_a_complete_installation_passes_every_step(
     command: RunCommand, environment: dict[str, str], company: Company, code_files: list[Path]
 ) -> None:
-    await import_codes(read_config(environment), code_files)
+    await run_command(read_config(environment), import_codes, code_files)
     done = await command("check-portal", "--company", company.id)
     assert (done.code, done.err) == (0, ""), done
     steps = read_steps(done.out)

@@ -11,8 +11,9 @@ import aiohttp
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.codes import import_codes
-from service.commands.companies import CommandError
+from service.commands.operator_errors import OperatorError
 from service.config import read_config
 from service.documents import codes
 from service.documents.codes import CodeTable
@@ -254,6 +255,6 @@ async def test_malformed_code_list_is_rejected_and_imports_nothing(
         '[{"Code": "KGM", "valid_from": "2026-02-01", "valid_to": "2026-01-31"}]',
     ):
         bad.write_text(content)
-        with pytest.raises(CommandError, match="is not a JSON array of codes"):
-            await import_codes(read_config(environment), [good, bad])
+        with pytest.raises(OperatorError, match="is not a JSON array of codes"):
+            await run_command(read_config(environment), import_codes, [good, bad])
     assert await owner.fetchval("select count(*) from code_lists") == 0

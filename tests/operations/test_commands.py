@@ -43,7 +43,6 @@ COMMANDS = (
     "add-key",
     "revoke-key",
     "set-certificate",
-    "remove-certificate",
     "audit",
     "reseal",
     "sql",
@@ -232,10 +231,6 @@ async def test_certificate_set_by_command_is_used(
     api = await start(company, PORTAL_DOCUMENT_VERSION="1.1", **secret)
     assert (await request_json(api, "GET", CERTIFICATE))[1]["data"] == made
     await create_valid_invoice(api)
-    for removed in (True, False):
-        answer = {"company_id": company.id, "removed": removed}
-        assert await read_result(command("remove-certificate", "--company", company.id)) == answer
-    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404
 
 
 async def test_invalid_certificate_is_reported_in_one_line(
@@ -257,9 +252,8 @@ async def test_invalid_certificate_is_reported_in_one_line(
         == "key must be an RSA private key in PEM."
     )
     assert "No such file" in await read_error(command(*own, "--key", "nowhere.pem", **secret))
-    for name in ("set", "remove"):
-        arguments = [f"{name}-certificate", "--company", "999", *(pair if name == "set" else [])]
-        assert await read_error(command(*arguments, **secret)) == "There is no company 999."
+    unknown = ("set-certificate", "--company", "999", *pair)
+    assert await read_error(command(*unknown, **secret)) == "There is no company 999."
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
 from service.config import read_config
 from service.db.session import DedicatedSession
@@ -93,7 +94,7 @@ async def test_revoking_a_key_notifies_every_session(
 ) -> None:
     received: list[str] = []
     async with session(database, {"api_key_changed": received.append}):
-        await revoke_key(read_config(environment), company.key_id)
+        await run_command(read_config(environment), revoke_key, company.key_id)
         await until(lambda: asyncio.sleep(0, received))
     assert received == [company.key_id]
 

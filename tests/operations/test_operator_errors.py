@@ -406,15 +406,6 @@ async def test_an_existing_database_with_other_companies_gets_no_demo_company(
     assert await owner.fetchval("select count(*) from users") == 0
 
 
-async def test_a_data_directory_of_another_database_is_noticed(
-    environment: dict[str, str], database: str, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
-    (tmp_path / "demo-company.json").write_text('{"id": 4711}')
-    text = await serve._demo_company(read_config({**environment, "DATA_DIR": str(tmp_path)}))
-    assert "The demo company was created" in text
-    assert await owner.fetchval("select count(*) from companies") == 1
-
-
 async def test_a_start_without_the_key_of_the_stored_secrets_is_refused(
     start: StartService, company: Company, environment: dict[str, str], command: RunCommand
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending, reconcile
 from service.config import read_config
 from service.portal import clock
@@ -76,12 +77,15 @@ async def test_a_hold_does_not_end_while_the_clocks_differ(
     api: Client, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     config = read_config(environment)
-    await hold_sending(config, "A test.")
+    await run_command(config, hold_sending, "A test.")
     await sandbox.move_clock(75)
-    (found,) = (await reconcile(config))["companies"]
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert re.search(DIFFERENCE, found["error"])
     await sandbox.move_clock(-75)
-    await until(lambda: reconcile(config), lambda found: not found["companies"][0].get("held", 1))
+    await until(
+        lambda: run_command(config, reconcile),
+        lambda found: not found["companies"][0].get("held", 1),
+    )
 
 
 # PortalClock

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from service.commands import reconcile
+from service.commands.bootstrap import run_command
 from service.config import read_config
 from service.submission.runner import LONGEST_LOGIN_WAIT
 from tests.api.test_validations import TIN
@@ -109,7 +110,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
             response.status == 503
             and int(response.headers["Retry-After"]) == LONGEST_LOGIN_WAIT.total_seconds()
         )
-    result = await reconcile.reconcile(read_config({**environment, **impatient}))
+    result = await run_command(read_config({**environment, **impatient}), reconcile.reconcile)
     assert result["failed"] == 1 and "refused the login" in result["companies"][0]["error"]
     await start(company, **impatient)
     later = (
@@ -270,7 +271,7 @@ async def test_a_refused_login_is_shown_to_the_operator(
     await submit_refused(api)
     await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 1)
     assert (await get_metrics(api))['einvoice_attention{kind="CredentialsRefused"}'] == 1
-    (shown,) = (await reconcile.attention(config))["refused_logins"]
+    (shown,) = (await run_command(config, reconcile.attention))["refused_logins"]
     assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == (
         "sandbox-client",
         "",
@@ -279,8 +280,8 @@ async def test_a_refused_login_is_shown_to_the_operator(
     assert "User blocked" in shown["message"] and "PORTAL_CLIENT_SECRET" in shown["what_to_do"]
     assert shown["since"] < shown["retry_at"]
     await change_client(sandbox)
-    assert await reconcile.retry_logins(config, "C1") == {"forgotten": 1}
-    assert await reconcile.retry_logins(config, None) == {"forgotten": 0}
+    assert await run_command(config, reconcile.retry_logins, "C1") == {"forgotten": 1}
+    assert await run_command(config, reconcile.retry_logins, None) == {"forgotten": 0}
     assert (await submit(api, await create_invoice(api)))[0] == 200
     await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
 

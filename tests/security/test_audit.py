@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
 from service.config import read_config
 from service.db.pool import connected_pool
@@ -205,9 +206,9 @@ async def test_commands_are_logged_and_shown_by_the_audit_command(
     owner: asyncpg.Connection, environment: dict[str, str], company: Company, command: RunCommand
 ) -> None:
     made = await read_result(command("add-key", "--company", company.id))
-    assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
+    assert (await run_command(read_config(environment), revoke_key, made["key_id"]))["revoked"]
     # Revoking a revoked key changes nothing and adds no entry.
-    assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
+    assert not (await run_command(read_config(environment), revoke_key, made["key_id"]))["revoked"]
     logged = await get_entries(owner, company)
     assert logged[-2:] == [
         ("command", "create", f"key {made['key_id']}"),
@@ -225,7 +226,7 @@ async def test_changes_of_account_keys_are_logged(
     owner: asyncpg.Connection, environment: dict[str, str]
 ) -> None:
     account = await make_account(environment)
-    await revoke_key(read_config(environment), account.key_id)
+    await run_command(read_config(environment), revoke_key, account.key_id)
     rows = await owner.fetch(
         "select account_id, action, subject from integration_audit_log order by id"
     )

@@ -20,7 +20,9 @@ import asyncpg
 import pytest
 from yarl import URL
 
-from service.commands.companies import CommandError, add_key, revoke_key
+from service.commands.bootstrap import run_command
+from service.commands.companies import add_key, revoke_key
+from service.commands.operator_errors import OperatorError
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
@@ -72,7 +74,9 @@ WAITS_FOR_LOCK = """
 
 
 async def add_another_key(environment: dict[str, str], company: Company, **facts: Any) -> Any:
-    return SimpleNamespace(**await add_key(read_config(environment), company.id, **facts))
+    return SimpleNamespace(
+        **await run_command(read_config(environment), add_key, company.id, **facts)
+    )
 
 
 async def test_request_without_a_key_is_a_401(keyless: Client) -> None:
@@ -184,7 +188,9 @@ async def test_revoked_key_is_rejected_within_a_second_in_every_process(
     for key in (company, other):
         for each in processes:
             assert (await with_key(each, key.key))[0] == 200
-    assert (await revoke_key(read_config(environment), other.key_id))["revoked"] is True
+    assert (await run_command(read_config(environment), revoke_key, other.key_id))[
+        "revoked"
+    ] is True
     await _refused_in_a_second(processes, other.key)
     await _cut_off_listeners(owner, cluster)
     for each in processes:
@@ -230,7 +236,7 @@ async def test_revoking_a_key_leaves_other_keys_valid(
     api: Client, environment: dict[str, str], company: Company
 ) -> None:
     other = await add_another_key(environment, company)
-    await revoke_key(read_config(environment), other.key_id)
+    await run_command(read_config(environment), revoke_key, other.key_id)
     assert await _refused(api, other.key) == WRONG
     assert (await with_key(api, company.key))[0] == 200
 
@@ -504,11 +510,11 @@ async def full(owner: asyncpg.Connection, company: Company) -> Company:
 async def test_a_company_has_at_most_50_valid_keys(
     full: Company, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
-    with pytest.raises(CommandError, match="at most 50 valid API keys"):
+    with pytest.raises(OperatorError, match="at most 50 valid API keys"):
         await add_another_key(environment, full)
-    await revoke_key(read_config(environment), "100000000001")
+    await run_command(read_config(environment), revoke_key, "100000000001")
     await add_another_key(environment, full)
-    with pytest.raises(CommandError):
+    with pytest.raises(OperatorError):
         await add_another_key(environment, full)
     assert await owner.fetchval("select count(*) from api_keys") == 53
     await add_another_key(environment, await make_company(environment))

@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from service.commands.bootstrap import _load_or_create_key
-from service.commands.companies import CommandError
-from service.commands.secrets import reencrypt_all
+from service.commands.bootstrap import _load_or_create_key, run_command
+from service.commands.certificates import reencrypt_all
+from service.commands.operator_errors import OperatorError
 from service.config import read_config
 from service.db.encryption import Vault
 from service.http.api_keys import new_key
@@ -157,9 +157,9 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT))[0] == 200
     await api.close()
     alone, rotating = [read_config({**environment, **keys}) for keys in (NEW, ROTATING)]
-    assert await reencrypt_all(alone) == {"sealed": 0, "unopenable": 3}
+    assert await run_command(alone, reencrypt_all) == {"sealed": 0, "unopenable": 3}
     assert await read_result(command("reseal", **ROTATING)) == {"sealed": 3, "unopenable": 0}
-    assert await reencrypt_all(rotating) == {"sealed": 0, "unopenable": 0}
+    assert await run_command(rotating, reencrypt_all) == {"sealed": 0, "unopenable": 0}
     api = await start(company, **{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
     assert (await submit(api, await create_invoice(api)))[0] == 200
@@ -168,9 +168,9 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
 
 async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]) -> None:
     with pytest.raises(
-        CommandError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
+        OperatorError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
     ):
-        await reencrypt_all(read_config(environment))
+        await run_command(read_config(environment), reencrypt_all)
 
 
 async def test_no_response_contains_a_stored_secret(

@@ -6,7 +6,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.commands.companies import insert_company, share_tin, unshare_tin, verify_tin
+from service.commands.bootstrap import run_command
+from service.commands.companies import add_company, share_tin, unshare_tin, verify_tin
 from service.config import Config, read_config
 from service.db.pool import connected_pool
 from service.db.statements import sql
@@ -116,10 +117,10 @@ async def test_a_lost_claim_needs_attention(
     other = await make_company(environment, tin_code=OTHER)
     await visitor.get("/")
     assert title in visitor.words
-    await share_tin(config, OTHER, "Two branches")
+    await run_command(config, share_tin, OTHER, "Two branches")
     await visitor.get("/")
     assert title not in visitor.words
-    await unshare_tin(config, OTHER)
+    await run_command(config, unshare_tin, OTHER)
     await owner.execute("update companies set tin_code = $2 where id = $1", other.id, OWN)
     await visitor.get("/")
     assert title not in visitor.words
@@ -172,8 +173,8 @@ async def test_concurrent_adding_and_verification_have_one_winner(
     async with connected_pool(config.database_url, 4) as pool:
         facts = {**DEMO_COMPANY, "tin_code": OTHER}
         made: list[Any] = await asyncio.gather(
-            insert_company(Database(pool), facts),
-            *(verify_tin(config, company.id) for company, _ in rivals),
+            add_company(config, Database(pool), **facts),
+            *(run_command(config, verify_tin, company.id) for company, _ in rivals),
             return_exceptions=True,
         )
     refused = [getattr(one, "constraint_name", one) for one in made if isinstance(one, Exception)]
@@ -185,14 +186,14 @@ async def test_a_released_tin_can_be_claimed_and_verified_again(
     config: Config,
 ) -> None:
     (winner, api), (loser, theirs) = rivals
-    await verify_tin(config, winner.id)
+    await run_command(config, verify_tin, winner.id)
     await update(api, tin_code="C20880059980")
-    await verify_tin(config, loser.id)
+    await run_command(config, verify_tin, loser.id)
     assert (await company_record(theirs))["tin_verified"] is True
     assert await put(api, tin_code="c 2088 0059990") == (409, TAKEN)
     await update(theirs, tin_code="C20880059970")
     assert (await update(api, tin_code=OTHER))["tin_verified"] is False
-    await verify_tin(config, winner.id)
+    await run_command(config, verify_tin, winner.id)
     assert await put(theirs, tin_code=OTHER) == (409, TAKEN)
 
 
@@ -202,11 +203,11 @@ async def test_sharing_allows_several_verifications(
     owner: asyncpg.Connection,
 ) -> None:
     (first, _), (second, theirs) = rivals
-    await share_tin(config, OTHER, "Two branches")
+    await run_command(config, share_tin, OTHER, "Two branches")
     before = await count_updates(owner, second.id)
-    await verify_tin(config, first.id)
+    await run_command(config, verify_tin, first.id)
     assert await count_updates(owner, second.id) == before
-    await verify_tin(config, second.id)
+    await run_command(config, verify_tin, second.id)
     assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
 
 
@@ -217,7 +218,7 @@ async def test_a_thousand_claims_get_one_event_each(
 ) -> None:
     await owner.execute(CLAIM, OTHER.lower(), MANY)
     (winner, api), _ = rivals
-    await verify_tin(config, winner.id)
+    await run_command(config, verify_tin, winner.id)
     events = """
         select count(e.id) as events, count(*) as companies
           from companies c
@@ -248,5 +249,5 @@ async def test_a_claim_is_no_company_of_the_tin(
     await add_claims(owner, company.id)
     async with connected_pool(config.database_url, 1) as pool, Database(pool).across() as conn:
         assert await sql.tin_companies(conn, tin=OWN) == [company.id]
-    assert (await share_tin(config, OWN, "Branches"))["companies"] == [company.id]
-    assert (await unshare_tin(config, OWN))["unshared"] is True
+    assert (await run_command(config, share_tin, OWN, "Branches"))["companies"] == [company.id]
+    assert (await run_command(config, unshare_tin, OWN))["unshared"] is True

@@ -11,15 +11,16 @@ import asyncpg
 import pytest
 
 from service.commands import serve
+from service.commands.bootstrap import run_command
 from service.commands.companies import (
-    CommandError,
-    insert_company,
+    OperatorError,
+    add_company,
     share_tin,
     unshare_tin,
     verify_tin,
 )
 from service.commands.reconcile import reconcile
-from service.config import Config, ConfigError, read_config
+from service.config import Config, ConfigError, read_config, write_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
@@ -119,7 +120,7 @@ async def test_a_released_tin_can_be_used_by_another_company(
 ) -> None:
     await update(stranger, tin_code="C20880059980")
     assert (await update(api, tin_code=OTHER))["tin_code"] == OTHER
-    await verify_tin(config, company.id)
+    await run_command(config, verify_tin, company.id)
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
@@ -148,13 +149,14 @@ async def test_of_concurrent_updates_to_one_tin_one_is_verified(
 async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
     environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
-    async with connected_pool(environment["DATABASE_URL"], AT_ONCE) as pool:
+    config = read_config(environment)
+    async with connected_pool(config.database_url, AT_ONCE) as pool:
         made: list[Any] = await asyncio.gather(
-            *[insert_company(Database(pool), {**DEMO_COMPANY}) for _ in range(AT_ONCE)],
+            *[add_company(config, Database(pool), **DEMO_COMPANY) for _ in range(AT_ONCE)],
             return_exceptions=True,
         )
-    assert sum(isinstance(one, int) for one in made) == 1
-    refused = {(type(one), one.constraint_name) for one in made if not isinstance(one, int)}
+    assert sum(isinstance(one, dict) for one in made) == 1
+    refused = {(type(one), one.constraint_name) for one in made if not isinstance(one, dict)}
     assert refused == {(asyncpg.UniqueViolationError, "companies_tin_once")}
     assert await owner.fetchval("select count(*) from companies") == 1
 
@@ -268,10 +270,10 @@ async def test_several_companies_can_use_a_shared_tin(
 
 
 async def test_an_unused_tin_can_be_shared(config: Config, environment: dict[str, str]) -> None:
-    assert (await share_tin(config, OTHER, "Two shops"))["companies"] == []
+    assert (await run_command(config, share_tin, OTHER, "Two shops"))["companies"] == []
     ids = [(await make_company(environment, tin_code=OTHER)).id for _ in range(2)]
-    assert (await share_tin(config, OTHER, "Three shops"))["companies"] == ids
-    assert (await unshare_tin(config, "C99"))["unshared"] is False
+    assert (await run_command(config, share_tin, OTHER, "Three shops"))["companies"] == ids
+    assert (await run_command(config, unshare_tin, "C99"))["unshared"] is False
 
 
 async def test_sharing_needs_a_tin_and_a_note(config: Config, owner: asyncpg.Connection) -> None:
@@ -280,8 +282,8 @@ async def test_sharing_needs_a_tin_and_a_note(config: Config, owner: asyncpg.Con
         ("", "x", "is not a TIN"),
         (OWN, " ", "A note is required"),
     ):
-        with pytest.raises(CommandError, match=wording):
-            await share_tin(config, text, words)
+        with pytest.raises(OperatorError, match=wording):
+            await run_command(config, share_tin, text, words)
     assert await owner.fetchval("select count(*) from shared_tins") == 0
 
 
@@ -339,7 +341,7 @@ def test_verification_is_automatic_only_with_the_sandbox_by_default(
     config = read_config({**needed, **environ})
     assert config.tin_verification == value
     # The processes that the parent starts use the sandbox as a portal.
-    assert serve._environment(config)["TIN_VERIFICATION"] == value
+    assert write_config(config)["TIN_VERIFICATION"] == value
     with pytest.raises(ConfigError, match="TIN_VERIFICATION must be one of operator, automatic"):
         read_config({"TIN_VERIFICATION": "never"})
 
@@ -523,11 +525,11 @@ async def test_the_sweep_skips_an_unverified_tin(
         "insert into sending_holds (company_id, reason, since)"
         " select id, 'x', now() - interval '1 h' from companies"
     )
-    compared = await reconcile(config)
+    compared = await run_command(config, reconcile)
     assert compared["open"] == 0 and compared["companies"] == []
     assert "search" not in await get_portal_calls(sandbox)
     await owner.execute("update companies set tin_verified_at = now()")
-    assert (await reconcile(config))["companies"][0]["held"] is False
+    assert (await run_command(config, reconcile))["companies"][0]["held"] is False
 
 
 async def test_a_submit_waits_for_a_tin_change_and_is_refused(
@@ -592,11 +594,11 @@ async def test_the_operator_verifies_a_tin(
 async def test_verifying_needs_a_company_with_a_tin(
     config: Config, company: Company, owner: asyncpg.Connection
 ) -> None:
-    with pytest.raises(CommandError, match=r"^There is no company 999.$"):
-        await verify_tin(config, 999)
+    with pytest.raises(OperatorError, match=r"^There is no company 999.$"):
+        await run_command(config, verify_tin, 999)
     await owner.execute("update companies set tin_code = ' '")
-    with pytest.raises(CommandError, match=f"^Company {company.id} has no TIN.$"):
-        await verify_tin(config, company.id)
+    with pytest.raises(OperatorError, match=f"^Company {company.id} has no TIN.$"):
+        await run_command(config, verify_tin, company.id)
 
 
 # Commands

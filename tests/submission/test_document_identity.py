@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
@@ -71,7 +72,7 @@ async def neighbour(
 ) -> Company:
     """Make another company with the TIN of `company`, which an operator has shared."""
     other = await make_company(environment, **NEIGHBOUR)
-    await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
+    await run_command(config, share_tin, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute(
         "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
     )

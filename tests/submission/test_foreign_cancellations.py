@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
 from tests.api_requests import cancel_latest, create_valid_invoice, get_documents, get_invoice
@@ -41,7 +42,8 @@ async def wait_until_cancelled(api: Client, invoice_id: int) -> None:
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:
     """Return (kind, uuid, reason) of the open findings, without a sweep."""
     return [
-        (one["kind"], one["uuid"], one["reason"]) for one in (await attention(config))["findings"]
+        (one["kind"], one["uuid"], one["reason"])
+        for one in (await run_command(config, attention))["findings"]
     ]
 
 
@@ -102,7 +104,7 @@ def find(
 
     async def find(finder: str, api: Client, invoice_id: int) -> None:
         if finder == "sweep":
-            await reconcile(config)
+            await run_command(config, reconcile)
             return
         await owner.execute("update submissions set not_before = now()")
         await start(company, **POLLS)
@@ -144,14 +146,14 @@ async def test_foreign_cancellation_is_reported_once(
     for invoice_id in (swept, polled):
         await end_without_effect(idle, sandbox, invoice_id, *WITHOUT_EFFECT[0])
     first = await cancel_elsewhere(idle, sandbox, swept)
-    await reconcile(config)
+    await run_command(config, reconcile)
     second = await cancel_elsewhere(idle, sandbox, polled)
     await owner.execute("update submissions set state = 'Accepted', not_before = now()")
     api = await start(company, **POLLS)
     for invoice_id in (swept, polled):
         await wait_until_cancelled(api, invoice_id)
     for _ in range(2):
-        await reconcile(config)
+        await run_command(config, reconcile)
         assert {uuid for _, uuid, _ in await open_findings(config)} == {first, second}
     assert await owner.fetchval("select count(*) from sweep_findings") == 2
 
@@ -159,7 +161,7 @@ async def test_foreign_cancellation_is_reported_once(
 async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None:
     """Check that neither polls nor sweeps report a finding."""
     assert await owner.fetchval("select count(*) from sweep_findings") == 0
-    (company,) = (await reconcile(config))["companies"]
+    (company,) = (await run_command(config, reconcile))["companies"]
     assert company["listed"] == 1 and company["findings"] == []
 
 

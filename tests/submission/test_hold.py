@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from service.app import create_app
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
 from service.config import read_config
 from service.db.statements import sql
@@ -122,7 +123,9 @@ async def test_restored_database_sends_no_document_of_the_portal_again(
         assert await submit_refused(api, draft) in ("SendingHeld", "NumberAtPortal")
         await wait_for_status(api, waiting, "Valid")
         config = read_config(variables(old, sandbox.base))
-        result = await until(lambda: attention(config), lambda found: len(found["findings"]) == 2)
+        result = await until(
+            lambda: run_command(config, attention), lambda found: len(found["findings"]) == 2
+        )
         assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
         assert await submit_refused(api, draft) == "NumberAtPortal"
         assert await submit_refused(api, await create_invoice(api, code=600)) == "NumberAtPortal"
@@ -147,7 +150,7 @@ async def test_a_company_without_api_keys_is_held_after_a_restore(
     async with serving(old) as api:
         assert await count_holds(old) == 1
         result = await until(
-            lambda: attention(read_config(variables(old, sandbox.base))),
+            lambda: run_command(read_config(variables(old, sandbox.base)), attention),
             lambda found: found["findings"],
         )
         assert [one["number"] for one in result["findings"]] == ["INV-00500"]
@@ -188,8 +191,10 @@ async def test_automatic_submissions_wait_for_the_end_of_the_hold(
     await administer(database, AUTOMATIC)
     config = read_config(variables(database, sandbox.base))
     async with serving(database, PORTAL_SETTLE_SECONDS=SETTLE_SECONDS) as api:
-        assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
-        assert await hold_sending(config, "Again.") == {"held": 0}
+        assert await run_command(config, hold_sending, "Before the backup is put back.") == {
+            "held": 1
+        }
+        assert await run_command(config, hold_sending, "Again.") == {"held": 0}
         invoice_id = await create_invoice(api)
         _status, body = await submit(api, invoice_id)
         assert (
@@ -204,7 +209,10 @@ async def test_automatic_submissions_wait_for_the_end_of_the_hold(
         )
         assert await _claimed(database) == 0 and not await sandbox.ledger()
         assert (
-            await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+            await until(
+                lambda: run_command(config, reconcile),
+                lambda found: not found["companies"][0]["held"],
+            )
         )["open"] == 0
         await wait_for_status(api, waiting, "Valid")
         assert (await submit(api, invoice_id))[0] == 200
@@ -227,7 +235,9 @@ async def _claimed(url: str) -> int:
 async def _release(url: str, sandbox: Sandbox) -> None:
     """Compare with the portal until the hold ends."""
     config = read_config(variables(url, sandbox.base))
-    await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+    await until(
+        lambda: run_command(config, reconcile), lambda found: not found["companies"][0]["held"]
+    )
 
 
 async def _check_sent_once(api: Client | aiohttp.ClientSession, invoice_id: int) -> None:
@@ -242,7 +252,9 @@ async def test_submit_immediately_is_answered_at_once_during_a_hold(
     await administer(database, AUTOMATIC)
     async with serving(database, True, **PATIENT) as api:
         draft = await create_invoice(api)
-        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        await run_command(
+            read_config(variables(database, sandbox.base)), hold_sending, "A restore."
+        )
         created = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
         ready = await create_record(api, "/api/invoices", **invoice(isReady=True))
         path = f"/api/invoices/{draft}"
@@ -261,7 +273,9 @@ async def test_a_submit_joins_without_waiting_during_a_hold(
     serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
     async with serving(database, True, **PATIENT) as api:
-        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        await run_command(
+            read_config(variables(database, sandbox.base)), hold_sending, "A restore."
+        )
         invoice_id = (await create_record(api, "/api/invoices", **invoice(submitImmediately=True)))[
             "id"
         ]
@@ -282,7 +296,9 @@ async def test_a_repeated_create_during_a_hold_is_replayed(
 ) -> None:
     body, headers = invoice(submitImmediately=True), {"Idempotency-Key": "4711"}
     async with serving(database, True, **PATIENT) as api:
-        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        await run_command(
+            read_config(variables(database, sandbox.base)), hold_sending, "A restore."
+        )
         answers: list[Any] = []
         for _ in range(2):
             async with api.post("/api/invoices", json=body, headers=headers) as response:
@@ -302,7 +318,9 @@ async def test_a_hold_that_begins_before_the_send_is_reported(
             create_record(api, "/api/invoices", **invoice(submitImmediately=True))
         )
         await until(sandbox.calls, lambda calls: calls["calls"].get("login"))
-        await hold_sending(read_config(variables(database, sandbox.base)), "A restore.")
+        await run_command(
+            read_config(variables(database, sandbox.base)), hold_sending, "A restore."
+        )
         data = await answer
         assert data == {"id": data["id"], **WAITS} and not await sandbox.ledger()
         await _release(database, sandbox)
@@ -316,7 +334,7 @@ async def test_a_process_killed_during_a_hold_loses_no_submission(
     async with Service({**environment, **PATIENT}, tmp_path / "service.log") as service:
         headers = {"X-API-Key": company.key}
         async with aiohttp.ClientSession(service.base, headers=headers) as api:
-            await hold_sending(read_config(environment), "A restore.")
+            await run_command(read_config(environment), hold_sending, "A restore.")
             data = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
             assert data == {"id": data["id"], **WAITS}
             await service.kill()
@@ -339,16 +357,18 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
     async with serving(old, background=False) as api:
         invoice_id = await create_invoice(api, code=700, isReady=True)
         assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    await until(lambda: reconcile(config), lambda found: found["open"])
-    result = await attention(config)
+    await until(lambda: run_command(config, reconcile), lambda found: found["open"])
+    result = await run_command(config, attention)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
     assert (
         stopped["last_error"]["code"] == "NumberAtPortal"
         and stopped["documents"][0]["number"] == orphan["number"]
     )
     assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
-    await resolve_finding(config, [orphan["id"]], "Sent before the restore.")
-    swept = await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+    await run_command(config, resolve_finding, [orphan["id"]], "Sent before the restore.")
+    swept = await until(
+        lambda: run_command(config, reconcile), lambda found: not found["companies"][0]["held"]
+    )
     assert swept["open"] == 0
     assert len(await sandbox.ledger()) == 1
 
@@ -387,7 +407,7 @@ async def test_an_absence_confirmed_before_a_hold_does_not_count_after_it(
             " absence_confirmed_at = now() - interval '1h', last_sent_at = now() - interval '2h'"
         )
         before = await conn.fetchrow("select * from submissions")
-        await hold_sending(config, "A test.")
+        await run_command(config, hold_sending, "A test.")
         after = await conn.fetchrow("select * from submissions")
     finally:
         await conn.close()

@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.statements import sql
@@ -47,7 +48,7 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     )
     assert await owner.fetchval(STATES) == ["Accepted"]
     await sandbox.settings(search_lag_seconds=3600)
-    await reconcile(read_config(environment))
+    await run_command(read_config(environment), reconcile)
     assert await owner.fetchval(STATES) == ["Accepted"]  # not listed
     ids = [row["id"] for row in await owner.fetch("select id from submissions")]
     assert not await sql.submissions_finish(owner, company_id=company.id, ids=ids, listed=[])
@@ -56,7 +57,7 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
         "update submitted_documents set validated_at = submitted_at + interval '2 hours'"
         " where id = (select min(id) from submitted_documents) returning submission_id"
     )
-    await reconcile(read_config(environment))
+    await run_command(read_config(environment), reconcile)
     found = await owner.fetch("select id, state from submissions order by id")
     assert [(row["state"] == "Accepted") == (row["id"] == late) for row in found] == [True] * 3
     polled = await count_polls(sandbox)
@@ -77,17 +78,17 @@ async def test_a_comparison_takes_over_rejections_and_cancellations(
     api = await start(company)
     invoice_id = await create_valid_invoice(api)
     await until(lambda: owner.fetchval("select bool_and(lease_until is null) from submissions"))
-    await reconcile(config)
+    await run_command(config, reconcile)
     assert await owner.fetchval(STATES) == ["Finished"]
     polled = await count_polls(sandbox)
     (document,) = await get_documents(api, invoice_id)
     await sandbox.reject(document["uuid"], "Never ordered")
-    await reconcile(config)
+    await run_command(config, reconcile)
     (shown,) = await get_documents(api, invoice_id)
     assert shown["status"] == "Valid" and shown["rejection_requested_at"]
     assert shown["rejection_reason"] == "Never ordered"
     await sandbox.cancel(document["uuid"], "Agreed by telephone")
-    result = await reconcile(config)
+    result = await run_command(config, reconcile)
     (shown,) = await get_documents(api, invoice_id)
     assert (shown["status"], shown["cancel_reason"]) == ("Cancelled", "Agreed by telephone")
     assert shown["rejection_reason"] == "Never ordered" and shown["cancelled_at"]
@@ -122,7 +123,7 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
     assert (await submit(api, invalid))[0] == 200
 
     async def compare() -> str:
-        await reconcile(read_config(environment))
+        await run_command(read_config(environment), reconcile)
         found: str = (await get_invoice(api, valid))["status"]
         return found
 

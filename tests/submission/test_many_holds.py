@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.companies import verify_tin
 from service.commands.reconcile import attention, hold_sending, reconcile
 from service.config import read_config
@@ -191,14 +192,14 @@ async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_ve
 ) -> None:
     await owner.execute("update companies set tin_verified_at = null")
     config = read_config(environment)
-    assert await hold_sending(config, "A test.") == {"held": 1}
+    assert await run_command(config, hold_sending, "A test.") == {"held": 1}
     assert await owner.fetchval(CLAIM) is None
     api = await start(company, SWEEP_SECONDS="0.2")
-    shown = await attention(config)
+    shown = await run_command(config, attention)
     assert shown["holds"] == [] and shown["conditions"] == []
     assert (await request_json(api, "GET", "/readyz"))[0] == 200
     assert await count_searches(sandbox) == 0
-    await verify_tin(config, company.id)
+    await run_command(config, verify_tin, company.id)
     await wait_for_releases(owner, 1)
 
 
@@ -209,7 +210,7 @@ async def test_a_comparison_of_another_database_than_the_noted_one_is_not_record
     await create_valid_invoice(api)
     await owner.execute("update database_identities set identity = 'another'")
     await owner.execute("delete from sweeps")
-    await reconcile(read_config(environment))
+    await run_command(read_config(environment), reconcile)
     assert await owner.fetchval("select count(swept_at) from sweeps") == 0
 
 
@@ -224,10 +225,10 @@ async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
     )
     await owner.execute("insert into database_identities (identity) values ('another')")
     assert await owner.fetchval("select record_database_identity()")
-    (found,) = (await reconcile(config))["companies"]
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"] and found["days"] == 4  # a day more than 70 hours
-    await hold_sending(config, "By hand.")
-    (found,) = (await reconcile(config))["companies"]
+    await run_command(config, hold_sending, "By hand.")
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"] and found["days"] == MOST_DAYS
 
 
@@ -239,8 +240,8 @@ async def test_a_hold_that_is_repeated_needs_another_comparison(
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await owner.execute(SWEPT, company.id, 0)
-    assert await hold_sending(config, "Again.") == {"held": 0}
-    (found,) = (await reconcile(config))["companies"]
+    assert await run_command(config, hold_sending, "Again.") == {"held": 0}
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"]
 
 
@@ -249,11 +250,11 @@ async def test_a_failover_during_a_hold_by_hand_compares_no_less(
 ) -> None:
     """Nothing is known after a hold by hand, also if the company was compared since."""
     config = read_config({**environment, **NOT_SETTLED})
-    await hold_sending(config, "By hand.")
+    await run_command(config, hold_sending, "By hand.")
     await owner.execute(SWEPT, company.id, 0)
     await owner.execute("insert into database_identities (identity) values ('another')")
     assert await owner.fetchval("select record_database_identity()")
-    (found,) = (await reconcile(config))["companies"]
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"] and found["days"] == MOST_DAYS
 
 
@@ -265,5 +266,5 @@ async def test_a_hold_of_another_database_than_the_noted_one_does_not_end(
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await owner.execute(SWEPT, company.id, 0)
     await owner.execute("insert into database_identities (identity) values ('another')")
-    (found,) = (await reconcile(read_config(environment)))["companies"]
+    (found,) = (await run_command(read_config(environment), reconcile))["companies"]
     assert found["held"]

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import asyncpg
 import pytest
 
-from service.commands.companies import CommandError
+from service.commands.bootstrap import run_command
+from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import attention, resolve_submission
 from service.config import Config, read_config
 from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
@@ -24,6 +25,14 @@ STUCK = """update submissions
 @pytest.fixture
 def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
+
+
+async def resolve(
+    config: Config, company: Company, submission: int, uuids: list[str] | None, note: str
+) -> Any:
+    """Resolve a submission by the command."""
+    case = {"company_id": company.id, "submission_id": submission}
+    return await run_command(config, resolve_submission, uuids=uuids, note=note, **case)
 
 
 class MakeStuck(Protocol):
@@ -64,35 +73,31 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     owner: asyncpg.Connection,
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
-    (listed,) = (await attention(config))["submissions"]
+    (listed,) = (await run_command(config, attention))["submissions"]
     assert (listed["id"], listed["last_error"]["code"]) == (submission, "Unclear")
     assert len(listed["body_sha256"]) == 64
     (entry,) = await sandbox.ledger()
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    with pytest.raises(CommandError, match=entry["uuid"]):
-        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
-    with pytest.raises(CommandError, match="does not show"):
-        await resolve_submission(config, company.id, submission, ["ABC"], "A mistake.")
-    await resolve_submission(
-        config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
-    )
+    with pytest.raises(OperatorError, match=entry["uuid"]):
+        await resolve(config, company, submission, None, "I think it is not there.")
+    with pytest.raises(OperatorError, match="does not show"):
+        await resolve(config, company, submission, ["ABC"], "A mistake.")
+    await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
-    assert (await attention(config))["submissions"] == []
+    assert (await run_command(config, attention))["submissions"] == []
     (row,) = await owner.fetch("select outcome, uuids, note from manual_resolutions")
     assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
-    with pytest.raises(CommandError, match="No submission"):
-        await resolve_submission(config, company.id, submission, None, "Again.")
+    with pytest.raises(OperatorError, match="No submission"):
+        await resolve(config, company, submission, None, "Again.")
 
 
 async def test_a_submission_the_portal_never_received_is_released(
     stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
-    await resolve_submission(
-        config, company.id, submission, None, "Confirmed by the portal's support."
-    )
+    await resolve(config, company, submission, None, "Confirmed by the portal's support.")
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     (refused,) = await get_documents(api, invoice_id)
     (error,) = refused["errors"]
@@ -106,8 +111,8 @@ async def test_the_uuid_of_another_document_is_refused(
     api, invoice_id, submission = await stuck("drop")
     await submit(api, await create_invoice(api))
     (other,) = await sandbox.ledger()
-    with pytest.raises(CommandError, match="None of the uuids"):
-        await resolve_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
+    with pytest.raises(OperatorError, match="None of the uuids"):
+        await resolve(config, company, submission, [other["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -119,8 +124,8 @@ async def test_a_document_with_another_issue_time_is_refused(
     await owner.execute(
         "update submitted_documents set issued_at = issued_at + interval '1 second'"
     )
-    with pytest.raises(CommandError, match="another type or issue"):
-        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    with pytest.raises(OperatorError, match="another type or issue"):
+        await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -129,8 +134,8 @@ async def test_an_unreachable_portal_prevents_manual_resolution(
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
-    with pytest.raises(CommandError, match="The portal request failed"):
-        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
+    with pytest.raises(OperatorError, match="The portal request failed"):
+        await resolve(config, company, submission, None, "I think it is not there.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
@@ -154,11 +159,11 @@ async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await change_document(owner, submission, lambda text: text.replace("104.76", "105.00"))
-    with pytest.raises(CommandError, match=r"payable amount: 104.76 there, 105.00 sent"):
-        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    with pytest.raises(OperatorError, match=r"payable amount: 104.76 there, 105.00 sent"):
+        await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    await resolve_submission(
-        config, company.id, submission, None, "The portal has another document of this number."
+    await resolve(
+        config, company, submission, None, "The portal has another document of this number."
     )
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
@@ -182,8 +187,8 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2", entry["uuid"], other.id
     )
-    with pytest.raises(CommandError) as refusal:
-        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    with pytest.raises(OperatorError) as refusal:
+        await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
@@ -200,12 +205,10 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
     (entry,) = await sandbox.ledger()
     assert entry["status"] == "Invalid"
     await change_document(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
-    with pytest.raises(CommandError, match="receiver name"):
-        await resolve_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    with pytest.raises(OperatorError, match="receiver name"):
+        await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     await change_document(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
-    await resolve_submission(
-        config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
-    )
+    await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
     await start(company)
     await wait_for_status(api, invoice_id, "Invalid")
 
@@ -220,10 +223,10 @@ async def test_not_received_is_refused_for_an_odd_row(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], **members)
-    with pytest.raises(CommandError, match=entry["uuid"]):
-        await resolve_submission(config, company.id, submission, None, "I think it is not there.")
+    with pytest.raises(OperatorError, match=entry["uuid"]):
+        await resolve(config, company, submission, None, "I think it is not there.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    assert (await attention(config))["oddities"]
+    assert (await run_command(config, attention))["oddities"]
 
 
 async def test_not_received_ignores_the_odd_row_of_another_document(
@@ -234,9 +237,7 @@ async def test_not_received_ignores_the_odd_row_of_another_document(
     assert (await submit(api, await create_invoice(api)))[0] == 200
     (other,) = await sandbox.ledger()
     await sandbox.show_oddly(other["number"], internalId=7, dateTimeIssued=None)
-    await resolve_submission(
-        config, company.id, submission, None, "Confirmed by the portal's support."
-    )
+    await resolve(config, company, submission, None, "Confirmed by the portal's support.")
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
 
 
@@ -246,9 +247,7 @@ async def test_received_adopts_a_document_of_an_unknown_type(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], typeName="e-Invoice")
-    await resolve_submission(
-        config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
-    )
+    await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
@@ -260,9 +259,7 @@ async def test_an_adopted_submission_is_polled_for_its_outcome(
     """Polls for an outcome come before polls for later changes."""
     _, _, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
-    await resolve_submission(
-        config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
-    )
+    await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
     (row,) = await owner.fetch(
         "select state, has_outcome from submissions where id = $1", submission
     )

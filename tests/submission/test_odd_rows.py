@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
 from service.portal.documents import OddRow
@@ -58,7 +59,9 @@ async def test_an_odd_row_does_not_block_other_outcomes(
     assert (await submit(idle, lost))[0] == 400
     api = await start(company)
     await wait_for_status(api, lost, "Valid")
-    (found,) = (await until(lambda: attention(config), lambda shown: shown["oddities"]))["oddities"]
+    (found,) = (
+        await until(lambda: run_command(config, attention), lambda shown: shown["oddities"])
+    )["oddities"]
     assert found["company_id"] == company.id and found["problems"] and found["what_to_do"]
 
 
@@ -68,7 +71,7 @@ async def test_the_sweep_skips_odd_rows_without_a_finding(
     good, _ = await create_valid_invoice(api), await create_valid_invoice(api)
     for members in ODD:
         await sandbox.show_oddly(await latest_number(sandbox), **members)
-        (swept,) = (await reconcile(config))["companies"]
+        (swept,) = (await run_command(config, reconcile))["companies"]
         assert "error" not in swept and swept["findings"] == [], members
     assert await owner.fetchval("select count(*) from portal_odd_rows")
     assert (await get_invoice(api, good))["status"] == "Valid"
@@ -84,7 +87,7 @@ async def test_an_odd_row_is_recorded_and_logged_once(
     await create_valid_invoice(api)
     await sandbox.show_oddly(await latest_number(sandbox), status="Archived")
     for _ in range(3):
-        await reconcile(config)
+        await run_command(config, reconcile)
     assert await owner.fetchval("select count(*) from portal_odd_rows") == 1
     assert len([line for line in caplog.messages if "Archived" in line]) == 1
 

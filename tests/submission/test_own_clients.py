@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from service.commands import reconcile
+from service.commands.bootstrap import run_command
 from service.commands.companies import share_tin
 from service.config import read_config
 from service.http.limits import PORTAL_TESTS_PER_MINUTE
@@ -176,7 +177,7 @@ async def test_every_request_of_the_company_uses_its_own_client(
     second = await create_invoice(api)
     assert (await submit(api, second))[0] == 400
     await wait_for_status(api, second, "Valid")
-    result = await reconcile.reconcile(read_config({**environment, **KEY}))
+    result = await run_command(read_config({**environment, **KEY}), reconcile.reconcile)
     assert result["failed"] == 0 and result["companies"][0]["listed"] == 2
     assert await get_senders(sandbox) == [OWN, OWN]
 
@@ -201,7 +202,7 @@ async def test_a_shared_tin_has_a_login_for_each_company(
 ) -> None:
     await set_client(api)
     other = await make_company(environment)
-    await share_tin(read_config(environment), TIN_CODE, "Two branches")
+    await run_command(read_config(environment), share_tin, TIN_CODE, "Two branches")
     await owner.execute("update companies set tin_code = $1 where id = $2", TIN_CODE, other.id)
     await owner.execute("update companies set tin_verified_at = now()")
     neighbour = await start(other, **KEY)
@@ -317,10 +318,10 @@ async def test_documents_of_former_credentials_are_not_reported_as_missing(
         )
     )
     config = read_config({**environment, **KEY})
-    result = await reconcile.reconcile(config)
+    result = await run_command(config, reconcile.reconcile)
     assert result["open"] == 0 and result["companies"][0]["listed"] == 1
     await set_client(api)
-    result = await reconcile.reconcile(config)
+    result = await run_command(config, reconcile.reconcile)
     assert result["open"] == 0 and result["companies"][0]["listed"] == 2
 
 
@@ -389,7 +390,9 @@ async def test_a_refused_own_login_pauses_only_its_own_credentials(
     logins = await count_logins(sandbox)
     assert (await submit(api, await create_invoice(api)))[0] == 400
     assert await count_logins(sandbox) == logins
-    (shown,) = (await reconcile.attention(read_config({**environment, **KEY})))["refused_logins"]
+    (shown,) = (await run_command(read_config({**environment, **KEY}), reconcile.attention))[
+        "refused_logins"
+    ]
     assert shown["company_id"] == company.id and shown["taxpayer"] == TIN_CODE
     assert "Settings, Portal" in shown["what_to_do"]
     assert (await set_client(api, client_secret="renewed-secret"))["refused"] is None
@@ -420,8 +423,8 @@ async def test_forgotten_refusals_include_own_clients(
         " now() + interval '1 hour' from portal_credentials"
     )
     config = read_config({**environment, **KEY})
-    assert await reconcile.retry_logins(config, "C1") == {"forgotten": 0}
-    assert await reconcile.retry_logins(config, TIN_CODE) == {"forgotten": 1}
+    assert await run_command(config, reconcile.retry_logins, "C1") == {"forgotten": 0}
+    assert await run_command(config, reconcile.retry_logins, TIN_CODE) == {"forgotten": 1}
 
 
 # The secret

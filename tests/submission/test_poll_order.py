@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.commands.companies import insert_company
+from service.commands.companies import add_company
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
@@ -33,12 +33,12 @@ async def companies(
     config = read_config(environment)
     async with connected_pool(config.database_url, 1) as pool:
         more = [
-            await insert_company(
-                Database(pool), {**DEMO_COMPANY, "tin_code": f"C3088005{number:04}"}
+            await add_company(
+                config, Database(pool), **{**DEMO_COMPANY, "tin_code": f"C3088005{number:04}"}
             )
             for number in range(11)
         ]
-    return [company.id, *more]
+    return [company.id, *(each["id"] for each in more)]
 
 
 async def add_submissions(

@@ -5,7 +5,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.commands.companies import CommandError, share_tin
+from service.commands.bootstrap import run_command
+from service.commands.companies import share_tin
+from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import (
     attention,
     hold_sending,
@@ -43,7 +45,7 @@ def config(environment: dict[str, str]) -> Config:
 
 async def sweep(config: Config, **options: Any) -> list[dict[str, Any]]:
     """Sweep and return the open findings."""
-    result = await reconcile(config, **options)
+    result = await run_command(config, reconcile, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 
 
@@ -58,9 +60,9 @@ async def test_a_sweep_without_differences_finds_nothing(
     api: Client, config: Config, company: Company
 ) -> None:
     ids = [await create_valid_invoice(api) for _ in range(3)]
-    result = await reconcile(config)
+    result = await run_command(config, reconcile)
     assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
-    other = await reconcile(config, company_id=company.id, days=30)
+    other = await run_command(config, reconcile, company_id=company.id, days=30)
     assert other["open"] == 0 and other["companies"][0]["days"] == 30
 
 
@@ -82,9 +84,9 @@ async def test_an_orphan_prevents_sending_its_number(
         await sandbox.ledger()
     ) == 1
     assert (await submit(api, await create_invoice(api, code=78)))[0] == 200
-    await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
+    await run_command(config, resolve_finding, [orphan["id"]], "Sent by our former software.")
     assert (await submit(api, invoice_id))[0] == 200
-    assert (await reconcile(config))["open"] == 0
+    assert (await run_command(config, reconcile))["open"] == 0
 
 
 async def test_a_document_released_too_early_is_found_and_adopted(
@@ -200,10 +202,10 @@ async def test_an_unreachable_portal_is_reported_by_the_sweep(
     config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("search", "error_before", status=503, times=5)
-    result = await reconcile(config)
+    result = await run_command(config, reconcile)
     assert result["failed"] == 1 and "error" in result["companies"][0]
-    with pytest.raises(CommandError):
-        await reconcile(config, days=31)
+    with pytest.raises(OperatorError):
+        await run_command(config, reconcile, days=31)
 
 
 async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
@@ -223,7 +225,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     (entry,) = await sandbox.ledger()
     adoptable = await wait_for_finding(config, "adoptable")
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
-    shown = await attention(config)
+    shown = await run_command(config, attention)
     command = (
         f"python run.py resolve-submission {submission} --company {company.id} "
         f"--received {entry['uuid']} --note …"
@@ -233,8 +235,15 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
         "cancellable_until" not in shown["findings"][0]
         and "adopts it" in shown["findings"][0]["what"]
     )
-    await resolve_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
-    assert (await attention(config))["findings"] == []
+    await run_command(
+        config,
+        resolve_submission,
+        company_id=company.id,
+        submission_id=submission,
+        uuids=[entry["uuid"]],
+        note="As proposed.",
+    )
+    assert (await run_command(config, attention))["findings"] == []
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")
     assert await sweep(config) == []
@@ -251,9 +260,9 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submit(api, await create_invoice(api)))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
-    await hold_sending(config, "A test.")
+    await run_command(config, hold_sending, "A test.")
     result = await until(
-        lambda: reconcile(config), lambda result: not result["companies"][0]["held"]
+        lambda: run_command(config, reconcile), lambda result: not result["companies"][0]["held"]
     )
     assert [one["kind"] for one in result["companies"][0]["findings"]] == ["adoptable"]
 
@@ -274,7 +283,7 @@ async def test_a_foreign_cancellation_is_found_once(
         "cancelled_at"
     ]
     assert finding["cancellable_until"] is None
-    (shown,) = (await attention(config))["findings"]
+    (shown,) = (await run_command(config, attention))["findings"]
     assert (
         shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
     )
@@ -314,14 +323,16 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     stranger = await start(other)
     assert (await submit(stranger, await create_invoice(stranger)))[0] == 400
     result = await until(
-        lambda: reconcile(config, company_id=company.id), lambda result: result["open"]
+        lambda: run_command(config, reconcile, company_id=company.id), lambda result: result["open"]
     )
     (finding,) = result["companies"][0]["findings"]
     assert (finding["kind"], finding["uuid"]) == ("shared_uuid", uuid) and str(
         other.id
     ) not in finding.values()
     (shown,) = [
-        one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"
+        one
+        for one in (await run_command(config, attention))["findings"]
+        if one["kind"] == "shared_uuid"
     ]
     assert shown["companies"] == [other.id] and "cancellable_until" not in shown
     assert (await submit(api, await create_invoice(api)))[0] == 200
@@ -340,7 +351,7 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
-    await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
+    await run_command(config, share_tin, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute(
         "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
     )
@@ -349,11 +360,11 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     neighbour = await start(other, background=False)
     assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
     await until(
-        lambda: reconcile(config, company_id=other.id),
+        lambda: run_command(config, reconcile, company_id=other.id),
         lambda result: result["companies"][0]["listed"] == 2,
     )
     await wait_until_settled(owner)
-    assert (await reconcile(config, company_id=other.id))["open"] == 0
+    assert (await run_command(config, reconcile, company_id=other.id))["open"] == 0
 
 
 async def wait_until_settled(owner: asyncpg.Connection) -> None:
