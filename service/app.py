@@ -18,7 +18,6 @@ from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
 from service.db.pool import BACKGROUND_CONNECTIONS, database_bounds
-from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.standby import Reads, StandbyReads
 from service.db.transactions import Database, connected_database
@@ -33,7 +32,6 @@ from service.http.shutdown import GracefulShutdown
 from service.monitoring import gauges
 from service.monitoring.clock_steps import ClockWatcher
 from service.monitoring.event_loop import EventLoopMonitor
-from service.monitoring.reads import ReadsCollector
 from service.monitoring.watchdog import Watchdog
 from service.portal import rate_limits
 from service.portal.client import Portal, portal_session
@@ -78,7 +76,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.operations)
     app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
-    app.cleanup_ctx.extend([_database, _reads, _watchdog, _code_lists, _session, _secrets, _portal])
+    app.cleanup_ctx.extend([_database, _reads, _watchdog, _code_lists, _session, _portal])
     if background:
         app.cleanup_ctx.append(_background)
     return app
@@ -134,7 +132,7 @@ async def _open_reads(app: web.Application) -> AsyncIterator[Reads]:
     async with connected_database(config, 1) as positions:
         reads = StandbyReads(config, database, positions)
         app[app_keys.WATCHDOG].add_condition("StandbyUnused", lambda: reads.unused_since)
-        app[app_keys.GAUGES].include(ReadsCollector(reads))
+        app[app_keys.GAUGES].add(partial(gauges.read_reads, reads))
         async with reads.running():
             yield reads
 
@@ -197,12 +195,6 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     async with session.running(), monitor.running(), rings[0].running(), rings[1].running():
         await session.connected()
         yield
-
-
-async def _secrets(app: web.Application) -> AsyncIterator[None]:
-    """Encrypt secrets that were stored before SECRET_KEY was set."""
-    await encrypt_plaintext_secrets(app[app_keys.DATABASE], app[SIGNERS].vault)
-    yield
 
 
 async def _portal(app: web.Application) -> AsyncIterator[None]:

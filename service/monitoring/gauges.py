@@ -9,11 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.db.connections import Connection
 from service.db.pool import Pool
+from service.db.standby import StandbyReads
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
@@ -72,6 +73,14 @@ GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "einvoice_pool_size": (("pool",), "Largest number of connections of a pool."),
     "einvoice_pool_in_use": (("pool",), "Connections of a pool that are lent."),
     "einvoice_pool_waiting": (("pool",), "Callers that wait for a connection of a pool."),
+    "einvoice_reads_total": (
+        ("target",),
+        "Reads of this process, by the server that they ran on.",
+    ),
+    "einvoice_standby_used": (
+        (),
+        "1 if reads try the standby, 0 if they run on the primary.",
+    ),
     "einvoice_worker_tasks": (("queue",), "Work under way in this process, by queue."),
     "einvoice_worker_capacity": (("queue",), "Most work at a time in this process, by queue."),
 }
@@ -94,32 +103,29 @@ log = logging.getLogger(__name__)
 
 
 class Gauges(Collector):
-    """The gauges of one application, from the sources and collectors that its parts add."""
+    """The gauges of one application, from the sources that its parts add."""
 
     def __init__(self) -> None:
         self._sources: list[Source] = []
-        self._collectors: list[Collector] = []
 
     def add(self, source: Source) -> None:
         """Read a source at each scrape."""
         self._sources.append(source)
 
-    def include(self, collector: Collector) -> None:
-        """Yield the metrics of a collector at each scrape too."""
-        self._collectors.append(collector)
-
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges, also those that have no samples."""
         families = {
-            name: GaugeMetricFamily(name, description, labels=labels)
+            name: _family_of(name)(name, description, labels=labels)
             for name, (labels, description) in GAUGES.items()
         }
         for source in self._sources:
             for name, labels, value in source():
                 families[name].add_metric(labels, value)
         yield from families.values()
-        for collector in self._collectors:
-            yield from collector.collect()
+
+
+def _family_of(name: str) -> type[GaugeMetricFamily | CounterMetricFamily]:
+    return CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
 
 
 class DatabaseGauges:
@@ -201,3 +207,10 @@ def read_pool(name: str, pool: Pool) -> Iterator[Sample]:
     yield "einvoice_pool_size", (name,), pool.size
     yield "einvoice_pool_in_use", (name,), pool.in_use
     yield "einvoice_pool_waiting", (name,), pool.waiting
+
+
+def read_reads(reads: StandbyReads) -> Iterator[Sample]:
+    """Yield the number of reads by server, and whether the standby is used."""
+    for target, number in reads.counts.items():
+        yield "einvoice_reads_total", (target,), number
+    yield "einvoice_standby_used", (), reads.cause is None

@@ -221,7 +221,7 @@ class WebhookDispatcher(Loop):
         if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
-            secrets = [*self._decrypt_secrets(claim), *claim["secrets"]]
+            secrets = self._decrypt_secrets(claim)
         except DecryptionError as error:
             log.error(
                 "webhooks: a secret of webhook %d of company %d: %s",

@@ -10,8 +10,7 @@ create or replace function claim_webhook_deliveries(
     lease interval, companies bigint[], slow_ones boolean[], places int, share int, at_once int)
   returns table (
     company_id bigint, id bigint, endpoint_id bigint, fence bigint, step int, event_id bigint,
-    url text, slow boolean, include_record boolean, secrets bytea[], sealed_secrets bytea[],
-    body text)
+    url text, slow boolean, include_record boolean, sealed_secrets bytea[], body text)
   volatile security definer set search_path = pg_catalog, public
   set plan_cache_mode = force_custom_plan
   language plpgsql as $$
@@ -77,18 +76,10 @@ begin
       )
       select t.company_id, t.id, t.endpoint_id, t.fence, t.step, t.event_id, c.url, c.slow,
              c.include_record,
-             array(select s.secret
-                     from public.webhook_secrets s
-                    where s.company_id = t.company_id
-                      and s.endpoint_id = t.endpoint_id
-                      and s.secret is not null
-                      and (s.valid_until is null or s.valid_until > clock_timestamp())
-                    order by s.id desc),
              array(select s.sealed_secret
                      from public.webhook_secrets s
                     where s.company_id = t.company_id
                       and s.endpoint_id = t.endpoint_id
-                      and s.sealed_secret is not null
                       and (s.valid_until is null or s.valid_until > clock_timestamp())
                     order by s.id desc),
              json_build_object(

@@ -1,18 +1,16 @@
--- With a null version: secrets that are not sealed. They cannot be read without the key that sealed
--- them.
 create or replace function secrets_to_seal(version bytea)
-  returns table (company_id bigint, kind text, id bigint, secret bytea, sealed bytea)
+  returns table (company_id bigint, kind text, id bigint, sealed bytea)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select s.company_id, 'webhook secret', s.id, s.secret, s.sealed_secret
+    select s.company_id, 'webhook secret', s.id, s.sealed_secret
       from public.webhook_secrets s
-     where s.sealed_secret is null or substring(s.sealed_secret for 4) <> version
+     where substring(s.sealed_secret for 4) <> version
     union all
-    select c.company_id, 'signing key', c.id, null::bytea, c.sealed_key
+    select c.company_id, 'signing key', c.id, c.sealed_key
       from public.signing_certificates c
      where substring(c.sealed_key for 4) <> version
     union all
-    select p.company_id, 'portal secret', p.id, null::bytea, p.sealed_secret
+    select p.company_id, 'portal secret', p.id, p.sealed_secret
       from public.portal_credentials p
      where substring(p.sealed_secret for 4) <> version;
   end;

@@ -83,33 +83,29 @@ create table webhook_secrets (
   company_id bigint not null,
   endpoint_id bigint not null,
   id bigint generated always as identity,
-  secret bytea,
   valid_until timestamptz,
-  sealed_secret bytea,
+  sealed_secret bytea not null,
   primary key (company_id, endpoint_id, id),
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
-    on delete cascade,
-  constraint webhook_secrets_in_one_form check ((secret is null) <> (sealed_secret is null))
+    on delete cascade
 );
 call keep_companies_apart('webhook_secrets');
 grant select (company_id, endpoint_id, id, valid_until),
       insert,
-      update (valid_until, secret, sealed_secret)
+      update (valid_until, sealed_secret)
   on webhook_secrets to einvoice_service;
 create policy across_companies on webhook_secrets to einvoice_across using (true);
 grant select on webhook_secrets to einvoice_across;
 grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to einvoice_reader;
 comment on table webhook_secrets is
-  'Secrets that deliveries are signed with. Added by the API, sealed when a SECRET_KEY is '
-  'configured.';
+  'Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.';
 comment on column webhook_secrets.company_id is 'Company of the endpoint.';
 comment on column webhook_secrets.endpoint_id is 'Endpoint that is signed for.';
 comment on column webhook_secrets.id is 'Identifies the secret.';
-comment on column webhook_secrets.secret is 'The secret in clear. Null: it is sealed.';
 comment on column webhook_secrets.valid_until is
   'When a replaced secret stops signing. Null: current secret.';
 comment on column webhook_secrets.sealed_secret is
-  'The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM. Null: in clear.';
+  'The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM.';
 
 create table webhook_deliveries (
   company_id bigint not null,

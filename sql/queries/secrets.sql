@@ -1,13 +1,13 @@
 -- Sealing secrets again with another key. The list covers all companies, each change one company.
 
 -- name: secrets_to_seal :many
--- Return company_id, kind, id, secret and sealed of all secrets that are not sealed with the secret
--- key of :version; with a null :version, of those that are not sealed.
-select company_id, kind, id, secret, sealed from secrets_to_seal(:version);
+-- Return company_id, kind, id and sealed of all secrets that are not sealed with the secret key of
+-- :version.
+select company_id, kind, id, sealed from secrets_to_seal(:version);
 
 -- name: webhook_secret_seal :exec
 update webhook_secrets
-   set secret = null, sealed_secret = :sealed
+   set sealed_secret = :sealed
  where company_id = :company_id and id = :id;
 
 -- name: signing_key_seal :exec

@@ -140,7 +140,7 @@ select fan_out_webhooks(:endpoints::int, :most::int);
 -- Claim due deliveries of any company with everything that is needed to send them. :companies and
 -- :slow_ones are the company and the class of each attempt in progress; one company gets at most
 -- :share of the :places, and one endpoint :at_once.
-select company_id, id, endpoint_id, fence, step, event_id, url, slow, include_record, secrets,
+select company_id, id, endpoint_id, fence, step, event_id, url, slow, include_record,
        sealed_secrets, body
   from claim_webhook_deliveries(
          :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int,

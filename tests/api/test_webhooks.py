@@ -388,7 +388,8 @@ async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
     async with api.get("/api/webhooks") as response:
         assert secret not in await response.text()
     assert not await owner.fetchval(
-        "select has_column_privilege('einvoice_service', 'webhook_secrets', 'secret', 'select')"
+        "select has_column_privilege("
+        "'einvoice_service', 'webhook_secrets', 'sealed_secret', 'select')"
     )
 
 

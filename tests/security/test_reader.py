@@ -13,7 +13,6 @@ from tests.harness.inspections import INSPECTIONS, fill_inspection
 SECRETS = {
     ("api_keys", "secret_sha256"),
     ("integration_keys", "secret_sha256"),
-    ("webhook_secrets", "secret"),
     ("webhook_secrets", "sealed_secret"),
     ("signing_certificates", "sealed_key"),
     ("portal_credentials", "fingerprint"),
