@@ -37,8 +37,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import connected_database
 from service.http import app_keys
-from service.http.aiohttp_internals import Site
-from service.http.closing import close_idle_connections, close_port
+from service.http.closing import Site, close_idle_connections, close_port
 from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
 from service.supervisor import READY, STOPPING, notify_supervisor

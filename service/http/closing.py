@@ -10,14 +10,27 @@ import select
 import socket
 import time
 from contextlib import suppress
+from typing import cast
 
 from aiohttp import web
 
-from service.http.aiohttp_internals import Connection, Site
+from service.http.server import Connection
 
 PORT_SECONDS = 1.0  # for accepting the connections that wait, at most
 PARTING_SECONDS = 1.0  # in which each request ends the connection that its client has kept, at most
 POLL_SECONDS = 0.05
+
+
+class Site(web.TCPSite):
+    """A port of a server."""
+
+    __slots__ = ()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The file descriptors of the sockets that listen."""
+        server = cast(asyncio.Server | None, self._server)
+        return [sock.fileno() for sock in server.sockets] if server else []
 
 
 async def close_port(site: Site) -> None:

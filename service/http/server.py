@@ -2,6 +2,8 @@
 
 By itself aiohttp quotes a malformed line in its response and log, which may contain the key, and
 waits without limit for the head of a request. The proxy closes clients that read no response.
+
+tests/operations/test_aiohttp_internals.py pins the private parts of aiohttp that this relies on.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ from service.errors import (
     VersionNotSupported,
     retry_after,
 )
-from service.http import aiohttp_internals, app_keys, responses
+from service.http import app_keys, responses
 from service.http.error_responses import INTERNAL, error_response
 from service.http.requests import header
 
@@ -36,7 +38,7 @@ KEEPALIVE_SECONDS = 75  # longer than proxies keep idle connections
 LINGERING_SECONDS = 5  # for reading the rest of a rejected request
 
 
-class HardenedRunner(aiohttp_internals.Runner):
+class HardenedRunner(web.AppRunner):
     """An AppRunner whose server enforces the connection limits of the application's Config.
 
     Does not inflate compressed bodies, which are rejected: a small one can expand to gigabytes.
@@ -52,9 +54,9 @@ class HardenedRunner(aiohttp_internals.Runner):
         }
         super().__init__(app, access_log=None, auto_decompress=False, **options)
 
-    def build_server(self, server: web.Server) -> web.Server:
+    async def _make_server(self) -> web.Server:
         """Return a server with limits in place of aiohttp's."""
-        return _Server(server, self.app[app_keys.CONFIG])
+        return Server(await super()._make_server(), self.app[app_keys.CONFIG])
 
 
 def _reject_unsupported(handler: Handler) -> Handler:
@@ -90,27 +92,50 @@ def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
     return None
 
 
-class _ClientConnection(aiohttp_internals.Connection):
-    """A connection with a timeout for request heads."""
+class Connection(web.RequestHandler):
+    """A client connection with a timeout for request heads."""
 
     __slots__ = ("_head_timer", "_limits", "waits_since")
 
-    def __init__(self, manager: "_Server", **options: Any) -> None:
+    def __init__(self, manager: "Server", **options: Any) -> None:
         super().__init__(manager, **options)
         self._limits = manager.limits
         self._head_timer: asyncio.TimerHandle | None = None
         #: When the connection was opened, or its latest request began.
-        self.waits_since = self.now
+        self.waits_since = self._loop.time()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no request is running. The head of the next may be partly received."""
+        return self._waiter is not None and not self._waiter.done()
 
     @property
     def waits_for_client(self) -> bool:
         """True while there is no request, or only a part of one."""
-        return self.is_idle or self.is_receiving
+        running = self._current_request
+        return self.is_idle or (
+            self.transport is not None and running is not None and not running.content.is_eof()
+        )
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send a response, and free both bodies: aiohttp keeps request and response until the next
+        request of the connection. Work that goes on after the response may need the rest.
+        """
+        finished = await super().finish_response(request, resp, start_time)
+        if app_keys.BODY in request:
+            del request[app_keys.BODY]
+        if app_keys.FORM in request:
+            del request[app_keys.FORM]
+        if isinstance(resp, web.Response):
+            resp.body = None
+        return finished
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or reject it with a 503 at the connection limit."""
         transport = cast(asyncio.Transport, transport)
-        if not cast(_Server, self.server).make_room():
+        if not cast(Server, self._manager).make_room():
             self._reject(transport)
             return
         super().connection_made(transport)
@@ -119,7 +144,7 @@ class _ClientConnection(aiohttp_internals.Connection):
     def data_received(self, data: bytes) -> None:
         """Parse data, and limit the time from the first byte of a head to its last."""
         if self.is_idle and self._head_timer is None:
-            self.waits_since = self.now
+            self.waits_since = self._loop.time()
         try:
             super().data_received(data)
         except Exception as error:  # asyncio would log its message, which quotes client data
@@ -128,7 +153,7 @@ class _ClientConnection(aiohttp_internals.Connection):
         if self.is_idle:
             if self._head_timer is None and data:
                 self._start_head_timer()
-        elif self.has_had_request and self._head_timer is not None:
+        elif self._request_count and self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
@@ -163,7 +188,7 @@ class _ClientConnection(aiohttp_internals.Connection):
         log.warning("connection closed: %s", type(error).__name__ if error else args[0])
 
     def _start_head_timer(self) -> None:
-        self._head_timer = self.call_later(
+        self._head_timer = self._loop.call_later(
             self._limits.head_timeout.total_seconds(), self._close_without_head
         )
 
@@ -174,7 +199,7 @@ class _ClientConnection(aiohttp_internals.Connection):
 
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
-        self.ignore_input()
+        self._force_close = True  # Discards all data that the client sends from now on.
         body = json_codec.encode(Busy(FULL).body)
         fields = {
             "Content-Type": "application/json",
@@ -187,12 +212,23 @@ class _ClientConnection(aiohttp_internals.Connection):
         transport.close()
 
 
-class _Server(aiohttp_internals.Server):
-    connection_class = _ClientConnection
+class Server(web.Server):
+    """aiohttp's server of an application, with limits."""
 
     def __init__(self, server: web.Server, limits: Config) -> None:
-        super().__init__(server, handler=_reject_unsupported(server.request_handler))
+        """Take over handler and options of a server that has no connections yet."""
+        super().__init__(
+            _reject_unsupported(server.request_handler),
+            request_factory=server.request_factory,
+            handler_cancellation=server.handler_cancellation,
+            loop=server._loop,
+            **server._kwargs,
+        )
         self.limits = limits
+
+    def __call__(self) -> web.RequestHandler:
+        """Return the protocol for a new connection."""
+        return Connection(self, loop=self._loop, **self._kwargs)
 
     def make_room(self) -> bool:
         """Return whether a new connection is accepted.
@@ -200,12 +236,12 @@ class _Server(aiohttp_internals.Server):
         At the limit, closes the connection whose client was waited for longest, for a request or
         the rest of one; without one, returns False.
         """
-        if self.connection_count < self.limits.max_connections:
+        if len(self.connections) < self.limits.max_connections:
             return True
         waiting = [
             connection
             for connection in self.connections
-            if isinstance(connection, _ClientConnection) and connection.waits_for_client
+            if isinstance(connection, Connection) and connection.waits_for_client
         ]
         if waiting:
             min(waiting, key=lambda connection: connection.waits_since).force_close()

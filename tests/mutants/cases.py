@@ -1556,14 +1556,14 @@ EXACT = (
     ),
     Mutant(
         "idle-connection-keeps-the-request",
-        "service/http/aiohttp_internals.py",
+        "service/http/server.py",
         "            del request[app_keys.BODY]\n",
         "            pass\n",
         ("tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",),
     ),
     Mutant(
         "idle-connection-keeps-the-response",
-        "service/http/aiohttp_internals.py",
+        "service/http/server.py",
         "            resp.body = None\n",
         "            pass\n",
         ("tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",),
@@ -2483,15 +2483,15 @@ LIMITED = (
     Mutant(
         "half-requests-never-closed",
         "service/http/server.py",
-        "return self.is_idle or self.is_receiving",
-        "return self.is_idle",
+        "and not running.content.is_eof()",
+        "and False",
         ("tests/api/test_edge.py::test_connection_limit_closes_the_connection_that_waits_longest",),
     ),
     Mutant(
         "connections-with-a-running-request-closed",
         "service/http/server.py",
-        "isinstance(connection, _ClientConnection) and connection.waits_for_client",
-        "isinstance(connection, _ClientConnection)",
+        "isinstance(connection, Connection) and connection.waits_for_client",
+        "isinstance(connection, Connection)",
         (
             "tests/api/test_edge.py::test_connection_limit_closes_no_connection_that_waits_for_a_response",
         ),

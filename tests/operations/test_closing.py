@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from service.http import closing
-from service.http.aiohttp_internals import Connection, Runner, Site
-from service.http.closing import close_idle_connections, close_port
+from service.config import read_config
+from service.http import app_keys, closing
+from service.http.closing import Site, close_idle_connections, close_port
+from service.http.server import Connection, HardenedRunner
 from tests.conftest import patience
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -20,8 +21,9 @@ class Server:
 
     def __init__(self) -> None:
         app = web.Application()
+        app[app_keys.CONFIG] = read_config({})
         app.router.add_post("/", self._handle)
-        self.runner = Runner(app)
+        self.runner = HardenedRunner(app)
 
     async def start(self) -> None:
         """Listen."""

@@ -128,7 +128,7 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
         if (names := set(_foreign_private_names(ast.parse(path.read_text()))) - public)
     }
     assert found == {
-        "service.http.aiohttp_internals": {
+        "service.http.server": {
             "server._kwargs",
             "server._loop",
             "super()._make_server",
