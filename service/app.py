@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from aiohttp import web
@@ -46,12 +46,6 @@ from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 
-CODE_LISTS = web.AppKey("code_lists", CodeLists)
-#: Parts of the submission context that are made before it.
-SIGNERS = web.AppKey("signers", Signers)
-WAITERS = web.AppKey("waiters", SubmissionWaiters)
-DUE = web.AppKey("due", asyncio.Event)  # Set by notifications.
-
 
 def create_app(config: Config, *, background: bool = True, api: bool = True) -> web.Application:
     """Return the application on a migrated database, with or without background work.
@@ -76,7 +70,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.operations)
     app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
-    app.cleanup_ctx.extend([_database, _reads, _watchdog, _code_lists, _session, _portal])
+    app.cleanup_ctx.extend([_database, _reads, _watchdog, _session])
     if background:
         app.cleanup_ctx.append(_background)
     return app
@@ -155,19 +149,15 @@ def _add_gauges(app: web.Application, watchdog: Watchdog) -> None:
     found.add(partial(gauges.read_watchdog, watchdog))
 
 
-async def _code_lists(app: web.Application) -> AsyncIterator[None]:
-    """Load the code lists of the operator, and again after each import."""
-    lists = app[CODE_LISTS] = CodeLists(app[app_keys.DATABASE])
-    await lists.work()
-    async with lists.running():
-        yield
-
-
 async def _session(app: web.Application) -> AsyncIterator[None]:
-    """Open the dedicated session, and pass its notifications to waiters, loops and key caches."""
+    """Open the dedicated session, and pass its notifications to waiters, loops and key caches.
+
+    It opens the portal client too, whose context has these waiters.
+    """
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     waiters, due = SubmissionWaiters(), asyncio.Event()
-    rings, lists = (KeyRing(database), KeyRing(database, INTEGRATION)), app[CODE_LISTS]
+    rings, lists = (KeyRing(database), KeyRing(database, INTEGRATION)), CodeLists(database)
+    await lists.work()
 
     def wake(name: str) -> None:
         waiters.wake(name)
@@ -191,13 +181,18 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     session.on_reconnect += [*forget_keys, due.set, lists.woken.set, monitor.woken.set]
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
-    app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due
-    async with session.running(), monitor.running(), rings[0].running(), rings[1].running():
+    async with AsyncExitStack() as stack:
+        for loop in (lists, session, monitor, *rings):
+            await stack.enter_async_context(loop.running())
         await session.connected()
-        yield
+        async with _portal(app, waiters, due):
+            yield
 
 
-async def _portal(app: web.Application) -> AsyncIterator[None]:
+@asynccontextmanager
+async def _portal(
+    app: web.Application, waiters: SubmissionWaiters, due: asyncio.Event
+) -> AsyncIterator[None]:
     """Open the portal client and the context of submissions. A shutdown lets them finish."""
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     closing = app[app_keys.SHUTDOWN]
@@ -211,9 +206,9 @@ async def _portal(app: web.Application) -> AsyncIterator[None]:
             database,
             app[app_keys.SESSION],
             shared_portal=portal,
-            signers=app[SIGNERS],
-            waiters=app[WAITERS],
-            due=app[DUE],
+            signers=Signers(config),
+            waiters=waiters,
+            due=due,
         )
         app[app_keys.SPAWN] = context.spawn
         watchdog = app[app_keys.WATCHDOG]

@@ -88,49 +88,23 @@ def _integer(low: int, high: int) -> Parser:
     return Parser(read, f"{low} to {high}")
 
 
-def _seconds(value: str) -> timedelta:
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
-        number = Decimal("NaN")
-    if number.is_nan() or not Decimal("0.001") <= number <= 10**7:
-        raise ValueError("must be a number of seconds, at least 0.001")
-    return timedelta(milliseconds=int(number * 1000))
+def _number(allowed: str, low: str, high: int, make: Callable[[Decimal], Any] = Decimal) -> Parser:
+    """Return the type of numbers within bounds, of which `make` returns the value."""
+
+    def read(value: str) -> Any:
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            number = Decimal("NaN")
+        if number.is_nan() or not Decimal(low) <= number <= high:
+            raise ValueError(f"must be a number: {allowed}")
+        return make(number)
+
+    return Parser(read, allowed)
 
 
-def _seconds_up_to(most: int) -> Parser:
-    """Return the type of times up to a limit."""
-
-    def read(value: str) -> timedelta:
-        number = _number(value)
-        if not 0 <= number <= most:
-            raise ValueError(f"must be a number of seconds from 0 to {most}")
-        return timedelta(milliseconds=int(number * 1000))
-
-    return Parser(read, f"seconds, 0 to {most}")
-
-
-def _scale(value: str) -> Decimal:
-    number = _number(value)
-    if not 0 < number <= 1:
-        raise ValueError("must be a number above 0, at most 1")
-    return number
-
-
-def _rate(value: str) -> Decimal:
-    number = _number(value)
-    if not 0 <= number <= 1000:
-        raise ValueError("must be a number from 0 to 1000")
-    return number
-
-
-def _number(value: str) -> Decimal:
-    """Return a number, or -1 for an invalid one."""
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
-        return Decimal(-1)
-    return number if number.is_finite() else Decimal(-1)
+def _seconds(allowed: str, low: str, high: int) -> Parser:
+    return _number(allowed, low, high, lambda number: timedelta(milliseconds=int(number * 1000)))
 
 
 def _one_of(*allowed: str) -> Parser:
@@ -219,8 +193,10 @@ NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
 PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
 FLAG = Parser(_flag, "`true`, `false`")
-SECONDS = Parser(_seconds, "seconds, from 0.001")
-RATE, SCALE = Parser(_rate, "0 to 1000"), Parser(_scale, "above 0, at most 1")
+SECONDS = _seconds("seconds, from 0.001", "0.001", 10**7)
+HALF_MINUTE = _seconds("seconds, 0 to 30", "0", 30)
+FIVE_MINUTES = _seconds("seconds, 0 to 300", "0", 300)
+RATE, SCALE = _number("0 to 1000", "0", 1000), _number("0.001 to 1", "0.001", 1)
 ZONE = Parser(_zone, "IANA name")
 KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 
@@ -243,7 +219,7 @@ class Config:
     database_answer: timedelta = _setting("DATABASE_ANSWER_SECONDS", "1", SECONDS)
     cell: str = _setting("CELL", "", CELL)
     cell_registry: Path | None = _setting("CELL_REGISTRY", "", FILE, needs=("cell",))
-    database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", "0", _seconds_up_to(30))
+    database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", "0", HALF_MINUTE)
     data_dir: Path = _setting("DATA_DIR", str(ROOT / ".data"), PATH)
     host: str = _setting("HOST", "127.0.0.1", HOST)
     port: int = _setting("PORT", "8080", _integer(0, 65535))
@@ -267,7 +243,7 @@ class Config:
     )
     wrong_keys_per_minute: int = _setting("WRONG_KEYS_PER_MINUTE", "300", _integer(0, 10**7))
     trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", "", NETWORKS)
-    drain: timedelta = _setting("DRAIN_SECONDS", "0", _seconds_up_to(300))
+    drain: timedelta = _setting("DRAIN_SECONDS", "0", FIVE_MINUTES)
     log_level: str = _setting("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"))
     log_format: str = _setting("LOG_FORMAT", "text", _one_of("text", "json"))
     portal_api_base: str = _setting(

@@ -5,14 +5,14 @@ unchanged, but has no effect and is not sent to the portal.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from service import json_codec
 
-LONGEST_NAME = 60  # characters of a name that are compared
+LONGEST_NAME = 60  # characters of a name that are compared and quoted
 MOST_LETTERS = 2  # by which a misspelt name differs
 LETTERS_PER_MISTAKE = 3  # a name of fewer letters resembles only itself
 MOST_UNKNOWN = 100  # unknown members of one object
@@ -122,16 +122,11 @@ def find_similar(name: str, known: frozenset[str]) -> str | None:
     return _find_similar(name, known) if len(name) <= LONGEST_NAME else None
 
 
-def find_synonym(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that a name of SYNONYMS means, or None."""
-    return next((each for each in SYNONYMS.get(_fold(name), ()) if each in known), None)
-
-
 @lru_cache(maxsize=MOST_NAMES)
 def _find_similar(name: str, known: frozenset[str]) -> str | None:
-    if meant := find_synonym(name, known):
-        return meant
     folded = _fold(name)
+    if meant := [each for each in SYNONYMS.get(folded, ()) if each in known]:
+        return meant[0]
     most = min(MOST_LETTERS, len(folded) // LETTERS_PER_MISTAKE)
     distances = [
         (_count_edits(folded, other), each)

@@ -4,7 +4,6 @@ jsonschema-rs accepts valid bodies in microseconds. For a rejected body, jsonsch
 violations, which get messages of our own.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -27,7 +26,6 @@ FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 MAX_VIOLATIONS = 50
 MANY_UNKNOWN = "An object must not have more than {} unknown members."
 MANY_NAMES = "The request body must not have more than {} different unknown members."
-LONGEST_NAME = 60  # characters of an unknown member's name that are compared and quoted
 
 Schema = dict[str, Any]
 #: Yields the violations of a keyword.
@@ -233,7 +231,7 @@ def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
     stored = (
         {
             "path": unknown.point_to(member),
-            "message": f"{member[:LONGEST_NAME]} is not a known member: "
+            "message": f"{member[: members.LONGEST_NAME]} is not a known member: "
             "it is stored, and not sent to the portal.",
         }
         for unknown in members.find_unknown(body, body_shape(name))
@@ -251,7 +249,7 @@ def find_removed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> list[
     removed = (
         {
             "path": path,
-            "message": f"{name[:LONGEST_NAME]} was removed, "
+            "message": f"{name[: members.LONGEST_NAME]} was removed, "
             f"because the update replaces {replaced} as a whole.",
         }
         for replaced, new in changes.items()
@@ -371,30 +369,11 @@ WORDINGS: dict[str, str | Callable[[Any], str]] = {
 def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:
     """Yield each unknown member of a closed object, and the known names."""
     assert isinstance(error.schema, dict)
-    known, body = sorted(_properties(error.schema)), cast(dict[str, Any], error.instance)
-    for name in body:
+    parts = members.expand(ALL, "", error.schema)
+    known = sorted({name for _, part in parts for name in part.get("properties", ())})
+    for name in cast(dict[str, Any], error.instance):
         if name not in known and not _matches_pattern(error.schema, name):
             yield name, known
-
-
-def _most_similar(name: str, known: Collection[str]) -> str | None:
-    if len(name) > LONGEST_NAME:
-        return None
-    if same := [each for each in known if each.casefold() == name.casefold()]:
-        return same[0]
-    if meant := members.find_synonym(name, known):
-        return meant
-    return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
-
-
-def _properties(schema: Schema) -> set[str]:
-    """Return the member names that a schema knows, including those of referenced schemas."""
-    names = set(schema.get("properties", ()))
-    if "$ref" in schema:
-        names |= _properties(ALL[schema["$ref"].removesuffix(".json")])
-    for part in schema.get("allOf", ()):
-        names |= _properties(part)
-    return names
 
 
 def _matches_pattern(schema: Schema, name: str) -> bool:
@@ -403,6 +382,6 @@ def _matches_pattern(schema: Schema, name: str) -> bool:
 
 def describe_unknown(noun: str, name: str, known: Collection[str]) -> str:
     """Return the message for an unknown name, with the most similar of the known ones."""
-    similar = _most_similar(name, known)
+    similar = members.find_similar(name, frozenset(known))
     hint = f" Did you mean {similar}?" if similar else ""
-    return f"{name[:LONGEST_NAME]} is not a known {noun}.{hint}"
+    return f"{name[: members.LONGEST_NAME]} is not a known {noun}.{hint}"

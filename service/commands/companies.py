@@ -250,7 +250,7 @@ async def revoke_key(config: Config, database: Database, key_id: str) -> dict[st
     `revoked` is false if it was revoked before. Raises OperatorError for an unknown key.
     """
     kind, owner = await _key_owner(database, key_id)
-    async with kind.transaction(database, owner) as conn:
+    async with database.owned(kind.owner, owner) as conn:
         revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
     return {"key_id": key_id, "revoked": bool(revoked)}
 

@@ -8,46 +8,6 @@ from service.commands.command_line import CommandLine
 from service.config import ROOT, SETTINGS
 from service.error_codes import CODES
 
-CONFIGURATION = """\
-# Configuration
-
-Configuration is read from environment variables at startup. All invalid variables are reported
-together. Times are in seconds and may have decimals. A secret can be in a file, for which the
-variable in brackets has the path. `SANDBOX_…` variables of a sandbox that runs alone are in
-[Sandbox](sandbox.md#starting-it). `make docs` generates this page from `service/config.py`, except
-for the descriptions, which are written here.
-
-| Name | Default | Allowed values | Description |
-|---|---|---|---|
-"""
-COMMANDS = """\
-# Commands
-
-Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the
-arguments. Commands use the database of the service, including the embedded one while the service
-runs, and find its ports in `DATA_DIR`. Errors are printed in words, with exit code 1. `make docs`
-generates this page from `service/commands/`.
-
-The first process that uses the embedded PostgreSQL starts it, and the last one stops it. After a
-`kill -9` of the last one it runs on; the next start replaces it, and nothing is lost. As root it
-runs as another user, by `setpriv` of util-linux.
-
-| Name | Arguments | Description |
-|---|---|---|
-"""
-ERRORS = """\
-# Error codes
-
-An error body has a `code`, which does not change, and a `message` for people. A 401 has only the
-message. A cancellation that the tax authority refuses has the authority's own code, such as
-`OperationPeriodOver`. A create or update that also submits succeeds in any case: there, `data.code`
-says why the submission failed, or what it waits for. [API](api.md#errors) describes the bodies.
-`make docs` generates this page from `service/error_codes.py`.
-
-| Code | Status | Meaning | What to do |
-|---|---|---|---|
-"""
-
 
 def register(line: CommandLine) -> None:
     """Add the command."""
@@ -62,14 +22,21 @@ def register(line: CommandLine) -> None:
 
 
 def pages(line: CommandLine) -> dict[Path, str]:
-    """Return the generated pages by their path."""
+    """Return the pages with generated tables by their path."""
     folder = ROOT / "docs"
-    return {
-        folder / "configuration.md": CONFIGURATION
-        + _rows(_setting_cells(folder / "configuration.md")),
-        folder / "commands.md": COMMANDS + _rows(_command_cells(line)),
-        folder / "errors.md": ERRORS + _rows(_error_cells()),
+    configuration = folder / "configuration.md"
+    tables = {
+        configuration: _setting_cells(configuration),
+        folder / "commands.md": _command_cells(line),
+        folder / "errors.md": _error_cells(),
     }
+    return {path: _head_of(path) + _rows(cells) for path, cells in tables.items()}
+
+
+def _head_of(page: Path) -> str:
+    """Return the text of a page up to the rows of its table, which is written by hand."""
+    text = page.read_text("utf-8")
+    return text[: text.index("---|\n") + 5]
 
 
 def _setting_cells(page: Path) -> list[tuple[str, ...]]:

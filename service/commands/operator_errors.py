@@ -22,10 +22,37 @@ DATABASE_ERRORS = (
     ssl.SSLError,
     TimeoutError,
 )
-_SET_ROLE = re.compile(r'permission denied to set role "(?P<role>\w+)"')
-_NO_ROLE = re.compile(r'role "(?P<role>einvoice_\w+)" does not exist')
-_NO_MEMBER = re.compile(
-    r'must be (?:a )?(?:member of|able to SET ROLE)(?: role)? "?(?P<role>einvoice_\w+)"?'
+#: Message of PostgreSQL -> what is wrong, with the statement that cures it.
+_RIGHTS = (
+    (
+        r'permission denied to set role "(?P<role>\w+)"',
+        "The login {user} may not act as {role}. Run as the owner of the database: "
+        "grant {role} to {user};",
+    ),
+    (
+        r'role "(?P<role>einvoice_\w+)" does not exist',
+        "The role {role} is missing, so the database was not migrated. "
+        "Run `run.py migrate` with DATABASE_OWNER_URL.",
+    ),
+    (
+        r'must be (?:a )?(?:member of|able to SET ROLE)(?: role)? "?einvoice_\w+"?',
+        "The login {user} does not belong to the roles of the service, which another "
+        "database of the server created. Run as a superuser: "
+        "grant einvoice_service, einvoice_across to {user} with admin option;",
+    ),
+    (
+        "permission denied to create role",
+        "The login {user} may not create roles. Run: alter role {user} createrole;",
+    ),
+    (
+        "permission denied for database",
+        'The login {user} may not connect. Run: grant connect on database "{name}" to {user};',
+    ),
+    (
+        "permission denied for schema|must be owner of",
+        "The login {user} may not migrate the database. "
+        "Set DATABASE_OWNER_URL to a login that owns it.",
+    ),
 )
 _PORTS = {
     errno.EADDRINUSE: "another program uses it",
@@ -87,35 +114,10 @@ def _describe_connection(error: BaseException, url: str) -> str | None:
 
 def _describe_rights(error: BaseException, url: str) -> str:
     """Return the message of an error of an open database, with the statement that cures it."""
-    text, user = first_line(error), _user_of(url)
-    if found := _SET_ROLE.search(text):
-        return (
-            f"The login {user} may not act as {found['role']}. Run as the owner of the database: "
-            f"grant {found['role']} to {user};"
-        )
-    if found := _NO_ROLE.search(text):
-        return (
-            f"The role {found['role']} is missing, so the database was not migrated. "
-            "Run `run.py migrate` with DATABASE_OWNER_URL."
-        )
-    if _NO_MEMBER.search(text):
-        return (
-            f"The login {user} does not belong to the roles of the service, which another "
-            "database of the server created. Run as a superuser: "
-            f"grant einvoice_service, einvoice_across to {user} with admin option;"
-        )
-    if "permission denied to create role" in text:
-        return f"The login {user} may not create roles. Run: alter role {user} createrole;"
-    if "permission denied for database" in text:
-        name = urlsplit(url).path.strip("/")
-        return (
-            f'The login {user} may not connect. Run: grant connect on database "{name}" to {user};'
-        )
-    if "permission denied for schema" in text or "must be owner of" in text:
-        return (
-            f"The login {user} may not migrate the database. "
-            "Set DATABASE_OWNER_URL to a login that owns it."
-        )
+    text, name = first_line(error), urlsplit(url).path.strip("/")
+    for pattern, wording in _RIGHTS:
+        if found := re.search(pattern, text):
+            return wording.format(user=_user_of(url), name=name, **found.groupdict())
     return f"The database cannot be used: {text}"
 
 

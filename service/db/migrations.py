@@ -55,8 +55,8 @@ async def migrate(
     allow that. A login that does not own the schema applies nothing and checks that everything was
     applied.
 
-    Raises SchemaError for a database that has no upgrade path, that a newer version has made
-    unusable for this one, that an older version still uses, or that such a login cannot use.
+    Raises SchemaError for a database that a newer version has made unusable for this one, that an
+    older version still uses, or that such a login cannot use.
     """
     migrations = read_migrations(folder)
     settings = {"client_min_messages": "warning"}

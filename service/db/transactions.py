@@ -27,10 +27,9 @@ _BEGIN = (
     "begin; set local app.actor = '{actor}'; set local app.request_id = '{request_id}'"
     "; set local app.client_address = '{client_address}'"
 )
-#: The same for a company, in one round trip. Only the protocol's simple query takes several
-#: statements, and it takes no parameters; the id is formatted as an integer.
-_BEGIN_COMPANY = _BEGIN + "; set local app.company_id = '{owner:d}'"
-_BEGIN_ACCOUNT = _BEGIN + "; set local app.account_id = '{owner:d}'"
+#: The same for a company or an account, in one round trip. Only the protocol's simple query takes
+#: several statements, and it takes no parameters; the id is formatted as an integer.
+_BEGIN_OWNED = _BEGIN + "; set local app.{column} = '{owner:d}'"
 _BEGIN_READING = "begin read only; set local app.company_id = '{owner:d}'"
 
 _Result = TypeVar("_Result")
@@ -69,11 +68,15 @@ class Database:
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that sees and writes the rows of one company."""
-        return self._transaction(_BEGIN_COMPANY.format(owner=company_id, **get_actor()))
+        return self.owned("company_id", company_id)
 
     def account(self, account_id: int) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that sees and writes the rows of one account."""
-        return self._transaction(_BEGIN_ACCOUNT.format(owner=account_id, **get_actor()))
+        return self.owned("account_id", account_id)
+
+    def owned(self, column: str, owner: int) -> AbstractAsyncContextManager[Connection]:
+        """Open a transaction of the owner that a column of OWNERS names."""
+        return self._transaction(_BEGIN_OWNED.format(column=column, owner=owner, **get_actor()))
 
     def person(self) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that writes rows of people, with the actor for their log."""

@@ -13,7 +13,6 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Hashable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -61,14 +60,13 @@ class KeyKind:
     """The differences between keys of companies and of integration accounts.
 
     `owner` is the column and variable of the owner's id, `client` returns the client of the fair
-    queues with this id. `transaction` opens a transaction with tenant isolation for the owner.
+    queues with this id.
     """
 
     prefix: str
     owner: str
     client: Callable[[int], Hashable]
     wrong: str
-    transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
     insert: Statement
     find: Statement
     record_use: Statement
@@ -80,7 +78,6 @@ COMPANY = KeyKind(
     "company_id",
     lambda company_id: company_id,
     WRONG,
-    Database.company,
     sql.api_key_insert,
     sql.api_key_of,
     sql.api_key_used,
@@ -91,7 +88,6 @@ INTEGRATION = KeyKind(
     "account_id",
     lambda account_id: ("account", account_id),
     INTEGRATION_WRONG,
-    Database.account,
     sql.integration_key_insert,
     sql.integration_key_of,
     sql.integration_key_used,
@@ -237,7 +233,7 @@ class KeyRing(Loop):
         """
         try:
             for key_id, owner in list(self._used.items()):
-                async with self._kind.transaction(self._database, owner) as conn:
+                async with self._database.owned(self._kind.owner, owner) as conn:
                     await self._kind.record_use(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
         except TRANSIENT_DB_ERRORS as error:

@@ -24,7 +24,6 @@ from service import json_codec
 from service.db.connections import Connection
 from service.db.retry import retry
 from service.db.statements import Statement, sql
-from service.db.transactions import Database
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import (
     STILL_RUNNING,
@@ -59,13 +58,11 @@ log = logging.getLogger(__name__)
 class IdempotencyStore:
     """The statements that store responses for owners of one kind.
 
-    `owner` is the request key of the owner's id, `column` its variable. `transaction` opens a
-    transaction with tenant isolation for the owner.
+    `owner` is the request key of the owner's id, `column` its variable.
     """
 
     owner: web.RequestKey[int]
     column: str
-    transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
     get: Statement
     keep: Statement
     drop: Statement
@@ -76,7 +73,6 @@ STORES = (
     IdempotencyStore(
         app_keys.COMPANY,
         "company_id",
-        Database.company,
         sql.idempotency_get,
         sql.idempotency_keep,
         sql.idempotency_drop,
@@ -85,7 +81,6 @@ STORES = (
     IdempotencyStore(
         app_keys.ACCOUNT,
         "account_id",
-        Database.account,
         sql.integration_idempotency_get,
         sql.integration_idempotency_keep,
         sql.integration_idempotency_drop,
@@ -245,7 +240,7 @@ def _transaction(
     request: web.Request, store: IdempotencyStore
 ) -> AbstractAsyncContextManager[Connection]:
     """Open a transaction that sees the responses stored for the request's owner."""
-    return store.transaction(request.app[app_keys.DATABASE], request[store.owner])
+    return request.app[app_keys.DATABASE].owned(store.column, request[store.owner])
 
 
 def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[str, object]:
