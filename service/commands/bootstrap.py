@@ -40,7 +40,7 @@ from service.db.cells import check_cell
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
 from service.db.statements import sql
-from service.db.transactions import Database, connected_database
+from service.db.transactions import connected_database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
 from service.portal.addresses import find_address_problems
@@ -219,22 +219,15 @@ def _check_secret_keys(config: Config, rows: Sequence[Mapping[str, Any]]) -> Non
         )
 
 
-@asynccontextmanager
-async def with_database(config: Config) -> AsyncIterator[tuple[Config, Database]]:
-    """Yield the configuration and a migrated database, for a command."""
+async def run_command(
+    config: Config, command: Callable[..., Awaitable[_Result]], *arguments: Any, **options: Any
+) -> _Result:
+    """Return the result of a command on the configured database, which is migrated."""
     async with with_postgres(with_portal(config)) as config:
         await migrate_database(config)
         async with connected_database(config, 2) as database:
             with acting_as("command"):
-                yield config, database
-
-
-async def run_command(
-    config: Config, command: Callable[..., Awaitable[_Result]], *arguments: Any, **options: Any
-) -> _Result:
-    """Return the result of a command on the configured database."""
-    async with with_database(config) as (config, database):
-        return await command(config, database, *arguments, **options)
+                return await command(config, database, *arguments, **options)
 
 
 def on_database(command: Callable[..., Awaitable[Any]]) -> Action:

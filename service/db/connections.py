@@ -15,7 +15,6 @@ PostgreSQL and this module ignore the settings there.
 import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -28,6 +27,13 @@ Connection = asyncpg.Connection
 FIRST_GENERATED_OID = 10_000
 #: Prepared statements of a connection, more than there are named statements.
 MAX_PREPARED = 1000
+#: Setting of PostgreSQL for its end of a connection -> the option of the client's socket.
+SOCKET_OPTIONS = {
+    "tcp_keepalives_idle": "TCP_KEEPIDLE",
+    "tcp_keepalives_interval": "TCP_KEEPINTVL",
+    "tcp_keepalives_count": "TCP_KEEPCNT",
+    "tcp_user_timeout": "TCP_USER_TIMEOUT",
+}
 
 _warnings: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
@@ -55,53 +61,19 @@ class _Connection(asyncpg.Connection):
         return self._known_types[oids]
 
 
-@dataclass(frozen=True, slots=True)
-class Keepalive:
-    """Limits of the silence of a TCP connection.
-
-    `idle` and `interval` are seconds, `user_timeout` is milliseconds.
-    """
-
-    idle: int
-    interval: int
-    count: int
-    user_timeout: int
-
-    @property
-    def server_settings(self) -> dict[str, str]:
-        """Return the PostgreSQL settings that bound its end of the connection."""
-        return {
-            "tcp_keepalives_idle": str(self.idle),
-            "tcp_keepalives_interval": str(self.interval),
-            "tcp_keepalives_count": str(self.count),
-            "tcp_user_timeout": str(self.user_timeout),
-        }
-
-    @property
-    def socket_options(self) -> dict[tuple[int, int], int]:
-        """Return {(level, option): value} for the client's end, as far as supported."""
-        named = {
-            "TCP_KEEPIDLE": self.idle,
-            "TCP_KEEPINTVL": self.interval,
-            "TCP_KEEPCNT": self.count,
-            "TCP_USER_TIMEOUT": self.user_timeout,
-        }
-        tcp = {
-            (socket.IPPROTO_TCP, getattr(socket, name)): value
-            for name, value in named.items()
-            if hasattr(socket, name)
-        }
-        return {(socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1, **tcp}
-
-
-def keepalive(silence: int) -> Keepalive:
+def keepalive(silence: int) -> dict[str, int]:
     """Return the limits for a silence of at most `silence` seconds, which are at least 3.
 
-    45 seconds mean six probes 5 seconds apart, the first after 15 seconds. With six probes a few
-    lost packets do not end a connection.
+    They have the names of PostgreSQL's settings. 45 seconds mean six probes 5 seconds apart, the
+    first after 15 seconds. With six probes a few lost packets do not end a connection.
     """
     idle, interval = max(1, silence // 3), max(1, silence // 9)
-    return Keepalive(idle, interval, (silence - idle) // interval, silence * 1000)
+    return {
+        "tcp_keepalives_idle": idle,
+        "tcp_keepalives_interval": interval,
+        "tcp_keepalives_count": (silence - idle) // interval,
+        "tcp_user_timeout": silence * 1000,
+    }
 
 
 async def connect(
@@ -114,7 +86,7 @@ async def connect(
     limits = keepalive(silence)
     connection = await asyncpg.connect(
         url,
-        server_settings={**settings, **limits.server_settings},
+        server_settings={**settings, **{name: str(limit) for name, limit in limits.items()}},
         connection_class=_Connection,
         statement_cache_size=MAX_PREPARED,
         max_cached_statement_lifetime=0,
@@ -122,7 +94,7 @@ async def connect(
         **timeouts,
     )
     try:
-        await _bound_silence(limits, connection)
+        _bound_silence(limits, connection)
         connection.add_log_listener(_note_warning)
     except BaseException:
         connection.terminate()
@@ -130,10 +102,15 @@ async def connect(
     return connection
 
 
-async def _bound_silence(limits: Keepalive, connection: Connection) -> None:
-    if (client_socket := get_socket(connection)).family != getattr(socket, "AF_UNIX", None):
-        for (level, option), value in limits.socket_options.items():
-            client_socket.setsockopt(level, option, value)
+def _bound_silence(limits: Mapping[str, int], connection: Connection) -> None:
+    """Set the limits on the client's end, as far as the system supports them."""
+    client_socket = get_socket(connection)
+    if client_socket.family == getattr(socket, "AF_UNIX", None):
+        return
+    client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, limit in limits.items():
+        if option := getattr(socket, SOCKET_OPTIONS[name], None):
+            client_socket.setsockopt(socket.IPPROTO_TCP, option, limit)
 
 
 def count_warnings(connection: Connection) -> int:

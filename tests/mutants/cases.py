@@ -169,7 +169,7 @@ EXCLUSION = (
     Mutant(
         "silent-sessions-kept",
         "service/db/connections.py",
-        '            "tcp_user_timeout": str(self.user_timeout),\n',
+        "**{name: str(limit) for name, limit in limits.items()}",
         "",
         (
             "tests/operations/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",

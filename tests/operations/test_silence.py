@@ -16,7 +16,7 @@ import pytest
 
 from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
-from service.db.connections import connect, get_socket, keepalive
+from service.db.connections import SOCKET_OPTIONS, connect, get_socket, keepalive
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.transactions import Database
@@ -31,11 +31,10 @@ from tests.project.test_architecture import MODULES
 
 SILENCE = 3  # seconds, the minimum that can be configured
 QUIET = {"DATABASE_SILENCE_SECONDS": str(SILENCE)}
-SETTINGS = (
-    "tcp_keepalives_idle",
-    "tcp_keepalives_interval",
-    "tcp_keepalives_count",
-    "tcp_user_timeout",
+SETTINGS = tuple(SOCKET_OPTIONS)
+OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    *((socket.IPPROTO_TCP, getattr(socket, SOCKET_OPTIONS[name])) for name in SETTINGS),
 )
 #: The session that holds the lock of a submission, and the duration of its silence.
 HOLDER = """
@@ -148,28 +147,24 @@ async def limits_of(connection: Any) -> tuple[list[str | None], list[int]]:
         for name in SETTINGS
     ]
     ours = get_socket(connection)
-    options = keepalive(SILENCE).socket_options if ours.family != socket.AF_UNIX else ()
+    options = OPTIONS if ours.family != socket.AF_UNIX else ()
     return settings, [ours.getsockopt(*option) for option in options]
 
 
 def expected(silence: int) -> tuple[list[str | None], list[int]]:
     limits = keepalive(silence)
-    return [limits.server_settings[name] for name in SETTINGS], list(limits.socket_options.values())
+    return [str(limits[name]) for name in SETTINGS], [1, *(limits[name] for name in SETTINGS)]
 
 
 async def test_default_limits_end_a_silent_session_within_a_minute() -> None:
-    limits = keepalive(SILENCE_SECONDS)
-    assert (limits.idle, limits.interval, limits.count, limits.user_timeout) == (15, 5, 6, 45_000)
+    assert list(keepalive(SILENCE_SECONDS).values()) == [15, 5, 6, 45_000]
 
 
 @pytest.mark.parametrize("silence", [3, 4, 10, 45, 60, 300])
 def test_keepalive_limits_are_positive_and_within_the_silence(silence: int) -> None:
-    limits = keepalive(silence)
-    assert min(limits.idle, limits.interval, limits.count) >= 1
-    assert (
-        limits.idle + limits.interval * limits.count <= silence
-        and limits.user_timeout == silence * 1000
-    )
+    idle, interval, count, user_timeout = keepalive(silence).values()
+    assert min(idle, interval, count) >= 1
+    assert idle + interval * count <= silence and user_timeout == silence * 1000
 
 
 async def test_sessions_of_the_service_have_keepalive_on_both_ends(
