@@ -67,13 +67,13 @@ class CodeList(msgspec.Struct, rename={"table": "list"}):
     codes: list[Code]
 
 
-class Change(msgspec.Struct):
+class StateChange(msgspec.Struct):
     """Why a document is cancelled or rejected."""
 
     reason: str = "By the sandbox"
 
 
-class OddRow(msgspec.Struct):
+class OddRowOrder(msgspec.Struct):
     """Members of the documents of a number; null ends the replacement."""
 
     number: str
@@ -222,8 +222,8 @@ def put_code_list(sandbox: Sandbox, given: CodeList) -> Members:
     return {"list": given.table, "codes": len(given.codes)}
 
 
-@serve("PUT", "odd-rows", OddRow)
-def put_odd_row(sandbox: Sandbox, row: OddRow) -> OddRow:
+@serve("PUT", "odd-rows", OddRowOrder)
+def put_odd_row(sandbox: Sandbox, row: OddRowOrder) -> OddRowOrder:
     """Replace members of the documents of a number in lists, submissions and details."""
     sandbox.state.odd_rows[row.number] = row.members or {}
     sandbox.save()
@@ -276,8 +276,8 @@ def show_document(row: Row) -> Members:
     }
 
 
-@serve("POST", "documents/{uuid}/{change:cancel|reject}", Change)
-def change_document(sandbox: Sandbox, body: Change, uuid: str, change: str) -> Members:
+@serve("POST", "documents/{uuid}/{change:cancel|reject}", StateChange)
+def change_document(sandbox: Sandbox, body: StateChange, uuid: str, change: str) -> Members:
     """Cancel a document as its issuer, or reject it as its buyer, on the portal's own pages.
 
     Raises the portal's Refusal.

@@ -16,7 +16,7 @@ from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
 from .database import sql
 from .identifiers import new_uuid
 from .login import authenticate, read_form
-from .operations import OPERATIONS, Operation
+from .operations import OPERATIONS, PortalOperation
 from .settings import Settings
 from .submissions import too_large
 from .validation import validate_due
@@ -36,7 +36,7 @@ PROCESS = f"0HN{new_uuid()[:10]}"
 log = logging.getLogger(__name__)
 
 
-def make_handler(operation: Operation) -> AnyHandler:
+def make_handler(operation: PortalOperation) -> AnyHandler:
     """Return a handler with counting, authentication, rate limits and injected errors."""
 
     async def operate(request: web.Request) -> web.StreamResponse:
@@ -57,7 +57,7 @@ def make_handler(operation: Operation) -> AnyHandler:
     return operate
 
 
-def admit(call: Call, operation: Operation) -> dict[str, str]:
+def admit(call: Call, operation: PortalOperation) -> dict[str, str]:
     """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
     sandbox, name, limit = call.sandbox, operation.name, operation.per_minute
     if name == "login":
