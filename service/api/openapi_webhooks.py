@@ -61,8 +61,8 @@ def describe_webhooks(components: Components) -> Json:
         "operationId": "receiveEvent",
         "summary": "Receive an event",
         "description": "The service sends each event to the webhooks of the company that receive "
-        "its type, signed as Standard Webhooks. Delivery is at least once, in the "
-        "order of the feed except for repetitions.",
+        "its type, signed as Standard Webhooks. Delivery is at least once. A webhook with "
+        "`ordered` receives events in the order of the feed, except for repetitions.",
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in HEADERS],
         "security": [],
         "requestBody": {"required": True, "content": {"application/json": media}},
