@@ -1,6 +1,6 @@
 -- The taxes of a month by type and rate, of Valid documents by their issue date in Malaysia. Credit
 -- and refund notes are subtracted. A rate of null is an amount per unit. A type of null counts
--- documents without taxes, and those that an older version stored.
+-- documents without taxes.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v month=2026-11 -f sql/inspect/taxes_of_month.sql
 --
