@@ -42,7 +42,7 @@ select array_agg(format('alter table %s set (autovacuum_enabled = off)', oid::re
 #: The invoices after an id, the companies in turn.
 DRAFTS = """
 select company_id, id
-  from documents
+  from invoice_records
  where id > $1
  order by row_number() over (partition by company_id order by id), company_id
 """
@@ -141,7 +141,7 @@ async def read_ids(url: str, company: Company) -> range:
     """Return the ids of the invoices of a company, which must be consecutive."""
     conn = await asyncpg.connect(url)
     try:
-        query = "select min(id), max(id), count(*) from documents where company_id = $1"
+        query = "select min(id), max(id), count(*) from invoice_records where company_id = $1"
         first, last, count = await conn.fetchrow(query, company.id) or (0, 0, 0)
     finally:
         await conn.close()
@@ -259,7 +259,7 @@ async def _create_drafts(setting: Setting, load: Load) -> Path:
     keys = {each.company.id: each.company.key for each in setting.data.companies}
     conn = await asyncpg.connect(service.url)
     try:
-        last = await conn.fetchval("select max(id) from documents")
+        last = await conn.fetchval("select max(id) from invoice_records")
         await run_wrk(load, setting.seconds)
         rows = await conn.fetch(DRAFTS, last)
     finally:
