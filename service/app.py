@@ -19,7 +19,7 @@ from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
 from service.db.pool import BACKGROUND_CONNECTIONS, database_bounds
 from service.db.session import DedicatedSession
-from service.db.standby import Reads, StandbyReads
+from service.db.standby import StandbyReads
 from service.db.transactions import Database, connected_database
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
@@ -112,23 +112,17 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 async def _reads(app: web.Application) -> AsyncIterator[None]:
     """Open the reads of requests, on the standby if there is one."""
-    async with _open_reads(app) as reads:
-        app[app_keys.READS] = reads
-        yield
-
-
-@asynccontextmanager
-async def _open_reads(app: web.Application) -> AsyncIterator[Reads]:
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     if not config.database_read_url:
-        yield database
+        app[app_keys.READS] = database
+        yield
         return
     async with connected_database(config, 1) as positions:
-        reads = StandbyReads(config, database, positions)
+        reads = app[app_keys.READS] = StandbyReads(config, database, positions)
         app[app_keys.WATCHDOG].add_condition("StandbyUnused", lambda: reads.unused_since)
         app[app_keys.GAUGES].add(partial(gauges.read_reads, reads))
         async with reads.running():
-            yield reads
+            yield
 
 
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
@@ -225,10 +219,27 @@ async def _portal(
 
 async def _background(app: web.Application) -> AsyncIterator[None]:
     """Run the background work with a pool of its own, so that requests cannot use it up."""
-    config = app[app_keys.CONFIG]
-    async with connected_database(config, BACKGROUND_CONNECTIONS) as database:
+    config, shutdown = app[app_keys.CONFIG], app[app_keys.SHUTDOWN]
+    vault = app[SUBMISSION_CONTEXT].signers.vault
+    async with (
+        connected_database(config, BACKGROUND_CONNECTIONS) as database,
+        delivery_session(config) as session,
+    ):
+        worker = Worker(_background_context(app, database))
+        dispatcher = WebhookDispatcher(config, database, session, vault)
+        held = _background_context(app, database, rate_limits.HELD)
+        others = _background_context(app, database, rate_limits.COMPARISON)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", database.pool))
-        async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
+        app[app_keys.GAUGES].add(worker.read_gauges)
+        app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
+        async with (
+            worker.running(),
+            shutdown.stopping(worker.stop),
+            dispatcher.running(),
+            shutdown.stopping(dispatcher.stop),
+            Sweeper(held, of_held=True).running(),
+            Sweeper(others, of_held=False).running(),
+        ):
             yield
 
 
@@ -240,30 +251,3 @@ def _background_context(
     rate_limiter = PortalRateLimiter(database, context.config, urgent=False, priority=priority)
     portal = context.shared_portal.through(rate_limiter, RefusedLogins(database, context.config))
     return dataclasses.replace(context, database=database, shared_portal=portal)
-
-
-@asynccontextmanager
-async def _worker(app: web.Application, database: Database) -> AsyncIterator[None]:
-    worker = Worker(_background_context(app, database))
-    app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
-    app[app_keys.GAUGES].add(worker.read_gauges)
-    async with worker.running(), app[app_keys.SHUTDOWN].stopping(worker.stop):
-        yield
-
-
-@asynccontextmanager
-async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[None]:
-    context = app[SUBMISSION_CONTEXT]
-    async with delivery_session(context.config) as session:
-        dispatcher = WebhookDispatcher(context.config, database, session, context.signers.vault)
-        async with dispatcher.running(), app[app_keys.SHUTDOWN].stopping(dispatcher.stop):
-            yield
-
-
-@asynccontextmanager
-async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
-    """Compare the companies with the portal."""
-    held = _background_context(app, database, rate_limits.HELD)
-    others = _background_context(app, database, rate_limits.COMPARISON)
-    async with Sweeper(held, of_held=True).running(), Sweeper(others, of_held=False).running():
-        yield

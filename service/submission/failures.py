@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from service.documents import states
 from service.errors import BadRequest, retry_after
@@ -14,26 +14,20 @@ MOST_ERRORS = 20
 PERSON_SECONDS = 300
 
 
-class Failure(NamedTuple):
-    """A kind of failure. `wait` has the usual seconds of Retry-After if waiting helps."""
-
-    is_retryable: bool
-    wait: int | None = None
-
-
-#: Code of a failed submission or cancellation -> what the client can do.
-FAILURES: dict[str, Failure] = {
-    "check_failed": Failure(is_retryable=False),
-    "document_rejected": Failure(is_retryable=False),
-    "portal_unavailable": Failure(is_retryable=True, wait=30),
-    "portal_credentials_refused": Failure(is_retryable=True, wait=PERSON_SECONDS),
-    "not_received": Failure(is_retryable=True, wait=1),
-    "outcome_unknown": Failure(is_retryable=True, wait=10),
-    "manual_review": Failure(is_retryable=True, wait=PERSON_SECONDS),
-    "sending_held": Failure(is_retryable=True, wait=60),
-    "number_at_portal": Failure(is_retryable=True, wait=PERSON_SECONDS),
-    "tin_not_verified": Failure(is_retryable=True, wait=PERSON_SECONDS),
-    "cancellation_failed": Failure(is_retryable=True, wait=PERSON_SECONDS),
+#: Code of a failed submission or cancellation -> the usual seconds of Retry-After. None: the same
+#: request fails again.
+FAILURES: dict[str, int | None] = {
+    "check_failed": None,
+    "document_rejected": None,
+    "portal_unavailable": 30,
+    "portal_credentials_refused": PERSON_SECONDS,
+    "not_received": 1,
+    "outcome_unknown": 10,
+    "manual_review": PERSON_SECONDS,
+    "sending_held": 60,
+    "number_at_portal": PERSON_SECONDS,
+    "tin_not_verified": PERSON_SECONDS,
+    "cancellation_failed": PERSON_SECONDS,
 }
 #: The portal's error for a note without a valid target. Portal: 14.7
 NO_TARGET = {
@@ -60,12 +54,11 @@ def refuse_submission(
 
     `wait` is the time that the portal asks to wait, if it gave one.
     """
-    failure = FAILURES[code]
     return BadRequest(
         states.SUBMIT_FAILED,
-        _headers(failure, wait),
+        _headers(code, wait),
         code=code,
-        retryable=failure.is_retryable,
+        retryable=FAILURES[code] is not None,
         errors=errors,
     )
 
@@ -76,7 +69,7 @@ def refuse_cancellation(code: str, wait: timedelta | None = None) -> BadRequest:
     A repetition tries again, or joins the running cancellation. The body has no `retryable`.
     `wait` is the time that the portal asks to wait, if it gave one.
     """
-    error = BadRequest(states.CANCEL_FAILED, _headers(FAILURES[code], wait), code=code)
+    error = BadRequest(states.CANCEL_FAILED, _headers(code, wait), code=code)
     error.retryable = True
     return error
 
@@ -101,23 +94,23 @@ def describe_not_sent(code: str, errors: Sequence[Mapping[str, Any]]) -> dict[st
 
     The patches of errors belong to preflight, which shows all errors.
     """
-    failure = FAILURES.get(code)
     shown = [
         {name: member for name, member in error.items() if name != "patch"}
         for error in errors[:MOST_ERRORS]
     ]
     return {
         "code": code,
-        "retryable": failure is not None and failure.is_retryable,
+        "retryable": FAILURES.get(code) is not None,
         "codes": list(dict.fromkeys(error["code"] for error in shown)),
         "errors": shown,
     }
 
 
-def _headers(failure: Failure, wait: timedelta | None) -> dict[str, str] | None:
-    if failure.wait is None:
+def _headers(code: str, wait: timedelta | None) -> dict[str, str] | None:
+    usual = FAILURES[code]
+    if usual is None:
         return None
     asked = math.ceil(wait.total_seconds()) if wait else 0
-    if failure.wait == PERSON_SECONDS:  # The pause of the portal's login alone does not help.
+    if usual == PERSON_SECONDS:  # The pause of the portal's login alone does not help.
         return retry_after(max(asked, PERSON_SECONDS))
-    return retry_after(asked or failure.wait)
+    return retry_after(asked or usual)

@@ -187,7 +187,7 @@ async def test_a_blocked_event_loop_is_logged_with_its_location(
         for _ in range(600):
             time.sleep(0.1)  # blocks the event loop
             if warnings := [
-                record for record in caplog.records if "blocks the event loop" in record.message
+                record for record in caplog.records if "has been blocked" in record.message
             ]:
                 break
         await until(lambda: asyncio.sleep(0, guard.longest))
