@@ -196,7 +196,7 @@ FLAG = Parser(_flag, "`true`, `false`")
 SECONDS = _seconds("seconds, from 0.001", "0.001", 10**7)
 HALF_MINUTE = _seconds("seconds, 0 to 30", "0", 30)
 FIVE_MINUTES = _seconds("seconds, 0 to 300", "0", 300)
-RATE, SCALE = _number("0 to 1000", "0", 1000), _number("0.001 to 1", "0.001", 1)
+RATE, SCALE = _number("0 to 1000", "0", 1000), _number("above 0, at most 1", "1E-9", 1)
 ZONE = Parser(_zone, "IANA name")
 KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 

@@ -7,6 +7,7 @@ violations, which get messages of our own.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -66,20 +67,23 @@ def _is_integer(checker: TypeChecker, value: object) -> bool:
     )
 
 
-def _check_pattern(
-    checker: Validator, pattern: str, value: Any, schema: Schema
-) -> Iterator[ValidationError]:
-    """Check a pattern with jsonschema-rs: `$` and `\\S` differ between ECMAScript and Python."""
-    if checker.is_type(value, "string") and not _pattern_validator(pattern).is_valid(value):
-        yield ValidationError(f"does not match {pattern}")
+def _check_fast(keyword: str, type_name: str) -> Check:
+    """Return a check of values of a type by jsonschema-rs.
+
+    In a pattern `$` and `\\S` differ between ECMAScript and Python, and for uniqueItems jsonschema
+    compares all pairs of entries.
+    """
+
+    def run(checker: Validator, part: Any, value: Any, schema: Schema) -> Iterator[ValidationError]:
+        if checker.is_type(value, type_name) and not _rule_of(keyword, part).is_valid(value):
+            yield ValidationError(f"violates {keyword}")
+
+    return run
 
 
-def _check_unique_items(
-    checker: Validator, is_unique: bool, value: Any, schema: Schema
-) -> Iterator[ValidationError]:
-    """Check uniqueItems with jsonschema-rs: jsonschema compares all pairs of entries."""
-    if checker.is_type(value, "array") and not _unique_items_validator().is_valid(value):
-        yield ValidationError("has entries twice")
+@cache
+def _rule_of(keyword: str, part: Any) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator({keyword: part})
 
 
 def _check_unknown_members(
@@ -109,23 +113,13 @@ def _check_unless_long(limit: str, check: Check) -> Check:
     return run
 
 
-@cache
-def _pattern_validator(pattern: str) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator({"pattern": pattern})
-
-
-@cache
-def _unique_items_validator() -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator({"uniqueItems": True})
-
-
 _RULES: dict[str, Check] = Draft202012Validator.VALIDATORS
 _Careful = extend(
     Draft202012Validator,
     {
-        "pattern": _check_pattern,
+        "pattern": _check_fast("pattern", "string"),
         "items": _check_unless_long("maxItems", _RULES["items"]),
-        "uniqueItems": _check_unless_long("maxItems", _check_unique_items),
+        "uniqueItems": _check_unless_long("maxItems", _check_fast("uniqueItems", "array")),
         "propertyNames": _check_unless_long("maxProperties", _RULES["propertyNames"]),
         "additionalProperties": _check_unless_long("maxProperties", _check_unknown_members),
     },
@@ -382,6 +376,8 @@ def _matches_pattern(schema: Schema, name: str) -> bool:
 
 def describe_unknown(noun: str, name: str, known: Collection[str]) -> str:
     """Return the message for an unknown name, with the most similar of the known ones."""
-    similar = members.find_similar(name, frozenset(known))
+    similar = members.find_similar(name, frozenset(known)) or next(
+        iter(get_close_matches(name[: members.LONGEST_NAME], known, 1)), None
+    )
     hint = f" Did you mean {similar}?" if similar else ""
     return f"{name[: members.LONGEST_NAME]} is not a known {noun}.{hint}"
