@@ -36,7 +36,7 @@ update documents
  where company_id = :company_id
    and id = (select id
                from documents
-              where company_id = :company_id
+              where company_id = :company_id and kind = 'invoice'
               order by id
               limit 1 offset :number::bigint);
 
@@ -51,7 +51,8 @@ with changed as (
            'type', '02', 'rate', 8, 'taxable', 485.00, 'tax', 38.80)),
          status = case when code % 1000 = 0 then 'Invalid' when code % 10 < 7 then 'Valid'
                        else 'Draft' end
-   where company_id = :company_id and code between :first::bigint and :last::bigint
+   where company_id = :company_id and kind = 'invoice'
+     and code between :first::bigint and :last::bigint
   returning id, code, status, issue_date),
 submission as (
   insert into submissions (company_id, attempt_key, tin, body, state, on_absence, last_sent_at)
@@ -118,7 +119,7 @@ insert into documents (company_id, invoice_id, code, type, issue_date, line_item
 select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
        clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount
   from documents
- where company_id = :company_id::bigint and status = 'Valid'
+ where company_id = :company_id::bigint and kind = 'invoice' and status = 'Valid'
  order by id
  limit :last::bigint - :first::bigint + 1;
 
@@ -160,4 +161,4 @@ select c.relname as name,
 
 -- name: first_invoice_id :value
 -- Return the id of the oldest invoice of a company.
-select min(id) from documents where company_id = :company_id;
+select min(id) from documents where company_id = :company_id and kind = 'invoice';

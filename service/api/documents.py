@@ -5,6 +5,7 @@ The modules of the kinds declare their operations with these functions. Spec: In
 
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,7 @@ SUBMITS = (
     "background if the company's setting AUTO_SUBMIT_INVOICE is on. A failed submission does not "
     "fail the request: `message` and `data` describe its outcome."
 )
-in_consolidated = partial(
+in_consolidated_error = partial(
     Conflict,
     "The invoice is part of a consolidated invoice; delete or cancel that first.",
     code="in_consolidated_invoice",
@@ -58,7 +59,8 @@ class Documents:
     """A kind of document as a resource.
 
     `schema` is that of a record, and the start of the names of the other schemas. `get` is the
-    statement of one record, and `cancelling` the last segment of the path that cancels.
+    statement of a single record, which can have more members than a record of a list. `cancelling`
+    is the last segment of the path that cancels.
     """
 
     kind: DocumentKind
@@ -83,8 +85,8 @@ class Documents:
         return sql.by_name[f"{self.kind.name}_{verb}"]
 
 
-def locked(kind: DocumentKind, action: str) -> Forbidden:
-    """Return the error for a submitted document. `action` is what it cannot be: updated."""
+def locked_error(kind: DocumentKind, action: str) -> Forbidden:
+    """Return the error for a submitted document. `action` is a participle, such as updated."""
     return Forbidden(states.describe_locked(kind.noun, action), code="already_submitted")
 
 
@@ -206,7 +208,7 @@ async def insert_document(
 
 
 def _get_code_year(request: web.Request, kind: DocumentKind, issued: datetime) -> int | None:
-    """Return the year in which the code is unique. Codes of notes are unique for ever."""
+    """Return the year in which the code is unique, None for a note: its code is in all years."""
     return None if kind is NOTE else get_code_year(issued, request.app[app_keys.CONFIG].time_zone)
 
 
@@ -225,7 +227,7 @@ def declare_update(
         "Stored" if kind is INVOICE else "Updated",
         message=describe_done(kind, "updated"),
         body=f"{kind.name}_update",
-        errors=(locked(kind, "updated"), *errors),
+        errors=(locked_error(kind, "updated"), *errors),
         description=f"{REPLACES} {SUBMITS}" if kind is INVOICE else REPLACES,
         name=f"update_{kind.name}",
     )(partial(update_document, documents))
@@ -234,13 +236,17 @@ def declare_update(
 def declare_deletion(operation: partial[Operation], documents: Documents) -> None:
     """Declare the operation that deletes a document."""
     kind = documents.kind
+    further = (in_consolidated_error(),) if kind is INVOICE else ()
     operation(
         "DELETE",
         documents.record_path,
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",
         message=describe_done(kind, "deleted"),
-        errors=(locked(kind, "deleted"), *((in_consolidated(),) if kind is INVOICE else ())),
+        errors=(
+            locked_error(kind, "deleted"),
+            *((in_consolidated_error(),) if kind is INVOICE else ()),
+        ),
         description="Frees its code and its invoices."
         if kind is CONSOLIDATED
         else "Frees its code.",
@@ -285,7 +291,8 @@ async def update_draft(
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
 
     Return the submission and the merged draft. Raises Conflict for an invoice in a consolidated
-    invoice, ValidationError if the merged document is invalid.
+    invoice, ValidationError if the merged document is invalid, or a note exceeds the remaining
+    amount.
     """
     _reject_consolidated(kind, row)
     company = request[app_keys.COMPANY]
@@ -327,7 +334,7 @@ def _merge(kind: DocumentKind, row: asyncpg.Record, changes: dict[str, Any]) -> 
     return check_draft(body, issued, len(text)), text
 
 
-def reject_excess(adjustable: Any, draft: Draft) -> None:
+def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
     if draft.body["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
@@ -363,11 +370,11 @@ async def _lock_draft(
     row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
     await check_if_match(request, conn, documents.get, company_id=company, id=document_id)
     if row["status"] in states.LOCKED:
-        raise locked(kind, action)
+        raise locked_error(kind, action)
     return row
 
 
 def _reject_consolidated(kind: DocumentKind, row: asyncpg.Record) -> None:
     """Raise Conflict for an invoice in a consolidated invoice."""
     if kind is INVOICE and row["consolidated_invoice_id"]:
-        raise in_consolidated()
+        raise in_consolidated_error()

@@ -161,7 +161,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     message=UPDATED,
     body="einvoice_request_update",
     errors=(
-        documents.in_consolidated(),
+        documents.in_consolidated_error(),
         ambiguous_code(),
         has_buyer(),
     ),

@@ -8,7 +8,7 @@ from aiohttp import web
 from service import schema
 from service.api import documents, links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
-from service.api.documents import SUBMITS, Documents, in_consolidated
+from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Operation
 from service.db.audit_actor import get_actor
@@ -122,7 +122,7 @@ async def _store_with_effects(
 
 
 documents.declare_reading(operation, DOCUMENTS)
-documents.declare_update(operation, DOCUMENTS, (in_consolidated(), CODE_USED))
+documents.declare_update(operation, DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))
 documents.declare_deletion(operation, DOCUMENTS)
 submissions.declare(operation, DOCUMENTS)
 printing.declare(operation, DOCUMENTS)

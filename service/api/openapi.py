@@ -456,8 +456,8 @@ def _share_responses(operation: Operation, responses: Json, shared: dict[str, Js
     """Move the errors that an operation has by rule to the shared ones, and refer to them.
 
     Their names follow from the rule, so that other operations and errors do not change them.
-    Errors that an operation declares itself stay with it. Raises ValueError for two responses of
-    one name.
+    Errors that an operation declares itself stay with it. That its record does not exist is shared
+    by operations with the same noun. Raises ValueError for two responses of one name.
     """
     for status in [each for each in responses if each >= "400"]:
         if name := _name_response(operation, int(status)):
@@ -471,7 +471,7 @@ PREFIXES: dict[Surface, str] = {VALIDATION: "Validation", INTEGRATION: "Integrat
 
 
 def _name_response(operation: Operation, status: int) -> str | None:
-    """Return the name of a shared response, or None if the operation has own errors of the status.
+    """Return the name of a shared response, or None if the operation declares an error itself.
 
     For example InvoiceNotFound, Unauthorized, IntegrationConflict, BadRequestOfBodyAndKey.
     """

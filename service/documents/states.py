@@ -53,7 +53,7 @@ SUBMISSION_TRANSITIONS: dict[str, set[str]] = {
     "NeedsPerson": {"Accepted", "NotReceived"},  # manual resolution
 }
 
-#: Status of the latest submitted document -> status of its invoice or note.
+#: Status of the latest submitted document -> status of its document.
 RECORD_STATUSES = {
     "Submitting": "Submitting",
     "Submitted": "Submitted",

@@ -332,7 +332,7 @@ def _move_values(claim: Claim, submission: Submission, command: Write) -> dict[s
 
 
 async def _create_parts(
-    conn: Connection, claim: Claim, submission: Submission, parts: Iterable[Part]
+    conn: Connection, claim: Claim, submission: Submission, parts: Sequence[Part]
 ) -> None:
     """Move the documents of each part into a submission of their own."""
     if not parts:

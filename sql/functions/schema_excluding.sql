@@ -1,6 +1,6 @@
--- A migration excludes the versions before the one that it is compatible with. A version is the
--- number of its newest migration. The service's login may not read the table, which belongs to its
--- owner.
+-- A migration excludes the versions before the one that it is compatible with, or all earlier ones
+-- if it names none. A version is the number of its newest migration. The service's login may not
+-- read the table, which belongs to its owner.
 create or replace function schema_excluding(known text[]) returns text
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic

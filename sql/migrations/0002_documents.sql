@@ -285,7 +285,7 @@ create table documents (
               'CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')),
   constraint documents_status check
     (status in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled')),
-  constraint documents_only_unsent_deleted check
+  constraint documents_only_unlocked_deleted check
     (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
 );
 create unique index invoices_code_once_a_year on documents (company_id, code_year, code)

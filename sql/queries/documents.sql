@@ -1,7 +1,7 @@
 -- Documents: invoices, adjustment notes and consolidated invoices. Every statement takes
 -- :company_id, so that rows of other companies are not found. Deleted documents have no row.
 --
--- A statement with {kind} in its name is one statement of each kind.
+-- A statement with {kind} in its name is stored once for each kind of document.
 
 -- name: document_insert :one
 -- Store a draft, and return its id and the tax registrations of the company. :body is the request
@@ -55,7 +55,8 @@ select id,
   from stored;
 
 -- name: {kind}_get :value
--- Return the record as JSON text, which the service passes through, in the form of a list.
+-- Return the record as JSON text, which the service passes through, as a list shows it. A list
+-- leaves out the invoice_ids of a consolidated invoice.
 select to_json(r) from {kind}_records r where company_id = :company_id and id = :id;
 
 -- name: {kind}_page :many
@@ -107,10 +108,11 @@ select id
 -- name: document_load :one
 -- Return what the rules and the printed page need of a document: `body` in the form of a request
 -- body, and the full number. A note has the parties and the currency of the document that it
--- adjusts. The other party of a consolidated invoice is the general public, and its billing period
--- is the month of its sales.
+-- adjusts, with `selfBilled` and `originals` of that. The other party of a consolidated invoice is
+-- the general public, and its billing period is the month of its sales.
 -- `adjustable` is the amount by which the target of a note can still be reduced, less other notes
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
+-- It is null for other documents.
 select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_ready, d.month,
        d.invoice_id, d.consolidated_invoice_id,
        d.payable_amount + d.prepaid_amount as total_amount,
@@ -178,8 +180,8 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
    and d.deleted_at is null;
 
 -- name: document_share :one
--- Lock an invoice or a consolidated invoice FOR SHARE, so that a note cannot be inserted while it
--- is being cancelled.
+-- Lock an invoice or a consolidated invoice FOR SHARE, so that it is not cancelled while a note to
+-- it is inserted.
 select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount
   from documents
  where company_id = :company_id and id = :id and kind = :kind and deleted_at is null

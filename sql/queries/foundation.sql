@@ -49,7 +49,7 @@ select schema_excluding(:known::text[]);
 -- name: sessions_before :many
 -- Return the sessions in this database of versions of the service before :version: their number
 -- and their hosts by their names, which are :application and a version. Hosts are null without the
--- right to see them. The earliest versions have no number.
+-- right to see them.
 select application_name as name,
        count(*) as sessions,
        string_agg(distinct host(client_addr), ', ') as hosts

@@ -413,9 +413,7 @@ async def test_two_companies_can_use_the_same_code(
     assert await create_invoice(api, code=5) and await create_invoice(other, code=5)
 
 
-async def test_concurrent_creations_with_one_code_create_one_invoice(
-    api: Client, owner: asyncpg.Connection
-) -> None:
+async def test_concurrent_creations_with_one_code_create_one_invoice(api: Client) -> None:
     bodies = [invoice(code=5) for _ in range(50)]
     answers = await asyncio.gather(
         *[request_json(api, "POST", "/api/invoices", json=body) for body in bodies]

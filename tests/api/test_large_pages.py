@@ -15,7 +15,7 @@ from tests.api_requests import GENEROUS, create_invoice, create_one_of_each, req
 from tests.conftest import Client, Company, StartService, until
 
 LIST = "/api/invoices?per_page=100"
-#: path -> (table and kind, a member that can be large)
+#: path -> (table and condition of its records, a member that can be large)
 PLACES = {
     "/api/invoices": ("documents where kind = 'invoice'", "buyer"),
     "/api/adjustment-notes": ("documents where kind = 'adjustment_note'", "line_items"),

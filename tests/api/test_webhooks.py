@@ -66,7 +66,7 @@ async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tu
 
 
 async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
-    invoice_id, secret = await create_endpoint(api, receiver.url)
+    endpoint_id, secret = await create_endpoint(api, receiver.url)
     invoice = await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
     [event] = (await get_json(api, "/api/events"))["data"]
@@ -81,7 +81,7 @@ async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver)
     )
     assert is_signed_by(headers, body, secret)
     assert not is_signed_by(headers, body + " ", secret)
-    found = await wait_for_delivery(api, invoice_id, "Delivered")
+    found = await wait_for_delivery(api, endpoint_id, "Delivered")
     assert (found["event_id"], found["event_type"], found["attempts"]) == (
         event["id"],
         "invoice.created",
@@ -117,13 +117,13 @@ async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
         await asyncio.Event().wait()
 
     receiver.answers = [500, hang, 503]
-    invoice_id, secret = await create_endpoint(api, receiver.url)
+    endpoint_id, secret = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     requests = await receiver.gets(4)
     assert len({headers["webhook-id"] for headers, _ in requests}) == 1
     assert len({body for _, body in requests}) == 1
     assert all(is_signed_by(headers, body, secret) for headers, body in requests)
-    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 4
+    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == 4
 
 
 async def _receive(receiver: Receiver, event_type: str) -> dict[str, Any]:
@@ -207,26 +207,26 @@ async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [500] * len(SCHEDULE)
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    failed = await wait_for_delivery(api, invoice_id, "Failed")
+    failed = await wait_for_delivery(api, endpoint_id, "Failed")
     assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (
         len(SCHEDULE),
         500,
         None,
     )
-    assert await post(api, f"/api/webhooks/{invoice_id}/deliveries/{failed['id']}/redeliver") == (
+    assert await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{failed['id']}/redeliver") == (
         200,
         {"success": True, "message": "The event will be delivered again."},
     )
-    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
+    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
 
 
 async def test_a_redelivery_has_the_same_webhook_id(api: Client, receiver: Receiver) -> None:
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    first = await wait_for_delivery(api, invoice_id, "Delivered")
-    assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{first['id']}/redeliver"))[
+    first = await wait_for_delivery(api, endpoint_id, "Delivered")
+    assert (await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{first['id']}/redeliver"))[
         0
     ] == 200
     (one, _), (two, _) = await receiver.gets(2)
@@ -244,16 +244,16 @@ async def test_a_redelivery_during_an_attempt_adds_an_attempt(
         return web.Response()
 
     receiver.answers = [hold]
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     await waiting.wait()
-    [found] = await list_deliveries(api, invoice_id)
-    assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{found['id']}/redeliver"))[
+    [found] = await list_deliveries(api, endpoint_id)
+    assert (await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{found['id']}/redeliver"))[
         0
     ] == 200
     released.set()
     await receiver.gets(2)
-    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 2
+    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == 2
 
 
 async def test_the_first_retry_waits_for_its_pause(
@@ -261,11 +261,11 @@ async def test_the_first_retry_waits_for_its_pause(
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     await receiver.gets(1)
     [found] = await until(
-        lambda: list_deliveries(api, invoice_id),
+        lambda: list_deliveries(api, endpoint_id),
         lambda listed: listed and listed[0]["response_status"],
     )
     assert found["status"] == "Pending" and found["next_attempt_at"] > found["last_attempt_at"]
@@ -286,9 +286,9 @@ async def test_a_redirect_is_not_followed(api: Client, receiver: Receiver) -> No
         raise web.HTTPTemporaryRedirect(receiver.url + "?followed")
 
     receiver.answers = [redirect] * len(SCHEDULE)
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    failed = await wait_for_delivery(api, invoice_id, "Failed")
+    failed = await wait_for_delivery(api, endpoint_id, "Failed")
     assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
 
 
@@ -300,31 +300,31 @@ async def test_an_endless_response_is_cut_off(api: Client, receiver: Receiver) -
             await response.write(b"x" * 65536)
 
     receiver.answers = [respond_endlessly]
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["response_status"] == 200
+    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["response_status"] == 200
 
 
 async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [410]
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    failed = await wait_for_delivery(api, invoice_id, "Failed")
+    failed = await wait_for_delivery(api, endpoint_id, "Failed")
     assert (failed["response_status"], failed["attempts"]) == (410, 1)
-    assert (await get_json(api, f"/api/webhooks/{invoice_id}"))["enabled"] is False
-    assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{failed['id']}/redeliver"))[
+    assert (await get_json(api, f"/api/webhooks/{endpoint_id}"))["enabled"] is False
+    assert (await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{failed['id']}/redeliver"))[
         0
     ] == 409
     await create_invoice(api)
-    async with api.put(f"/api/webhooks/{invoice_id}", json={"enabled": True}) as response:
+    async with api.put(f"/api/webhooks/{endpoint_id}", json={"enabled": True}) as response:
         assert response.status == 200
     later = await create_invoice(api)
     await receiver.gets(2)
     assert receiver.invoices()[-1] == later
     listed = await until(
-        lambda: list_deliveries(api, invoice_id), lambda listed: listed[0]["status"] == "Delivered"
+        lambda: list_deliveries(api, endpoint_id), lambda listed: listed[0]["status"] == "Delivered"
     )
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
@@ -333,8 +333,8 @@ async def test_a_rotated_secret_signs_until_it_expires(
     start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
-    invoice_id, first = await create_endpoint(api, receiver.url)
-    status, body = await post(api, f"/api/webhooks/{invoice_id}/rotate-secret")
+    endpoint_id, first = await create_endpoint(api, receiver.url)
+    status, body = await post(api, f"/api/webhooks/{endpoint_id}/rotate-secret")
     second = body["data"]["secret"]
     assert status == 200 and body["data"]["previous_valid_until"] and second != first
     await create_invoice(api)
@@ -354,9 +354,9 @@ async def test_a_rotated_secret_signs_until_it_expires(
 
 
 async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None:
-    invoice_id, first = await create_endpoint(api, receiver.url)
-    second = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
-    third = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
+    endpoint_id, first = await create_endpoint(api, receiver.url)
+    second = (await post(api, f"/api/webhooks/{endpoint_id}/rotate-secret"))[1]["data"]["secret"]
+    third = (await post(api, f"/api/webhooks/{endpoint_id}/rotate-secret"))[1]["data"]["secret"]
     await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
     assert [is_signed_by(headers, body, secret) for secret in (first, second, third)] == [
@@ -369,9 +369,9 @@ async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None
 async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
     api: Client, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
-    invoice_id, secret = await create_endpoint(api, receiver.url)
+    endpoint_id, secret = await create_endpoint(api, receiver.url)
     assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
-    assert set(await get_json(api, f"/api/webhooks/{invoice_id}")) == {
+    assert set(await get_json(api, f"/api/webhooks/{endpoint_id}")) == {
         "id",
         "company_id",
         "url",
@@ -427,10 +427,10 @@ async def test_events_are_delivered_in_order_and_one_at_a_time(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [200, 500, 200]
-    invoice_id, _ = await create_endpoint(api, receiver.url, ordered=True)
+    endpoint_id, _ = await create_endpoint(api, receiver.url, ordered=True)
     made = [await create_invoice(api) for _ in range(12)]
     await until(
-        lambda: list_deliveries(api, invoice_id),
+        lambda: list_deliveries(api, endpoint_id),
         lambda listed: [one["status"] for one in listed].count("Delivered") == 10,
     )
     assert list(dict.fromkeys(receiver.invoices())) == made
@@ -483,32 +483,32 @@ async def test_a_failing_event_does_not_delay_later_events(
 async def test_an_update_keeps_the_other_members_of_an_endpoint(
     api: Client, receiver: Receiver
 ) -> None:
-    invoice_id, _ = await create_endpoint(
+    endpoint_id, _ = await create_endpoint(
         api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
     )
     async with api.put(
-        f"/api/webhooks/{invoice_id}", json={"url": receiver.url, "types": []}
+        f"/api/webhooks/{endpoint_id}", json={"url": receiver.url, "types": []}
     ) as response:
         assert (response.status, await response.json()) == (
             200,
             {"success": True, "message": "Webhook updated."},
         )
-    record = await get_json(api, f"/api/webhooks/{invoice_id}")
+    record = await get_json(api, f"/api/webhooks/{endpoint_id}")
     assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
     await create_invoice(api)
     await receiver.gets(1)
 
 
 async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) -> None:
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    await wait_for_delivery(api, invoice_id, "Delivered")
-    async with api.delete(f"/api/webhooks/{invoice_id}") as response:
+    await wait_for_delivery(api, endpoint_id, "Delivered")
+    async with api.delete(f"/api/webhooks/{endpoint_id}") as response:
         assert (response.status, await response.json()) == (
             200,
             {"success": True, "message": "Webhook deleted."},
         )
-    async with api.get(f"/api/webhooks/{invoice_id}/deliveries") as response:
+    async with api.get(f"/api/webhooks/{endpoint_id}/deliveries") as response:
         assert (response.status, await response.json()) == not_found("Webhook")
     assert (await get_json(api, "/api/webhooks"))["meta"]["total"] == 0
 
@@ -569,11 +569,11 @@ async def test_an_invalid_body_is_a_422_with_its_path(
 async def test_endpoints_of_another_company_are_not_found(
     api: Client, start: StartService, environment: dict[str, str], receiver: Receiver
 ) -> None:
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    found = await wait_for_delivery(api, invoice_id, "Delivered")
+    found = await wait_for_delivery(api, endpoint_id, "Delivered")
     other = await start(await make_company(environment, name="Other"), **LOCAL)
-    place = f"/api/webhooks/{invoice_id}"
+    place = f"/api/webhooks/{endpoint_id}"
     for method, path in (
         ("GET", place),
         ("PUT", place),
@@ -589,7 +589,7 @@ async def test_endpoints_of_another_company_are_not_found(
     assert (status, answer) == not_found("Delivery")
     await create_invoice(other)
     await receiver.gets(2)
-    assert len(await list_deliveries(api, invoice_id)) == 1
+    assert len(await list_deliveries(api, endpoint_id)) == 1
 
 
 HOSTS = [
@@ -687,8 +687,8 @@ async def test_creation_and_update_refuse_an_internal_url(
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
         assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])
-    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/")
-    async with api.put(f"/api/webhooks/{invoice_id}", json={"url": "https://[::1]/"}) as response:
+    endpoint_id, _ = await create_endpoint(api, "https://hooks.example.com/")
+    async with api.put(f"/api/webhooks/{endpoint_id}", json={"url": "https://[::1]/"}) as response:
         assert response.status == 422
 
 
@@ -794,19 +794,19 @@ async def test_a_stored_internal_url_receives_no_request(
     start: StartService, company: Company, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
-    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/hook", enabled=False)
+    endpoint_id, _ = await create_endpoint(api, "https://hooks.example.com/hook", enabled=False)
     await owner.execute("update webhook_endpoints set url = $1, enabled = true", receiver.url)
     await create_invoice(api)
-    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "address"
+    assert (await wait_for_delivery(api, endpoint_id, "Failed"))["error"] == "address"
     assert not receiver.got
 
 
 async def test_a_connection_refused_by_the_receiver_is_recorded(
     api: Client, receiver: Receiver
 ) -> None:
-    invoice_id, _ = await create_endpoint(api, "http://127.0.0.1:1/")
+    endpoint_id, _ = await create_endpoint(api, "http://127.0.0.1:1/")
     await create_invoice(api)
-    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "connection"
+    assert (await wait_for_delivery(api, endpoint_id, "Failed"))["error"] == "connection"
 
 
 async def test_two_processes_deliver_each_event_once(
@@ -849,14 +849,16 @@ async def test_the_delivery_of_a_killed_process_is_repeated(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id, secret = await create_endpoint(client, receiver.url, ordered=True)
+            endpoint_id, secret = await create_endpoint(client, receiver.url, ordered=True)
             made = [await create_invoice(client) for _ in range(2)]
             async with asyncio.timeout(60):
                 await waiting.wait()
             await service.kill()
             await service.start()
             await until(
-                lambda: get_json(client, f"/api/webhooks/{invoice_id}/deliveries?status=Delivered"),
+                lambda: get_json(
+                    client, f"/api/webhooks/{endpoint_id}/deliveries?status=Delivered"
+                ),
                 lambda page: len(page["data"]) == 2,
             )
     finally:
@@ -937,9 +939,9 @@ async def test_hanging_receivers_do_not_delay_another_company(
     """Four companies have 80 hanging endpoints. Another company's event is delivered meanwhile."""
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
     api = await start(company, background=False, **PATIENT)
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     if is_proven:
-        await owner.execute("update webhook_endpoints set slow = false where id = $1", invoice_id)
+        await owner.execute("update webhook_endpoints set slow = false where id = $1", endpoint_id)
     await asyncio.gather(*[create_invoice(client) for client in slow_ones])
     await start(company, **PATIENT)
     await wait_for_attempts(owner, hanging, 20)
@@ -974,10 +976,10 @@ async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
     start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     assert await owner.fetchval("select slow from webhook_endpoints")
     await create_invoice(api)
-    await wait_for_delivery(api, invoice_id, "Delivered")
+    await wait_for_delivery(api, endpoint_id, "Delivered")
     assert not await owner.fetchval("select slow from webhook_endpoints")
 
 
@@ -988,12 +990,12 @@ async def test_a_timeout_makes_an_endpoint_slow(
         await asyncio.Event().wait()
 
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
-    invoice_id, _ = await create_endpoint(api, receiver.url)
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
     receiver.answers = [hang]
     await create_invoice(api)
     await until(
-        lambda: list_deliveries(api, invoice_id),
+        lambda: list_deliveries(api, endpoint_id),
         lambda listed: listed and listed[0]["error"] == "timeout",
     )
     assert await owner.fetchval("select slow from webhook_endpoints")

@@ -212,7 +212,7 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
         ("documents_status", states.RECORD_TRANSITIONS),
         ("submitted_documents_status", states.DOCUMENT_TRANSITIONS),
         ("submissions_state", states.SUBMISSION_TRANSITIONS),
-        ("documents_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
+        ("documents_only_unlocked_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
         ("einvoice_requests_status", schema.get_values("einvoice_request_status")),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
         (
