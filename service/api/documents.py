@@ -243,10 +243,7 @@ def declare_deletion(operation: partial[Operation], documents: Documents) -> Non
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",
         message=describe_done(kind, "deleted"),
-        errors=(
-            locked_error(kind, "deleted"),
-            *((in_consolidated_error(),) if kind is INVOICE else ()),
-        ),
+        errors=(locked_error(kind, "deleted"), *further),
         description="Frees its code and its invoices."
         if kind is CONSOLIDATED
         else "Frees its code.",
