@@ -1,6 +1,6 @@
 create or replace function target_ids(kind text, invoice_id bigint, consolidated_invoice_id bigint)
   returns jsonb
-  immutable parallel safe language sql
+  stable parallel safe language sql
   return case when kind = 'adjustment_note'
               then jsonb_strip_nulls(jsonb_build_object(
                 'invoice_id', invoice_id, 'consolidated_invoice_id', consolidated_invoice_id))
