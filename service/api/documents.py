@@ -4,7 +4,6 @@ The modules of the kinds declare their operations with these functions. Spec: In
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -104,7 +103,7 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
-    )(partial(_list_documents, documents))
+    )(partial(_list_documents, documents, documents.source))
     operation(
         "GET",
         f"{path}/export-all",
@@ -138,10 +137,12 @@ def declare_export(operation: partial[Operation], documents: Documents) -> None:
     )(partial(_export_document, documents))
 
 
-async def _list_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
+async def _list_documents(
+    documents: Documents, source: Source, request: web.Request
+) -> web.StreamResponse:
     """Return a page of documents."""
     page = read_page(request, documents.filters, DOCUMENT_SORTS)
-    return await list_page(request, page, documents.source)
+    return await list_page(request, page, source)
 
 
 async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
@@ -189,8 +190,10 @@ async def read_draft(request: web.Request, kind: DocumentKind) -> tuple[Draft, s
 
 
 def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: Any) -> str:
-    """Return the computed columns of a new document as JSON text. `more` are further columns."""
-    year = _get_code_year(request, kind, draft.issue_date)
+    """Return the computed columns of a document as JSON text. `more` are those of a new one."""
+    zone = request.app[app_keys.CONFIG].time_zone
+    # The code of a note is unique in all years.
+    year = None if kind is NOTE else get_code_year(draft.issue_date, zone)
     computed = {"code_year": year, "issue_date": draft.issue_date, "taxes": draft.taxes}
     return json_codec.dumps({**computed, **draft.amounts, **more})
 
@@ -205,11 +208,6 @@ async def insert_document(
     return await sql.document_insert(
         conn, company_id=company_id, body=body, columns=columns, **get_actor()
     )
-
-
-def _get_code_year(request: web.Request, kind: DocumentKind, issued: datetime) -> int | None:
-    """Return the year in which the code is unique, None for a note: its code is in all years."""
-    return None if kind is NOTE else get_code_year(issued, request.app[app_keys.CONFIG].time_zone)
 
 
 # Changes
@@ -296,15 +294,8 @@ async def update_draft(
     draft, text = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
-    await sql.document_update(
-        conn,
-        company_id=company,
-        id=row["id"],
-        body=text,
-        code_year=_get_code_year(request, kind, draft.issue_date),
-        issue_date=draft.issue_date,
-        **draft.columns,
-    )
+    columns = make_columns(request, kind, draft)
+    await sql.document_update(conn, company_id=company, id=row["id"], body=text, columns=columns)
     if kind is NOTE:
         return None, draft
     requested = submit.read_submission_request(draft.body)

@@ -36,11 +36,6 @@ class Draft(NamedTuple):
         """The value of the document, prepaid or to be paid."""
         return self.amounts["payable_amount"] + self.amounts["prepaid_amount"]
 
-    @property
-    def columns(self) -> dict[str, Decimal | str]:
-        """The computed columns."""
-        return {**self.amounts, "taxes": json_codec.dumps(self.taxes)}
-
 
 def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None = None) -> Draft:
     """Return the Draft of a body that is valid by its schema.

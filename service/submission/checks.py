@@ -57,7 +57,7 @@ async def _find_original_tin(conn: Connection, document: SendableDocument) -> st
     return await sql.submitted_document_issuer(
         conn,
         company_id=document.company_id,
-        document_id=document.row["invoice_id"] or document.row["consolidated_invoice_id"],
+        document_id=document.row["target_id"],
     )
 
 

@@ -117,7 +117,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
     target = await sql.submitted_document_latest(
         conn,
         company_id=record.company_id,
-        document_id=row["invoice_id"] or row["consolidated_invoice_id"],
+        document_id=row["target_id"],
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")

@@ -114,7 +114,7 @@ select id
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 -- It is null for other documents.
 select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_ready, d.month,
-       d.invoice_id, d.consolidated_invoice_id,
+       d.invoice_id, d.consolidated_invoice_id, t.id as target_id,
        d.payable_amount + d.prepaid_amount as total_amount,
        clock_timestamp() as now,
        document_number(d.type, d.code, c.setting) as number,
@@ -188,16 +188,16 @@ select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted
    for share;
 
 -- name: document_update :exec
--- Write the whole draft from a merged body to a locked row. Can violate the unique indexes of codes
--- and references.
+-- Write the whole draft to a locked row: a merged :body, and its computed :columns. Can violate the
+-- unique indexes of codes and references.
 with changed as (
   update documents d
      set is_changed = true,
          code = coalesce(request.code, request."adjustmentNoteCode"),
-         code_year = :code_year::smallint,
+         code_year = computed.code_year,
          type = request.type,
          is_ready = coalesce(request."isReady", false),
-         issue_date = :issue_date::timestamptz,
+         issue_date = computed.issue_date,
          buyer = request.buyer,
          supplier = request.supplier,
          line_items = request."lineItems",
@@ -212,12 +212,12 @@ with changed as (
          metadata = request.metadata,
          prepayment = request.prepayment,
          payable_rounding_amount = request."payableRoundingAmount",
-         net_amount = :net_amount::numeric,
-         excluding_tax = :excluding_tax::numeric,
-         including_tax = :including_tax::numeric,
-         payable_amount = :payable_amount::numeric,
-         prepaid_amount = :prepaid_amount::numeric,
-         taxes = :taxes::jsonb,
+         net_amount = computed.net_amount,
+         excluding_tax = computed.excluding_tax,
+         including_tax = computed.including_tax,
+         payable_amount = computed.payable_amount,
+         prepaid_amount = computed.prepaid_amount,
+         taxes = computed.taxes,
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
@@ -225,6 +225,9 @@ with changed as (
            "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
            "references" json, reference text, metadata json,
            prepayment json, "payableRoundingAmount" numeric)
+   cross join json_to_record(:columns::json) as computed (
+           code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
+           including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb)
    where d.company_id = :company_id and d.id = :id
   returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
 ), audited as (
