@@ -153,7 +153,7 @@ async def _add_delay(service: Service, options: argparse.Namespace) -> AsyncIter
         "PORTAL_LEASE_SECONDS": f"{options.lease:g}",
         "PORTAL_RATE_SCALE": f"{options.scale:g}",
         "PORTAL_RECHECK_SECONDS": "36000",
-        "SWEEP_SECONDS": "86400",
+        "COMPARISON_SECONDS": "86400",
         "LOG_LEVEL": "WARNING",
     }
     yield replace(service, environment={**service.environment, **variables})

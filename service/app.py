@@ -38,10 +38,10 @@ from service.portal.client import Portal, portal_session
 from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
+from service.submission.comparison import HELD, REGULAR, Comparer
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.database_identity import DatabaseMonitor, record_database_identity
 from service.submission.signers import Signers
-from service.submission.sweep import Sweeper
 from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
@@ -237,8 +237,8 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
             shutdown.stopping(worker.stop),
             dispatcher.running(),
             shutdown.stopping(dispatcher.stop),
-            Sweeper(held, of_held=True).running(),
-            Sweeper(others, of_held=False).running(),
+            Comparer(held, HELD).running(),
+            Comparer(others, REGULAR).running(),
         ):
             yield
 

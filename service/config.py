@@ -279,7 +279,7 @@ class Config:
     portal_rate_share: Decimal = _setting("PORTAL_RATE_SHARE", "1", SCALE)
     watchdog: timedelta = _setting("WATCHDOG_SECONDS", "30", SECONDS)
     overdue: timedelta = _setting("OVERDUE_SECONDS", "300", SECONDS)
-    sweep: timedelta = _setting("SWEEP_SECONDS", "3600", SECONDS)
+    comparison: timedelta = _setting("COMPARISON_SECONDS", "3600", SECONDS)
     submit_wait: timedelta = _setting("SUBMIT_WAIT_SECONDS", "20", SECONDS)
     tin_verification: str = _setting("TIN_VERIFICATION", "", _one_of("", "operator", "automatic"))
     tin_cache: timedelta = _setting("TIN_CACHE_SECONDS", "86400", SECONDS)

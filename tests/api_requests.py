@@ -344,15 +344,14 @@ async def create_delivery(api: AnyClient, webhook: int) -> int:
     return body["data"][0]["id"]
 
 
-async def insert_rows_of_sweeps(owner: asyncpg.Connection) -> None:
-    """Insert rows of sweeps, holds and manual resolution for the first submission."""
+async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:
+    """Insert rows of comparisons, holds and manual resolution for the first submission."""
     for insert in (
-        "into sweeps (company_id, swept_at) select company_id, now()",
+        "into comparisons (company_id, compared_at) select company_id, now()",
         "into sending_holds (company_id, reason, released_at)"
         " select company_id, 'A restore.', now()",
-        "into sweep_findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by)"
-        " select company_id, 'orphan', tin, 'X', 'X', now(), 'sweep'",
-        "into reconciliations (company_id) select company_id",
+        "into findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by)"
+        " select company_id, 'orphan', tin, 'X', 'X', now(), 'comparison'",
         "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown)"
         " select company_id, 'X', 'search', tin, 'X', 'X'",
         "into manual_resolutions (company_id, submission_id, outcome, uuids, note)"

@@ -81,7 +81,7 @@ async def _summarize_companies(
 ) -> AsyncGenerator[CheckStep, None]:
     """Yield a step for each company that can send, or has sent."""
     async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
+        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
     if not ids:
         yield CheckStep("companies", "skipped", NO_COMPANIES)
     for company_id in ids:

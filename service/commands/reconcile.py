@@ -22,10 +22,10 @@ from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import LOGIN_REFUSED
 from service.submission import manual_resolution
+from service.submission.comparison import compare
+from service.submission.comparison_rules import MOST_DAYS
 from service.submission.context import SubmissionContext
 from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.sweep import sweep
-from service.submission.sweep_rules import MOST_DAYS
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
 WHAT_TO_DO = (
@@ -168,7 +168,7 @@ async def reconcile(
         raise OperatorError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
     async with submission_context(config, database) as context:
         results = [
-            await _sweep_company(context, each, days)
+            await _compare_company(context, each, days)
             for each in await _find_companies(context, company_id)
         ]
         clocks = await _compare_clocks(context)
@@ -185,7 +185,7 @@ async def _compare_clocks(context: SubmissionContext) -> dict[str, str]:
 
 async def _find_companies(context: SubmissionContext, company_id: int | None) -> list[int]:
     async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
+        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
     if company_id is None:
         return ids
     if company_id not in ids:
@@ -195,11 +195,11 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
     return [company_id]
 
 
-async def _sweep_company(
+async def _compare_company(
     context: SubmissionContext, company_id: int, days: int | None
 ) -> dict[str, Any]:
     try:
-        return await sweep(context, company_id, days)
+        return await compare(context, company_id, days)
     except PortalError as error:
         return {"company_id": company_id, "error": str(error)}
 

@@ -310,7 +310,9 @@ async def _demo_company(config: Config) -> str:
                 await sql.demo_company_lock(conn)
                 company_id = await find_demo_company(conn)
                 if company_id is None:
-                    if others := [row["company_id"] for row in await sql.sweep_companies(conn)]:
+                    if others := [
+                        row["company_id"] for row in await sql.comparison_companies(conn)
+                    ]:
                         return describe_others(others)
                     company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
                     key = (await add_key(config, database, company_id, "first start"))["key"]

@@ -46,7 +46,7 @@ WORDING: dict[str, tuple[str, str]] = {
         "{n} webhook endpoints have deliveries that were due and not attempted.",
         "Check that a worker runs and read its log.",
     ),
-    "Sweep": (
+    "Comparison": (
         "{n} companies were not compared with the portal for a day.",
         "Check that a worker runs and that the portal's document search answers, "
         "then run `run.py reconcile`.",
@@ -177,7 +177,7 @@ async def read_conditions(conn: Connection, config: Config) -> list[Condition]:
         grace=config.overdue,
         settle=config.portal_settle,
         confirmation_gap=config.portal_confirmation_gap,
-        every=config.sweep,
+        every=config.comparison,
         client_id=config.portal_client_id,
         fingerprint=config.portal_credentials_fingerprint,
     )

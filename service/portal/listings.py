@@ -71,18 +71,34 @@ async def _read_page(fetch: Fetch, number: int, retry_page: RetryPage | None) ->
                 raise
 
 
+class Collector:
+    """Collects the rows of pages, each once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Document] = {}
+        self._odd: dict[str, OddRow] = {}
+
+    def add(self, page: ListingPage) -> None:
+        """Add the rows of a page."""
+        self._rows.update((row.uuid, row) for row in page.rows)
+        self._odd.update((row.key, row) for row in page.odd)
+
+    def listing(self) -> Listing:
+        """Return the rows of all pages, newest first."""
+        newest = datetime.max.replace(tzinfo=UTC)
+        rows = self._rows.values()
+        return Listing(
+            sorted(rows, key=lambda row: row.received_at or newest, reverse=True),
+            self._odd.values(),
+        )
+
+
 async def merge(pages: AsyncIterator[ListingPage]) -> Listing:
     """Return the rows of all pages, each once."""
-    newest = datetime.max.replace(tzinfo=UTC)
-    rows: dict[str, Document] = {}
-    odd: dict[str, OddRow] = {}
+    found = Collector()
     async for page in pages:
-        rows.update((row.uuid, row) for row in page.rows)
-        odd.update((row.key, row) for row in page.odd)
-    return Listing(
-        sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True),
-        odd.values(),
-    )
+        found.add(page)
+    return found.listing()
 
 
 def halve(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:

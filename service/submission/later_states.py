@@ -14,7 +14,7 @@ from service.submission.types import Change, Error
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
 
-Row = Mapping[str, Any]  # of sweep_attempts
+Row = Mapping[str, Any]  # of comparison_attempts
 
 
 def describe_change(

@@ -16,10 +16,10 @@ from service.documents.ubl import document
 from service.portal.documents import Document
 from service.portal.errors import Refused
 from service.submission import document_comparison, store
+from service.submission.comparison_rules import FURTHEST
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import is_candidate
 from service.submission.odd_rows import may_be_document, record_odd_rows
-from service.submission.sweep_rules import FURTHEST
 from service.submission.types import (
     CLOCK_TOLERANCE,
     Change,

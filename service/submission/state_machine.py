@@ -360,7 +360,7 @@ def _wait_for_sender(submission: Submission, event: LockUnavailable, times: Time
     return [ReleaseClaim(times.portal_retry)]
 
 
-# Reconciliation
+# Unknown outcomes
 
 
 def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Command]:

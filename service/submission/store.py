@@ -381,11 +381,10 @@ async def release(
     context: SubmissionContext,
     company_id: int,
     given: Sequence[tuple[Claim, timedelta | None]],
-    counted: bool = True,
 ) -> None:
-    """Release claims without a result, each with a delay, or None to keep the due time.
+    """Release claims without a result, which are not counted any more.
 
-    With `counted`, the claims were counted, and are not any more.
+    Each has a delay, or None to keep the due time.
     """
     rows = [
         {
@@ -396,17 +395,13 @@ async def release(
         for claim, delay in given
     ]
     async with context.database.company(company_id) as conn:
-        await sql.submission_release(
-            conn, company_id=company_id, given=json_codec.dumps(rows), counted=int(counted)
-        )
+        await sql.submission_release(conn, company_id=company_id, given=json_codec.dumps(rows))
 
 
-async def release_interrupted(
-    context: SubmissionContext, claim: Claim, delay: timedelta | None, counted: bool = True
-) -> None:
+async def release_interrupted(context: SubmissionContext, claim: Claim, delay: timedelta) -> None:
     """Release a claim that the database interrupted. If that fails too, its lease expires."""
     try:
-        await release(context, claim.company_id, [(claim, delay)], counted)
+        await release(context, claim.company_id, [(claim, delay)])
     except TRANSIENT_DB_ERRORS as error:
         log.warning(
             "submission %s: the claim stays until its lease expires: %s",

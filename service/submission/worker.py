@@ -10,8 +10,9 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
-from service.submission import cancel, poll, reconcile, send, store
+from service.submission import cancel, comparison, poll, send, store
 from service.submission.context import Claim, SubmissionContext
+from service.submission.unknown_outcomes import mark_uncertain
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,10 @@ SUSPECT_SLEEP = 0.5  # seconds, while a suspect is handled: due suspects wait fo
 MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # limit for running work at a shutdown
 
-#: State of a claimed submission -> its flow.
+#: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
 FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
     "Queued": send.send_merged,
-    "Sending": reconcile.mark_uncertain,
-    "Uncertain": reconcile.reconcile,
+    "Sending": mark_uncertain,
     "Accepted": poll.poll,
 }
 #: State -> the portal operation that its flow needs.
@@ -79,6 +79,9 @@ class Worker(Loop):
             most, states = self._capacity(queue)
             if most > 0 and states:
                 await self._claim_submissions(queue, most, states)
+        most, states = self._capacity("lookups")
+        if most > 0 and "Uncertain" in states:
+            await self._claim_lookups(most)
         most, _ = self._capacity("cancellations")
         if most > 0:
             await self._claim_cancellations(most)
@@ -107,6 +110,12 @@ class Worker(Loop):
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
 
+    async def _claim_lookups(self, most: int) -> None:
+        """Claim companies that have submissions with an unknown outcome."""
+        for company_id, fence in await comparison.claim(self._context, comparison.UNKNOWN, most):
+            work = comparison.look_up(self._context, company_id, fence)
+            self._start("lookups", f"comparison company={company_id}", work)
+
     async def _claim_cancellations(self, most: int) -> None:
         async with self._context.database.across() as conn:
             rows = await sql.cancellation_claim(
@@ -128,7 +137,8 @@ class Worker(Loop):
         try:
             await work
         except Exception as error:
-            log.error("worker: %s\n%s", name, format_traceback(error))
+            what = describe_error(error) if is_interruption(error) else format_traceback(error)
+            log.error("worker: %s\n%s", name, what)
         finally:
             self._context.due.set()
 
@@ -140,13 +150,8 @@ class Worker(Loop):
             if not is_interruption(error):
                 raise
             log.warning("worker: submission %s state=%s: %s", claim, state, describe_error(error))
-            await self._release(state, claim)
-
-    async def _release(self, state: str, claim: Claim) -> None:
-        # The claim of an Uncertain submission is for its company, and the submission stays due.
-        counted = state != "Uncertain"
-        delay = self._context.config.portal_retry if counted else None
-        await store.release_interrupted(self._context, claim, delay, counted)
+            delay = self._context.config.portal_retry
+            await store.release_interrupted(self._context, claim, delay)
 
     async def _seconds_until_due(self) -> float:
         """Return the seconds until more work is due or a pause of the portal ends."""

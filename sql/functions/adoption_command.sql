@@ -6,7 +6,7 @@ create or replace function adoption_command(company bigint, submission bigint) r
                   company,
                   string_agg(f.uuid, ' ' order by d.id))
       from public.submitted_documents d
-      left join public.sweep_findings f
+      left join public.findings f
              on f.company_id = d.company_id
              and f.submitted_document_id = d.id
              and f.kind = 'adoptable'

@@ -78,7 +78,7 @@ create or replace function attention()
                 when 'missing' then '{}'
                 else jsonb_build_object('cancellable_until', f.received_at + interval '72 hours')
               end
-      from public.sweep_findings f
+      from public.findings f
      where f.resolved_at is null
     union all
     select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)

@@ -1,8 +1,7 @@
 -- Claims submissions in the states that are named, or in all states if null.
 --
--- Uncertain: one for each company, and none while the company is being reconciled, since one
--- listing resolves all of them. This claim is not counted, because work on the submission has not
--- begun.
+-- Uncertain ones are claimed within the comparison of their company, since one listing decides all
+-- of them.
 -- Never sent: one for each company, the company whose latest send is the longest ago first.
 -- Polls for an outcome: the first of each company before the second of any, with companies chosen
 -- at random where many have some. Polls for later changes come last.
@@ -35,18 +34,6 @@ create or replace function claim_submissions(
          and (s.lease_until is null or s.lease_until < clock_timestamp())
          and (suspects > 0 or s.claims = 0)
        order by turn.at nulls first, h.due_at
-         for update of s skip locked
-       limit most
-    ), uncertain as (
-      select s.company_id, s.id, false as is_suspect, 1 as place
-        from public.uncertain_heads() h
-        join public.submissions s on s.company_id = h.company_id and s.id = h.id
-       where (states is null or 'Uncertain' = any (states))
-         and h.due_at <= clock_timestamp()
-         and s.state = 'Uncertain'
-         and s.not_before <= clock_timestamp()
-         and (s.lease_until is null or s.lease_until < clock_timestamp())
-       order by s.not_before
          for update of s skip locked
        limit most
     ), waiting as (
@@ -105,8 +92,6 @@ create or replace function claim_submissions(
              row_number() over (partition by c.is_suspect order by c.place) as rank
         from (select u.company_id, u.id, u.is_suspect, u.place from unsent u
               union all
-              select u.company_id, u.id, u.is_suspect, u.place from uncertain u
-              union all
               select w.company_id, w.id, w.is_suspect, w.place from waiting w
               union all
               select p.company_id, p.id, p.is_suspect, p.place from polls p
@@ -122,7 +107,7 @@ create or replace function claim_submissions(
     )
     update public.submissions s
        set fence = public.next_fence(s.fence),
-           claims = s.claims + (s.state <> 'Uncertain')::int,
+           claims = s.claims + 1,
            lease_until = clock_timestamp() + lease
       from due
      where s.company_id = due.company_id and s.id = due.id

@@ -2,7 +2,7 @@
 create or replace function company_of_finding(finding bigint) returns bigint
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select f.company_id from public.sweep_findings f where f.id = finding;
+    select f.company_id from public.findings f where f.id = finding;
   end;
 alter function company_of_finding owner to einvoice_across;
 revoke all on function company_of_finding from public;

@@ -65,10 +65,11 @@ create or replace function conditions(
                               and w.status = 'Pending') o
        where e.enabled and o.due_at < clock_timestamp() - grace
       union all
-      select 'overdue', 'Sweep', 1, w.swept_at
-        from public.sweeps w
-       where w.swept_at < clock_timestamp() - 24 * every
-         and greatest(statement_timestamp() - interval '30 days', w.swept_at - interval '74 hours')
+      select 'overdue', 'Comparison', 1, w.compared_at
+        from public.comparisons w
+       where w.compared_at < clock_timestamp() - 24 * every
+         and greatest(statement_timestamp() - interval '30 days',
+                      w.compared_at - interval '74 hours')
              < (select max(s.last_sent_at)
                   from public.submissions s
                  where s.company_id = w.company_id and s.last_sent_at is not null)
@@ -82,7 +83,7 @@ create or replace function conditions(
        where s.state = 'NeedsPerson'
       union all
       select 'attention', 'Finding', 1, f.found_at
-        from public.sweep_findings f
+        from public.findings f
        where f.resolved_at is null
       union all
       select 'attention', 'Hold', 1, h.since from held h where h.can_send

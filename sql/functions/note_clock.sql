@@ -43,14 +43,11 @@ begin
   update submitted_documents d
      set cancelling_until = moved_back(d.cancelling_until, shift, now_at)
    where d.cancelling_until > now_at;
-  update reconciliations r
-     set lease_until = moved_back(r.lease_until, shift, now_at)
-   where r.lease_until > now_at;
-  update sweeps w
+  update comparisons w
      set lease_until = moved_back(w.lease_until, shift, now_at),
          retry_at = moved_back(w.retry_at, shift, now_at),
-         swept_at = moved_back(w.swept_at, shift, now_at)
-   where greatest(w.lease_until, w.retry_at, w.swept_at) > now_at;
+         compared_at = moved_back(w.compared_at, shift, now_at)
+   where greatest(w.lease_until, w.retry_at, w.compared_at) > now_at;
   update webhook_deliveries d
      set next_attempt_at = moved_back(d.next_attempt_at, shift, now_at),
          lease_until = moved_back(d.lease_until, shift, now_at)

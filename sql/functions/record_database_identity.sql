@@ -42,7 +42,7 @@ begin
   end if;
   perform public.hold_sending(
     'The database was restored, copied or failed over.',
-    (select max(w.swept_at) from public.sweeps w where w.swept_at <= clock_timestamp()));
+    (select max(w.compared_at) from public.comparisons w where w.compared_at <= clock_timestamp()));
   return 'held';
 end $$;
 alter function record_database_identity owner to einvoice_across;

@@ -1,30 +1,29 @@
--- While the company is being reconciled, it is due when that claim ends.
+-- While the company is being compared, it is due when that claim ends.
 -- A recursive query instead of a grouped one: it reads one index entry for each company.
-create or replace function uncertain_heads()
-  returns table (company_id bigint, id bigint, due_at timestamptz)
+create or replace function uncertain_heads() returns table (company_id bigint, due_at timestamptz)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     with recursive heads as (
-      (select s.company_id, s.id, greatest(s.not_before, s.lease_until) as due_at
+      (select s.company_id, greatest(s.not_before, s.lease_until) as due_at
          from public.submissions s
         where s.state = 'Uncertain'
         order by s.company_id, s.not_before
         limit 1)
       union all
-      select n.company_id, n.id, n.due_at
+      select n.company_id, n.due_at
         from heads h
        cross join lateral (
-               select s.company_id, s.id, greatest(s.not_before, s.lease_until) as due_at
+               select s.company_id, greatest(s.not_before, s.lease_until) as due_at
                  from public.submissions s
                 where s.state = 'Uncertain' and s.company_id > h.company_id
                 order by s.company_id, s.not_before
                 limit 1) n
     )
-    select h.company_id, h.id, greatest(h.due_at, r.lease_until)
+    select h.company_id, greatest(h.due_at, w.lease_until)
       from heads h
-      left join public.reconciliations r on r.company_id = h.company_id;
+      left join public.comparisons w on w.company_id = h.company_id;
   end;
 alter function uncertain_heads owner to einvoice_across;
 revoke all on function uncertain_heads from public;
 comment on function uncertain_heads is
-  'For each company the Uncertain submission that is due first.';
+  'For each company the time at which the outcome of a submission can be looked up next.';

@@ -34,7 +34,7 @@ select 'finding', f.company_id, f.id, date_trunc('second', clock_timestamp() - f
             then 'Cancel ' || f.uuid || ' by ' || instant(f.received_at + interval '72 hours')
             end,
        array_remove(array[f.uuid, f.other_uuid], null)
-  from sweep_findings f
+  from findings f
  where f.resolved_at is null
 union all
 select 'hold', h.company_id, h.id, date_trunc('second', clock_timestamp() - h.since),

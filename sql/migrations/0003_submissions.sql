@@ -309,57 +309,44 @@ comment on column portal_sightings.via is
   'prove identity.';
 comment on column portal_sightings.seen_at is 'When it was seen.';
 
-create table reconciliations (
-  company_id bigint primary key references companies,
-  fence bigint not null default 0,
-  lease_until timestamptz
-);
-call keep_companies_apart('reconciliations');
-grant select, insert, update on reconciliations to einvoice_service;
-create policy across_companies on reconciliations to einvoice_across using (true);
-grant select on reconciliations to einvoice_across;
-grant select on reconciliations to einvoice_reader;
-grant update (lease_until) on reconciliations to einvoice_across;
-comment on table reconciliations is
-  'Claims on the search for a company''s unknown outcomes. One process at a time searches for a '
-  'company.';
-comment on column reconciliations.company_id is 'Company that is searched for.';
-comment on column reconciliations.fence is
-  'Fencing token. Grows with each claim; a process with a smaller token has lost its claim.';
-comment on column reconciliations.lease_until is
-  'When the claim ends, unless it is renewed. Null: not claimed.';
-
-create table sweeps (
+create table comparisons (
   company_id bigint primary key references companies,
   fence bigint not null default 0,
   lease_until timestamptz,
-  swept_at timestamptz,
+  is_complete boolean not null default false,
+  compared_at timestamptz,
   listed int not null default 0,
   found int not null default 0,
   failures int not null default 0,
   retry_at timestamptz
 );
-call keep_companies_apart('sweeps');
-grant select, insert, update on sweeps to einvoice_service;
-create policy across_companies on sweeps to einvoice_across using (true);
-grant select, insert, update on sweeps to einvoice_across;
-grant select on sweeps to einvoice_reader;
-comment on table sweeps is
-  'The latest comparison of each company with the portal, and the claim on the next one.';
-comment on column sweeps.company_id is 'Company that is compared.';
-comment on column sweeps.fence is 'Fencing token. Grows with each claim.';
-comment on column sweeps.lease_until is
-  'When the claim of the comparing process ends unless it is renewed. Null: not claimed.';
-comment on column sweeps.swept_at is
+call keep_companies_apart('comparisons');
+grant select, insert, update on comparisons to einvoice_service;
+create policy across_companies on comparisons to einvoice_across using (true);
+grant select, insert, update on comparisons to einvoice_across;
+grant select on comparisons to einvoice_reader;
+comment on table comparisons is
+  'The latest complete comparison of each company with the portal, and the claim on the next one. '
+  'One process at a time compares a company.';
+comment on column comparisons.company_id is 'Company that is compared.';
+comment on column comparisons.fence is
+  'Fencing token. Grows with each claim; a process with a smaller token has lost its claim.';
+comment on column comparisons.lease_until is
+  'When the claim ends unless it is renewed. Null: not claimed.';
+comment on column comparisons.is_complete is
+  'Whether the latest claim is for a complete comparison, and not for unknown outcomes alone.';
+comment on column comparisons.compared_at is
   'When the listing of the latest complete comparison was requested. Null: never.';
-comment on column sweeps.listed is 'Documents that the portal listed in the latest comparison.';
-comment on column sweeps.found is 'Findings of the latest comparison.';
-comment on column sweeps.failures is 'Comparisons that have failed since the latest complete one.';
-comment on column sweeps.retry_at is
-  'After a failure, when the next comparison may begin. Null: at any time.';
+comment on column comparisons.listed is
+  'Documents that the portal listed in the latest complete comparison.';
+comment on column comparisons.found is 'Findings of the latest complete comparison.';
+comment on column comparisons.failures is
+  'Comparisons that have failed since the latest complete one.';
+comment on column comparisons.retry_at is
+  'After a failure, when the next complete comparison may begin. Null: at any time.';
 
 -- The facts of a finding never change; only its resolution is added.
-create table sweep_findings (
+create table findings (
   company_id bigint not null references companies,
   id bigint generated always as identity,
   kind text not null,
@@ -378,54 +365,54 @@ create table sweep_findings (
   reason text,
   primary key (company_id, id),
   foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id),
-  constraint sweep_findings_kind check
+  constraint findings_kind check
     (kind in ('duplicate', 'orphan', 'missing', 'adoptable', 'cancelled_elsewhere',
               'shared_uuid')),
-  constraint sweep_findings_resolved check
+  constraint findings_resolved check
     ((resolved_at is null) = (resolved_by is null)
      and (resolved_by = 'person') = (note is not null)),
-  constraint sweep_findings_resolved_by check (resolved_by in ('person', 'sweep'))
+  constraint findings_resolved_by check (resolved_by in ('person', 'comparison'))
 );
-create unique index sweep_findings_open on sweep_findings (company_id, kind, uuid)
+create unique index findings_open on findings (company_id, kind, uuid)
   where resolved_at is null;
-call keep_companies_apart('sweep_findings');
-grant select on sweep_findings to einvoice_service;
+call keep_companies_apart('findings');
+grant select on findings to einvoice_service;
 grant insert (
   company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
   received_at, cancelled_at, reason
-) on sweep_findings to einvoice_service;
-grant update (resolved_at, resolved_by, note) on sweep_findings to einvoice_service;
-create policy across_companies on sweep_findings to einvoice_across using (true);
-grant select on sweep_findings to einvoice_across;
-grant select on sweep_findings to einvoice_reader;
-comment on table sweep_findings is
+) on findings to einvoice_service;
+grant update (resolved_at, resolved_by, note) on findings to einvoice_service;
+create policy across_companies on findings to einvoice_across using (true);
+grant select on findings to einvoice_across;
+grant select on findings to einvoice_reader;
+comment on table findings is
   'Differences between the portal and the service, and how each was resolved. Written by the '
-  'sweep, polls and people.';
-comment on column sweep_findings.company_id is 'Company that is affected.';
-comment on column sweep_findings.id is 'Identifies the finding.';
-comment on column sweep_findings.kind is
+  'comparisons, polls and people.';
+comment on column findings.company_id is 'Company that is affected.';
+comment on column findings.id is 'Identifies the finding.';
+comment on column findings.kind is
   'duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal. '
   'adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others. '
   'shared_uuid: another company has the uuid.';
-comment on column sweep_findings.tin is 'Taxpayer that was compared.';
-comment on column sweep_findings.number is 'Number of the document.';
-comment on column sweep_findings.document_type is
+comment on column findings.tin is 'Taxpayer that was compared.';
+comment on column findings.number is 'Number of the document.';
+comment on column findings.document_type is
   'The portal''s code of the document type. Null: cannot be read.';
-comment on column sweep_findings.uuid is
+comment on column findings.uuid is
   'The portal''s id of the document; of a duplicate, the later one.';
-comment on column sweep_findings.other_uuid is
+comment on column findings.other_uuid is
   'Uuid of the earlier document. Null unless it is a duplicate.';
-comment on column sweep_findings.submitted_document_id is
+comment on column findings.submitted_document_id is
   'Submitted document that is affected. Null for an orphan.';
-comment on column sweep_findings.received_at is
+comment on column findings.received_at is
   'When the portal received the document. Null: not known.';
-comment on column sweep_findings.found_at is 'When the difference was found.';
-comment on column sweep_findings.resolved_at is 'When it was resolved. Null: open.';
-comment on column sweep_findings.resolved_by is 'person or sweep. Null: open.';
-comment on column sweep_findings.note is 'What the person wrote. Null unless a person resolved it.';
-comment on column sweep_findings.cancelled_at is
+comment on column findings.found_at is 'When the difference was found.';
+comment on column findings.resolved_at is 'When it was resolved. Null: open.';
+comment on column findings.resolved_by is 'person or comparison. Null: open.';
+comment on column findings.note is 'What the person wrote. Null unless a person resolved it.';
+comment on column findings.cancelled_at is
   'When the portal says that the document was cancelled. Null unless cancelled_elsewhere.';
-comment on column sweep_findings.reason is
+comment on column findings.reason is
   'Reason of the cancellation according to the portal. Null unless cancelled_elsewhere.';
 
 create table sending_holds (

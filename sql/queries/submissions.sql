@@ -167,11 +167,11 @@ returning s.id,
           pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null as is_told;
 
 -- name: submission_release :exec
--- Release claims without a result. :given is an array of {id, fence, delay}, with the delay in
--- seconds, or null to keep the due time. :counted is 1 if the claim was counted, which is undone.
+-- Release claims without a result, and count them no more. :given is an array of {id, fence,
+-- delay}, with the delay in seconds, or null to keep the due time.
 update submissions s
    set lease_until = null,
-       claims = greatest(s.claims - :counted::int, 0),
+       claims = greatest(s.claims - 1, 0),
        not_before = coalesce(clock_timestamp() + make_interval(secs => h.delay), s.not_before)
   from (select c.id as row_id, g.fence, g.delay
           from jsonb_to_recordset(:given::jsonb) as g (

@@ -166,7 +166,7 @@ async def hold(setting: Setting) -> dict[str, Any]:
 
 async def find_the_number(setting: Setting) -> dict[str, Any]:
     await setting.owner.execute(
-        "insert into sweep_findings (company_id, kind, tin, number, document_type, uuid)"
+        "insert into findings (company_id, kind, tin, number, document_type, uuid)"
         " select id, 'orphan', tin_code, 'INV-00700', '01', 'X' from companies where id = $1",
         setting.company.id,
     )

@@ -186,7 +186,7 @@ class ChaosRun:
         """Compare the portal, the database and the acknowledged effects."""
         installation = self._installation
         await installation.portal.settings(search_lag_seconds=0)
-        findings = await judge.run_sweep(installation.environment)
+        findings = await judge.run_comparison(installation.environment)
         source = Source(
             installation.postgres.url,
             installation.portal,

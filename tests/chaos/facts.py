@@ -85,7 +85,7 @@ class Facts:
 
     `detects`: the portal detects duplicates, so it may have refused the second of two documents.
     The settling time is then too short, so a document at the portal may have been released as
-    absent, which the sweep must report.
+    absent, which the comparison must report.
     """
 
     known: Known
@@ -95,7 +95,7 @@ class Facts:
     feed: list[Event]  # as the API returns it
     totals: list[Total]  # as the API returns them
     detects: bool = False
-    findings: Sequence[dict[str, Any]] = ()  # of the sweep: {kind, uuid, ...}
+    findings: Sequence[dict[str, Any]] = ()  # of the comparison: {kind, uuid, ...}
     records: dict[Subject, asyncpg.Record] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -67,7 +67,7 @@ async def wait_until_settled(url: str, seconds: float) -> float | None:
         await conn.close()
 
 
-async def run_sweep(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+async def run_comparison(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """Compare all companies with the portal by the service's command. Return the findings."""
     result = await run_command(read_config(environment), reconcile)
     return [finding for company in result["companies"] for finding in company["findings"]]
@@ -77,7 +77,7 @@ def judge(facts: Facts, counters: Counters) -> None:
     """Record every violation of a rule, and count documents, losses and duplicates."""
     counters.count("documents in the ledger", len(facts.ledger))
     counters.count("unresolved", len(facts["unresolved"]))
-    counters.count("reported by the sweep", len(facts.findings))
+    counters.count("reported by the comparison", len(facts.findings))
     for rule in RULES:
         for evidence in rule(facts):
             counters.violate(rule.__name__, evidence)
@@ -172,7 +172,7 @@ def live_twice(facts: Facts) -> Iterator[str]:
 def unknown_to_us(facts: Facts) -> Iterator[str]:
     """Yield the portal's documents that the service does not have with uuid, hash and status.
 
-    A document that the sweep reports, or a refused duplicate, may be unknown if `detects`.
+    A document that the comparison reports, or a refused duplicate, may be unknown if `detects`.
     """
     reported = {finding["uuid"] for finding in facts.findings if facts.detects}
     ours = {
@@ -202,8 +202,8 @@ def uuid_twice(facts: Facts) -> Iterator[str]:
     yield from (f"{uuid}: {rows}" for uuid, rows in owners.items() if len(rows) > 1)
 
 
-def found_by_the_sweep(facts: Facts) -> Iterator[str]:
-    """Yield unexpected findings of the sweep.
+def found_by_the_comparison(facts: Facts) -> Iterator[str]:
+    """Yield unexpected findings of the comparison.
 
     With a sufficient settling time every finding is unexpected, else all but documents that were
     released too early.
@@ -269,7 +269,7 @@ RULES = (
     live_twice,
     uuid_twice,
     unknown_to_us,
-    found_by_the_sweep,
+    found_by_the_comparison,
     unknown_to_the_portal,
     unresolved,
     needs_person,

@@ -112,7 +112,7 @@ def _figures(counters: Counters) -> dict[str, float]:
         "documents in the ledger",
         "duplicates",
         "refused duplicates",
-        "reported by the sweep",
+        "reported by the comparison",
         "unresolved",
         "repetitions with a key",
         "repetitions after no answer",

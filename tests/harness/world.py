@@ -15,7 +15,7 @@ from types import coroutine
 from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
-from service.submission import cancellation, matching, state_machine, sweep_rules
+from service.submission import cancellation, comparison_rules, matching, state_machine
 from service.submission.context import Claim
 from service.submission.types import (
     CLOCK_TOLERANCE,
@@ -70,7 +70,7 @@ def seconds(number: float) -> timedelta:
 
 STALE = seconds(2)
 NO_CLAIM = -1
-#: The longest time until the sweeper of a process notices another database.
+#: The longest time until the comparison of a process notices another database.
 NOTICE = seconds(15)
 DAY = timedelta(days=1)
 
@@ -192,7 +192,7 @@ class Cancelling(Steps):
 
 @dataclass
 class Comparing(Steps):
-    """The comparison of the company with the portal, as `sweep()` in `service/submission/` does."""
+    """The complete comparison of the company with the portal, as `compare()` does it."""
 
     world: "World"
     fence: int
@@ -200,7 +200,7 @@ class Comparing(Steps):
     async def run(self) -> None:
         """Compare, store the findings, and end the hold."""
         world, now, is_held = self.world, self.world.now, self.world.hold is not None
-        since = sweep_rules.first_moment(world.basis(now), None)
+        since = comparison_rules.first_moment(world.basis(now), None)
         await _pause()
         if world.portal.is_hostile and world.choose((False, False, False, True)):
             world.fail_comparison(self.fence)
@@ -213,7 +213,7 @@ class Comparing(Steps):
         listing = [entry.show() for entry in found]
         await _pause()
         settled_at = None if is_held else now - world.times.portal_settle
-        verdict = sweep_rules.judge_listing(
+        verdict = comparison_rules.judge_listing(
             TIN, listing, world.attempts(listing), set(), settled_at
         )
         await _pause()
@@ -703,7 +703,7 @@ class World(Tables):
 
     # Comparison with the portal
 
-    def store_verdict(self, verdict: sweep_rules.Verdict, until: datetime) -> None:
+    def store_verdict(self, verdict: comparison_rules.Verdict, until: datetime) -> None:
         """Store what a comparison found about submissions."""
         for submission_id, listed in verdict.adopt.items():
             self._keep_listed(submission_id, listed.number, listed.uuid)
@@ -719,10 +719,10 @@ class World(Tables):
             if doc.number == number:
                 self.keep_sighting(Sighting(doc.id, uuid, None, "listed"))
 
-    def end_comparison(self, fence: int, swept_at: datetime) -> None:
-        """Record a complete comparison, and end the hold: sweep_done, hold_release, sweep_end."""
+    def end_comparison(self, fence: int, compared_at: datetime) -> None:
+        """Record a complete comparison and end the hold: comparison_done, comparison_end."""
         if self.identity == self.timeline:
-            self.comparison.swept_at, self.comparison.lease_until = swept_at, None
+            self.comparison.compared_at = compared_at
             self.comparison.failures, self.comparison.retry_at = 0, None
         if self.end_hold(self.times.portal_settle, self.timeline):
             self._check_release()
@@ -731,7 +731,7 @@ class World(Tables):
             self.comparison.lease_until = None
 
     def fail_comparison(self, fence: int) -> None:
-        """Record a comparison that failed: sweep_end."""
+        """Record a comparison that failed: comparison_end."""
         if self.comparison.fence == fence:
             self.comparison.lease_until = None
             self.comparison.retry_at = self.now + LEASE * 2 ** min(self.comparison.failures, 4)
@@ -997,9 +997,9 @@ class World(Tables):
 
     def _is_compared(self, began: datetime) -> bool:
         """Return whether a comparison covers everything that was sent before a time."""
-        swept_at = self.comparison.swept_at
+        compared_at = self.comparison.compared_at
         until = max([began, *(entry.sent for entry in self.portal.ledger)])
-        is_covered = swept_at is not None and swept_at > until + self.times.portal_settle
+        is_covered = compared_at is not None and compared_at > until + self.times.portal_settle
         return is_covered or not self.portal.ledger or not any(map(_was_sent, self.rows.values()))
 
     def _resolve_findings(self) -> None:
@@ -1064,7 +1064,7 @@ class World(Tables):
             (entry,) = [entry for entry in self.portal.ledger if entry.uuid == doc.uuid]
             assert doc.status == entry.status, "differs from the portal"
         elif there and doc.status == "NotSent" and self.times is HASTY:
-            # Absence was confirmed too early: the sweep finds the document.
+            # Absence was confirmed too early: the comparison finds the document.
             assert is_release
         else:
             # A failover can have lost a repetition, which sent the same bytes for another document.

@@ -8,7 +8,7 @@ from typing import Any
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.documents import Document
 from service.portal.responses import SubmissionReceipt
-from service.submission.sweep_rules import LIVE
+from service.submission.comparison_rules import LIVE
 from service.submission.types import (
     NO_DELAY,
     Event,

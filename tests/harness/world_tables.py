@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.portal.documents import Document
-from service.submission.sweep_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, SweepFinding
+from service.submission.comparison_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, PortalFinding
 from service.submission.types import Sighting, Submission, SubmittedDocument
 
 OPEN = {"Queued", "Sending", "Uncertain"}
-LEASE, SWEEP = timedelta(seconds=60), timedelta(hours=1)
+LEASE, EVERY = timedelta(seconds=60), timedelta(hours=1)
 TIN = "C1"  # of the only company
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -68,9 +68,9 @@ class Hold:
 
 @dataclass(slots=True)
 class Comparison:
-    """The row of `sweeps`."""
+    """The row of `comparisons`."""
 
-    swept_at: datetime | None = None
+    compared_at: datetime | None = None
     fence: int = 0
     lease_until: datetime | None = None
     failures: int = 0
@@ -79,9 +79,9 @@ class Comparison:
 
 @dataclass(slots=True)
 class StoredFinding:
-    """A row of `sweep_findings`."""
+    """A row of `findings`."""
 
-    finding: SweepFinding
+    finding: PortalFinding
     resolved_by: str | None = None
 
     @property
@@ -124,8 +124,8 @@ class Tables:
         """Hold sending if the timeline is another one than before: record_database_identity()."""
         if self.identity != timeline:
             self.identity = timeline
-            swept_at = self.comparison.swept_at
-            self.hold_sending(now, swept_at if swept_at and swept_at <= now else None)
+            compared_at = self.comparison.compared_at
+            self.hold_sending(now, compared_at if compared_at and compared_at <= now else None)
 
     def hold_sending(self, now: datetime, known_until: datetime | None) -> None:
         """Hold sending, or begin the hold again: hold_sending()."""
@@ -168,12 +168,12 @@ class Tables:
 
     def end_hold(self, settle: timedelta, timeline: int) -> bool:
         """Release the hold after a comparison, and return whether it is released: hold_release."""
-        swept_at = self.comparison.swept_at
+        compared_at = self.comparison.compared_at
         if (
             self.hold is None
             or self.identity != timeline
-            or swept_at is None
-            or swept_at < self.hold.since + settle
+            or compared_at is None
+            or compared_at < self.hold.since + settle
             or any(one.blocks for one in self.findings)
         ):
             return False
@@ -195,27 +195,27 @@ class Tables:
     # Comparisons with the portal
 
     def is_comparison_due(self, now: datetime, settle: timedelta) -> bool:
-        """Return whether the company can be claimed to be compared: claim_sweep()."""
-        claim, swept_at = self.comparison, self.comparison.swept_at
+        """Return whether the company can be claimed to be compared: claim_comparisons()."""
+        claim, compared_at = self.comparison, self.comparison.compared_at
         if (claim.lease_until and claim.lease_until >= now) or (
             claim.retry_at and claim.retry_at >= now
         ):
             return False
         if self.hold is not None:
             from_at = self.hold.since + settle
-            is_first = swept_at is None or swept_at < from_at
-            return from_at <= now and (is_first or (swept_at or now) + SWEEP <= now)
-        earliest = max(now - FURTHEST, swept_at - CHANGING) if swept_at else now - FURTHEST
+            is_first = compared_at is None or compared_at < from_at
+            return from_at <= now and (is_first or (compared_at or now) + EVERY <= now)
+        earliest = max(now - FURTHEST, compared_at - CHANGING) if compared_at else now - FURTHEST
         sent = [at for at in self._send_times() if at > earliest]
-        return bool(sent) and (swept_at or min(sent)) + SWEEP <= now
+        return bool(sent) and (compared_at or min(sent)) + EVERY <= now
 
     def basis(self, now: datetime) -> dict[str, Any]:
-        """Return what decides about the length of a comparison: sweep_basis."""
+        """Return what decides about the length of a comparison: comparison_basis."""
         sent = [at for at in self._send_times() if at > now - FURTHEST]
         return {
             "held_since": self.hold and self.hold.since,
             "known_until": self.hold and self.hold.known_until,
-            "swept_at": self.comparison.swept_at,
+            "compared_at": self.comparison.compared_at,
             "sent_from": min(sent, default=None),
             "now": now,
         }
@@ -225,7 +225,7 @@ class Tables:
         return [at for at in sent if at]
 
     def attempts(self, listing: Iterable[Document]) -> list[dict[str, Any]]:
-        """Return the documents that may be listed: sweep_attempts."""
+        """Return the documents that may be listed: comparison_attempts."""
         uuids = {listed.uuid for listed in listing}
         numbers = {listed.number for listed in listing}
         found = [
@@ -237,7 +237,7 @@ class Tables:
         return sorted(found, key=lambda attempt: attempt["id"])
 
     def adopt(self, submission_id: int, received_at: datetime, now: datetime) -> None:
-        """Move a Queued submission to Uncertain: sweep_adopt."""
+        """Move a Queued submission to Uncertain: comparison_adopt."""
         if not (row := self._take_queued(submission_id)):
             return
         before = row.submission
@@ -254,7 +254,7 @@ class Tables:
         )
 
     def stop(self, submission_id: int) -> None:
-        """Move a Queued submission to NeedsPerson: sweep_stop."""
+        """Move a Queued submission to NeedsPerson: comparison_stop."""
         if row := self._take_queued(submission_id):
             row.submission = replace(row.submission, state="NeedsPerson", claims=0)
 
@@ -266,7 +266,7 @@ class Tables:
         return row
 
     def store_findings(
-        self, found: Sequence[SweepFinding], listed: set[str], since: datetime, until: datetime
+        self, found: Sequence[PortalFinding], listed: set[str], since: datetime, until: datetime
     ) -> None:
         """Insert findings, and clear those that were not found again: finding_insert, _clear."""
         still = {one.key for one in found}
@@ -279,7 +279,7 @@ class Tables:
             is_covered = one.received_at is not None and since <= one.received_at <= until
             is_listed = one.other_uuid is None or {one.uuid, one.other_uuid} <= listed
             if stored.resolved_by is None and one.key not in still and is_covered and is_listed:
-                stored.resolved_by = "sweep"
+                stored.resolved_by = "comparison"
 
 
 def next_fence(fence: int, now: datetime) -> int:

@@ -18,7 +18,7 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-RECONCILIATIONS = "sql/queries/reconciliations.sql"
+COMPARISONS = "sql/queries/comparisons.sql"
 DOCUMENTS = "sql/queries/documents.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
@@ -30,7 +30,7 @@ COMPATIBILITY = "tests/operations/test_compatibility.py"
 REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
-RECONCILIATION = "tests/submission/test_reconciliation.py"
+UNKNOWN = "tests/submission/test_unknown_outcomes.py"
 SEND_OUTCOMES = (
     "tests/portal/test_send_outcomes.py::test_a_response_decides_the_state_of_a_submission"
 )
@@ -88,10 +88,10 @@ EXCLUSION = (
     ),
     Mutant(
         "lost-claim-kept",
-        RECONCILIATIONS,
+        COMPARISONS,
         "     and s.fence = held.fence\n",
         "",
-        (f"{LOST_IN_BATCH}[reconciliation_keep-fence = fence + 1]",),
+        (f"{LOST_IN_BATCH}[comparison_keep-fence = fence + 1]",),
     ),
     Mutant(
         "result-of-a-lost-claim-written",
@@ -213,31 +213,31 @@ EXCLUSION = (
 EVIDENCE = (
     Mutant(
         "queue-of-the-portal-not-listed",
-        "service/submission/reconcile.py",
-        "return [(self.since, self.over), (self.over, until)]",
-        "return [(self.since, self.over)]",
-        (f"{RECONCILIATION}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
+        "service/submission/comparison.py",
+        "return [(self.listed_from, over), (over, until)]",
+        "return [(self.listed_from, over)]",
+        (f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
     ),
     Mutant(
         "row-not-compared-counts-as-absent",
-        "service/submission/reconcile.py",
-        "reaches_back and current.was_compared(submission_run) and",
+        "service/submission/unknown_outcomes.py",
+        "reaches_back and self._was_compared(submission_run) and",
         "reaches_back and",
-        (f"{RECONCILIATION}::test_row_that_was_not_compared_confirms_no_absence",),
+        (f"{UNKNOWN}::test_row_that_was_not_compared_confirms_no_absence",),
     ),
     Mutant(
         "receipt-not-read-confirms-absence",
-        "service/submission/reconcile.py",
-        " and receipts <= current.receipts_read",
+        "service/submission/unknown_outcomes.py",
+        " and receipts <= self.receipts_read",
         "",
-        (f"{RECONCILIATION}::test_receipt_that_was_not_read_confirms_no_absence",),
+        (f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",),
     ),
     Mutant(
         "sighting-of-a-former-submission-forgotten",
         SUBMISSIONS,
         "earlier_submissions = earlier_submissions || submission_id",
         "earlier_submissions = earlier_submissions",
-        (f"{RECONCILIATION}::test_uuid_seen_for_the_former_submission_counts_for_a_part",),
+        (f"{UNKNOWN}::test_uuid_seen_for_the_former_submission_counts_for_a_part",),
     ),
     Mutant(
         "suspects-claimed-together",
@@ -1797,7 +1797,7 @@ CELLS = (
 )
 
 HOLD, MANY_HOLDS = "tests/submission/test_hold.py", "tests/submission/test_many_holds.py"
-SWEEP = "tests/submission/test_sweep.py"
+COMPARISON = "tests/submission/test_comparison.py"
 LATER, QUOTA = "tests/submission/test_later_states.py", "tests/portal/test_portal_quota.py"
 
 WORLD = "tests/submission/test_world.py"
@@ -1834,21 +1834,21 @@ HELD = (
     ),
     Mutant(
         "looked-up-before-a-failover-is-noticed",
-        RECONCILIATIONS,
+        COMPARISONS,
         "           and database_identity() = (select identity from database_identities)\n",
         "",
         (f"{HOLD}::test_nothing_is_claimed_in_another_database_than_the_noted_one[Uncertain]",),
     ),
     Mutant(
         "hold-ends-before-the-settling-time",
-        "sql/queries/sweep.sql",
-        "w.swept_at >= h.since + :settle::interval)",
-        "w.swept_at >= h.since + 0 * :settle::interval)",
+        COMPARISONS,
+        "w.compared_at >= h.since + :settle::interval)",
+        "w.compared_at >= h.since + 0 * :settle::interval)",
         (f"{WORLD}::test_the_world_ends_holds_as_the_statement_does",),
     ),
     Mutant(
         "hold-ends-with-orphans",
-        "sql/queries/sweep.sql",
+        COMPARISONS,
         "                      and f.resolved_at is null\n"
         "                      and f.kind in ('duplicate', 'orphan'))\nreturning",
         "                      and f.resolved_at is null\n"
@@ -1857,9 +1857,9 @@ HELD = (
     ),
     Mutant(
         "hold-of-another-database-ends",
-        "sql/queries/sweep.sql",
-        "   and database_identity() = (select identity from database_identities)\n",
-        "",
+        COMPARISONS,
+        "   and database_identity() = (select identity from database_identities)\n   and exists",
+        "   and exists",
         (f"{MANY_HOLDS}::test_a_hold_of_another_database_than_the_noted_one_does_not_end",),
     ),
     Mutant(
@@ -1878,31 +1878,31 @@ HELD = (
     ),
     Mutant(
         "comparison-does-not-reach-back",
-        "service/submission/sweep_rules.py",
+        "service/submission/comparison_rules.py",
         "min(FURTHEST, now - known_until + KNOWN_MARGIN)",
         "KNOWN_MARGIN",
         (FAILOVERS,),
     ),
     Mutant(
         "possibly-sent-document-not-adopted",
-        "service/submission/sweep_rules.py",
+        "service/submission/comparison_rules.py",
         '    if row and row["state"] == "Queued" and may_be_sent:\n',
         '    if row and row["state"] == "Queued" and row["possibly_received"]:\n',
         (FAILOVERS,),
     ),
     Mutant(
         "orphan-not-reported",
-        "service/submission/sweep_rules.py",
+        "service/submission/comparison_rules.py",
         "        verdict.findings.append(_finding(ORPHAN, tin, listed, row))\n",
         "",
         (FAILOVERS,),
     ),
     Mutant(
         "closed-document-reported-as-the-duplicate",
-        "service/submission/sweep_rules.py",
+        "service/submission/comparison_rules.py",
         '(other.status if other else row["status"]) not in LIVE',
         "other is None",
-        (f"{SWEEP}::test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled",),
+        (f"{COMPARISON}::test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled",),
     ),
     Mutant(
         "token-of-a-lost-claim-given-again",
@@ -1917,7 +1917,7 @@ HELD = (
     ),
     Mutant(
         "absence-confirmed-by-a-wrong-clock",
-        "service/submission/reconcile.py",
+        "service/submission/comparison.py",
         "complete=not difference)",
         "complete=True)",
         (
@@ -1926,9 +1926,9 @@ HELD = (
     ),
     Mutant(
         "hold-ended-by-a-wrong-clock",
-        "service/submission/sweep.py",
-        "    if span.is_held and (difference :=",
-        "    if False and (difference :=",
+        "service/submission/comparison.py",
+        "    if span.is_held and difference:\n",
+        "    if False:\n",
         ("tests/portal/test_portal_clock.py::test_a_hold_does_not_end_while_the_clocks_differ",),
     ),
     Mutant(
@@ -1947,7 +1947,7 @@ HELD = (
     ),
     Mutant(
         "comparison-recorded-in-another-database",
-        "sql/queries/sweep.sql",
+        COMPARISONS,
         " where database_identity() = (select identity from database_identities)\n",
         " where true\n",
         (
@@ -1963,14 +1963,14 @@ HELD = (
     ),
     Mutant(
         "unlisted-document-is-polled-no-more",
-        "sql/queries/sweep.sql",
+        COMPARISONS,
         "d.id <> all (:listed::bigint[])",
         "d.id <> all (:listed::bigint[]) and false",
         (f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",),
     ),
     Mutant(
         "late-validation-is-polled-no-more",
-        "sql/queries/sweep.sql",
+        COMPARISONS,
         "or d.validated_at > d.submitted_at + interval '1 hour'",
         "or false",
         (f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",),
@@ -1984,15 +1984,15 @@ HELD = (
     ),
     Mutant(
         "comparison-without-the-former-window",
-        "service/submission/sweep_rules.py",
-        """basis["swept_at"] - CHANGING if""",
-        """basis["swept_at"] if""",
+        "service/submission/comparison_rules.py",
+        """basis["compared_at"] - CHANGING if""",
+        """basis["compared_at"] if""",
         (f"{LATER}::test_a_comparison_covers_what_may_have_changed_since_the_latest_one",),
     ),
     Mutant(
         "comparison-due-only-after-recent-sends",
-        "sql/functions/claim_sweep.sql",
-        "w.swept_at - changing)",
+        "sql/functions/claim_comparisons.sql",
+        "w.compared_at - changing)",
         "clock_timestamp() - interval '1 day')",
         (f"{LATER}::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison",),
     ),
@@ -2055,14 +2055,14 @@ HELD = (
     ),
     Mutant(
         "companies-compared-at-the-same-time",
-        "sql/functions/claim_sweep.sql",
+        "sql/functions/claim_comparisons.sql",
         "or not exists (select from busy))",
         "or true)",
         (f"{MANY_HOLDS}::test_one_company_of_the_operators_client_is_compared_at_a_time",),
     ),
     Mutant(
         "unverified-company-compared",
-        "sql/functions/claim_sweep.sql",
+        "sql/functions/claim_comparisons.sql",
         "else c.tin <> '' and c.tin_verified_at is not null",
         "else true",
         (
@@ -2080,15 +2080,15 @@ HELD = (
     ),
     Mutant(
         "refused-page-ends-the-comparison",
-        "service/submission/sweep.py",
+        "service/submission/comparison.py",
         "        await asyncio.sleep(wait.total_seconds())\n        return True",
         "        return False",
         (f"{MANY_HOLDS}::test_refused_page_is_requested_again_and_the_pages_before_are_kept",),
     ),
     Mutant(
         "failed-comparison-keeps-its-claim",
-        "sql/queries/sweep.sql",
-        "   set lease_until = null,\n       failures",
+        COMPARISONS,
+        "   set lease_until = clock_timestamp() + :rest::interval,\n       failures",
         "   set failures",
         (f"{MANY_HOLDS}::test_a_company_that_fails_for_its_own_reason_does_not_block_others",),
     ),

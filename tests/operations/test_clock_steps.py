@@ -20,8 +20,7 @@ STEP = timedelta(hours=1)
 AHEAD = (
     ("submissions", ("not_before", "lease_until"), "state in ('Queued', 'Accepted')"),
     ("submitted_documents", ("cancelling_until",), "true"),
-    ("reconciliations", ("lease_until",), "true"),
-    ("sweeps", ("lease_until", "retry_at", "swept_at"), "true"),
+    ("comparisons", ("lease_until", "retry_at", "compared_at"), "true"),
     ("webhook_deliveries", ("next_attempt_at", "lease_until"), "status = 'Pending'"),
     ("portal_pauses", ("until",), "true"),
     ("refused_logins", ("retry_at",), "true"),

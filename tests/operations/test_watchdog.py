@@ -74,12 +74,12 @@ async def test_every_kind_of_stuck_work_is_named(
     start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Each kind has a row in the state in which a crashed worker leaves it."""
-    api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
+    api = await start(company, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     for _ in range(3):
         invoice_id = await create_invoice(api)
         assert (await submit(api, invoice_id))[0] == 200
         await wait_for_status(api, invoice_id, "Valid")
-    idle = await start(company, background=False, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
+    idle = await start(company, background=False, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     await api.close()
     past = "now() - interval '1 hour'"
     for invoice_id, state in enumerate(("Sending", "Uncertain", "Accepted"), 1):
@@ -91,7 +91,7 @@ async def test_every_kind_of_stuck_work_is_named(
             state,
         )
     await owner.execute(f"update submitted_documents set cancelling_until = {past} where id = 1")
-    await owner.execute(f"update sweeps set swept_at = {past}")
+    await owner.execute(f"update comparisons set compared_at = {past}")
     await owner.execute(
         "insert into webhook_endpoints (company_id, url)"
         " select id, 'https://x.example' from companies"
@@ -101,7 +101,7 @@ async def test_every_kind_of_stuck_work_is_named(
             select w.company_id, w.id, (select min(id) from events), {past}
               from webhook_endpoints w"""
     )
-    kinds = {"Sending", "Uncertain", "Accepted", "Cancellation", "Sweep", "Delivery"}
+    kinds = {"Sending", "Uncertain", "Accepted", "Cancellation", "Comparison", "Delivery"}
     await until(lambda: get_readiness(idle), lambda body: set(body["overdue"]) == kinds)
 
 

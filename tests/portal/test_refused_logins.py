@@ -89,7 +89,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
-    """Submit, cancellation, TIN check, poll, automatic submission, search and sweep."""
+    """Submit, cancellation, TIN check, poll, automatic submission, search and comparison."""
     api = await start(company)
     valid, unclear = await create_valid_invoice(api), await create_invoice(api)
     await api.close()
@@ -100,7 +100,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     await change_client(sandbox, blocked=True)
     await owner.execute("update submissions set not_before = clock_timestamp()")
     await owner.execute(AUTOMATIC)
-    before, impatient = await count_logins(sandbox), {**PATIENT, "SWEEP_SECONDS": "0.01"}
+    before, impatient = await count_logins(sandbox), {**PATIENT, "COMPARISON_SECONDS": "0.01"}
     api = await start(company, background=False, **impatient)
     await submit_refused(api)
     waiting = await create_invoice(api, isReady=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from service.portal.listings import PAGE_SIZE
 from service.portal.rate_limits import QUOTAS, limits
-from service.submission.sweep_rules import CHANGING
+from service.submission.comparison_rules import CHANGING
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -57,13 +57,13 @@ def test_the_quotas_of_the_page_follow_from_the_code() -> None:
             f"{QUOTAS['search'][-1].calls} searches a minute, one for a company",
             f"{found:,} comparisons in an hour, {found * 24:,} in a day",
             f"{ids(COMPANIES, found * 24)} for {COMPANIES:,} companies with "
-            f"`SWEEP_SECONDS=86400`, {ids(COMPANIES, found)} with 3600",
+            f"`COMPARISON_SECONDS=86400`, {ids(COMPANIES, found)} with 3600",
         ),
         (
             f"the same, one for {PAGE_SIZE} documents of the last {CHANGING // HOUR} hours",
             f"{math.floor(found * PAGE_SIZE / ((CHANGING + HOUR) / DAY)):,} documents a day, "
             "compared hourly",
-            f"{ids(searches(DAY), found)} with `SWEEP_SECONDS=86400`, "
+            f"{ids(searches(DAY), found)} with `COMPARISON_SECONDS=86400`, "
             f"{ids(searches(HOUR), found)} with 3600",
         ),
     ]

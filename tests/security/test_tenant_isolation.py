@@ -36,7 +36,7 @@ from tests.api_requests import (
     create_record,
     fill_path,
     get_documents,
-    insert_rows_of_sweeps,
+    insert_rows_of_comparisons,
     invoice,
     last_month,
     list_routes,
@@ -434,7 +434,7 @@ async def create_tenant(
         b"token",
         ids["/api/invoices"],
     )
-    await insert_rows_of_sweeps(owner)
+    await insert_rows_of_comparisons(owner)
     return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 
 

@@ -20,7 +20,7 @@ from tests.fixtures_dashboard import SignIn
 from tests.fixtures_service import RunCommand
 from tests.operations.test_commands import read_error, read_result
 from tests.security.test_tin_ownership import OTHER, OWN, TAKEN, UNVERIFIED
-from tests.submission.test_sweep import wait_for_finding
+from tests.submission.test_comparison import wait_for_finding
 
 MANY = 1000
 AT_ONCE = 8

@@ -517,7 +517,7 @@ async def test_sent_documents_are_polled_while_the_tin_is_unverified(
     assert (await submit(api, invoice_id))[0] == 200  # already submitted
 
 
-async def test_the_sweep_skips_an_unverified_tin(
+async def test_the_comparison_skips_an_unverified_tin(
     api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await update(api, tin_code=OTHER)

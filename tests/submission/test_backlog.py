@@ -12,6 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.submission import comparison
+from service.submission.context import SUBMISSION_CONTEXT
 from tests.api_requests import create_invoice, get_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.network import Network
@@ -179,10 +181,11 @@ async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
-    claim = "select id, state, claims from claim_submissions(interval '1 minute', 50)"
-    (head,) = await owner.fetch(claim)
-    assert (head["state"], head["claims"]) == ("Uncertain", 0)
-    assert await owner.fetch(claim) == []
+    context = idle.app[SUBMISSION_CONTEXT]
+    ((claimed, _),) = await comparison.claim(context, comparison.UNKNOWN, 50)
+    assert claimed == company.id
+    assert await comparison.claim(context, comparison.UNKNOWN, 50) == []
+    assert await owner.fetch("select * from claim_submissions(interval '1 minute', 50)") == []
 
 
 # A listing that grows while it is read

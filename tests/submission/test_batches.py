@@ -544,26 +544,6 @@ async def test_transient_error_keeps_the_batch_together(
     assert await count_submits(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 
-async def test_uncertain_submissions_of_a_company_are_claimed_once(
-    asleep: Client, owner: asyncpg.Connection, sandbox: Sandbox
-) -> None:
-    ids = [await create_invoice(asleep) for _ in range(3)]
-    await sandbox.fault("submit", "accept_then_drop", times=3)
-    await asyncio.gather(*[submit(asleep, invoice_id) for invoice_id in ids])
-    await owner.execute(
-        "update submissions set not_before = clock_timestamp() - interval '1 second'"
-    )
-    context = asleep.app[SUBMISSION_CONTEXT]
-
-    async def claims() -> list[asyncpg.Record]:
-        async with context.database.across() as conn:
-            return await sql.submission_claim(
-                conn, lease=context.config.portal_lease, most=9, states=["Uncertain"], suspects=1
-            )
-
-    assert len(await claims()) == 1 and await claims() == []
-
-
 # Crashes
 
 

@@ -28,6 +28,9 @@ from tests.api_requests import create_invoice, create_valid_invoice, get_invoice
 from tests.conftest import Client, Company, Sandbox, StartService, until
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+#: The claim on the comparison of a company, by this process.
+COMPARE = """insert into comparisons (company_id, fence, lease_until)
+             values ($1, 1, now() + interval '1 minute')"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
@@ -54,9 +57,8 @@ BATCHES = {
     },
     "submission_release": lambda claim: {
         "given": json_codec.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
-        "counted": 1,
     },
-    "reconciliation_keep": lambda claim: {
+    "comparison_keep": lambda claim: {
         "fence": 1,
         "lease": 2 * LEASE,
         "ids": [claim.id],
@@ -86,7 +88,7 @@ class Claimed:
         """Run a statement that acts for several claims, for this claim only."""
         company_id = self.claim.company_id
         async with self.context.database.company(company_id) as conn:
-            await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE)
+            await self.owner.execute(COMPARE, company_id)
             await getattr(sql, name)(conn, company_id=company_id, **BATCHES[name](self.claim))
 
     async def rows(self) -> list[str]:
@@ -150,14 +152,13 @@ async def test_batch_statement_for_a_lost_claim_changes_nothing(
     assert await claimed.rows() == before
 
 
-async def test_claim_is_not_renewed_once_another_process_reconciles(claimed: Claimed) -> None:
+async def test_claim_is_not_renewed_once_another_process_compares(claimed: Claimed) -> None:
     company_id, before = claimed.claim.company_id, await claimed.rows()
+    await claimed.owner.execute(COMPARE, company_id)
+    await claimed.owner.execute("update comparisons set fence = 2")
     async with claimed.context.database.company(company_id) as conn:
-        await sql.reconciliation_begin(conn, company_id=company_id, lease=-LEASE)
-        assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) == 2
-        assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) is None
-        kept = BATCHES["reconciliation_keep"](claimed.claim)
-        assert await sql.reconciliation_keep(conn, company_id=company_id, **kept) is None
+        kept = BATCHES["comparison_keep"](claimed.claim)
+        assert await sql.comparison_keep(conn, company_id=company_id, **kept) is None
     assert await claimed.rows() == before
 
 

@@ -93,7 +93,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 @pytest.fixture
 def environment(site: Site, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(database_identity, "CHECK_SECONDS", 0.1)
-    return {**variables(site.address.url, sandbox.base), "SWEEP_SECONDS": "0.2"}
+    return {**variables(site.address.url, sandbox.base), "COMPARISON_SECONDS": "0.2"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Cancellations at the portal by others are reported once, by polls and by sweeps."""
+"""Cancellations at the portal by others are reported once, by polls and by comparisons."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -40,7 +40,7 @@ async def wait_until_cancelled(api: Client, invoice_id: int) -> None:
 
 
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:
-    """Return (kind, uuid, reason) of the open findings, without a sweep."""
+    """Return (kind, uuid, reason) of the open findings, without a comparison."""
     return [
         (one["kind"], one["uuid"], one["reason"])
         for one in (await run_command(config, attention))["findings"]
@@ -68,7 +68,7 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
-    """Sweeps list the documents of the last day only."""
+    """Comparisons list the documents of the last day only."""
     api = await start(company, **POLLS)
     invoice_id = await create_valid_invoice(api)
     await owner.execute(
@@ -86,7 +86,7 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
             select f.tin = s.tin, f.number = d.number, f.document_type = d.document_type,
                    f.submitted_document_id = d.id, f.received_at = d.submitted_at,
                    f.cancelled_at = d.cancelled_at
-              from sweep_findings f, submitted_documents d, submissions s
+              from findings f, submitted_documents d, submissions s
             """
     )
     assert all(row), row
@@ -100,10 +100,10 @@ FindCancellation = Callable[[str, Client, int], Awaitable[None]]
 def find(
     start: StartService, company: Company, config: Config, owner: asyncpg.Connection
 ) -> FindCancellation:
-    """Return a function that makes a poll or a sweep find the cancellation of an invoice."""
+    """Return a function that makes a poll or a comparison find the cancellation of an invoice."""
 
     async def find(finder: str, api: Client, invoice_id: int) -> None:
-        if finder == "sweep":
+        if finder == "comparison":
             await run_command(config, reconcile)
             return
         await owner.execute("update submissions set not_before = now()")
@@ -113,7 +113,7 @@ def find(
     return find
 
 
-@pytest.mark.parametrize("finder", ["poll", "sweep"])
+@pytest.mark.parametrize("finder", ["poll", "comparison"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_foreign_cancellation_after_a_failed_one_is_reported(
     start: StartService,
@@ -140,27 +140,27 @@ async def test_foreign_cancellation_is_reported_once(
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
-    """A sweep neither repeats nor resolves the findings of polls, and vice versa."""
+    """A comparison neither repeats nor resolves the findings of polls, and vice versa."""
     idle = await start(company, **NO_POLLS)
-    swept, polled = await create_valid_invoice(idle), await create_valid_invoice(idle)
-    for invoice_id in (swept, polled):
+    compared, polled = await create_valid_invoice(idle), await create_valid_invoice(idle)
+    for invoice_id in (compared, polled):
         await end_without_effect(idle, sandbox, invoice_id, *WITHOUT_EFFECT[0])
-    first = await cancel_elsewhere(idle, sandbox, swept)
+    first = await cancel_elsewhere(idle, sandbox, compared)
     await run_command(config, reconcile)
     second = await cancel_elsewhere(idle, sandbox, polled)
     await owner.execute("update submissions set state = 'Accepted', not_before = now()")
     api = await start(company, **POLLS)
-    for invoice_id in (swept, polled):
+    for invoice_id in (compared, polled):
         await wait_until_cancelled(api, invoice_id)
     for _ in range(2):
         await run_command(config, reconcile)
         assert {uuid for _, uuid, _ in await open_findings(config)} == {first, second}
-    assert await owner.fetchval("select count(*) from sweep_findings") == 2
+    assert await owner.fetchval("select count(*) from findings") == 2
 
 
 async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None:
-    """Check that neither polls nor sweeps report a finding."""
-    assert await owner.fetchval("select count(*) from sweep_findings") == 0
+    """Check that neither polls nor comparisons report a finding."""
+    assert await owner.fetchval("select count(*) from findings") == 0
     (company,) = (await run_command(config, reconcile))["companies"]
     assert company["listed"] == 1 and company["findings"] == []
 
@@ -182,7 +182,7 @@ async def test_own_cancellation_is_not_reported(
     await assert_not_reported(config, owner)
 
 
-@pytest.mark.parametrize("finder", ["poll", "sweep"])
+@pytest.mark.parametrize("finder", ["poll", "comparison"])
 async def test_unclear_own_cancellation_is_not_reported(
     start: StartService,
     company: Company,
@@ -192,7 +192,7 @@ async def test_unclear_own_cancellation_is_not_reported(
     find: FindCancellation,
     finder: str,
 ) -> None:
-    """The portal processes the request late, and a poll or a sweep finds it."""
+    """The portal processes the request late, and a poll or a comparison finds it."""
     api = await start(company, **NO_POLLS)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
@@ -203,7 +203,7 @@ async def test_unclear_own_cancellation_is_not_reported(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("finder", ["poll", "sweep"])
+@pytest.mark.parametrize("finder", ["poll", "comparison"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
     start: StartService,
     company: Company,

@@ -35,7 +35,7 @@ from tests.harness.processes import Service
 from tests.harness.visitors import Visitor, make_person
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
-QUICK = {"SWEEP_SECONDS": "0.2"}
+QUICK = {"COMPARISON_SECONDS": "0.2"}
 SETTLE_SECONDS = "60"  # longer than a test takes
 #: A service that would wait for an outcome longer than any test may take.
 PATIENT = {"SUBMIT_WAIT_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": SETTLE_SECONDS}
@@ -366,10 +366,10 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
     )
     assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
     await run_command(config, resolve_finding, [orphan["id"]], "Sent before the restore.")
-    swept = await until(
+    compared = await until(
         lambda: run_command(config, reconcile), lambda found: not found["companies"][0]["held"]
     )
-    assert swept["open"] == 0
+    assert compared["open"] == 0
     assert len(await sandbox.ledger()) == 1
 
 

@@ -10,7 +10,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.statements import sql
-from service.submission.sweep_rules import CHANGING, FURTHEST, first_moment
+from service.submission.comparison_rules import CHANGING, FURTHEST, first_moment
 from tests.api_requests import (
     buyer,
     create_invoice,
@@ -136,7 +136,7 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
 
 
 @pytest.mark.parametrize(
-    "swept, sent, days, expected",
+    "compared, sent, days, expected",
     [
         (1, 100, None, 75),  # hours before now
         (25, 100, None, 99),
@@ -150,18 +150,18 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
     ],
 )
 def test_a_comparison_covers_what_may_have_changed_since_the_latest_one(
-    swept: int | None, sent: int | None, days: int | None, expected: int
+    compared: int | None, sent: int | None, days: int | None, expected: int
 ) -> None:
     def before(hours: int | None) -> datetime | None:
         return None if hours is None else NOW - timedelta(hours=hours)
 
     basis: dict[str, Any] = {"now": NOW, "held_since": None, "known_until": None}
-    basis |= {"swept_at": before(swept), "sent_from": before(sent)}
+    basis |= {"compared_at": before(compared), "sent_from": before(sent)}
     assert first_moment(basis, days) == before(expected)
 
 
 @pytest.mark.parametrize(
-    "swept, sent, is_due",
+    "compared, sent, is_due",
     [
         (2, 1, True),
         (2, 70, True),
@@ -175,7 +175,7 @@ def test_a_comparison_covers_what_may_have_changed_since_the_latest_one(
     ],
 )
 async def test_a_company_is_due_while_documents_may_have_changed_since_its_comparison(
-    owner: asyncpg.Connection, company: Company, swept: float | None, sent: float, is_due: bool
+    owner: asyncpg.Connection, company: Company, compared: float | None, sent: float, is_due: bool
 ) -> None:
     hour = timedelta(hours=1)
     await owner.execute(
@@ -184,22 +184,23 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
         " now() - $2::interval)",
         *[company.id, sent * hour],
     )
-    if swept is not None:
+    if compared is not None:
         await owner.execute(
-            "insert into sweeps (company_id, swept_at) values ($1, now() - $2::interval)",
-            *[company.id, swept * hour],
+            "insert into comparisons (company_id, compared_at) values ($1, now() - $2::interval)",
+            *[company.id, compared * hour],
         )
     spans = dict.fromkeys(("age", "grace", "settle", "confirmation_gap"), hour)
     found = await sql.conditions(owner, **spans, every=hour / 24, client_id="", fingerprint="")
     watched = {row["kind"] for row in found}
-    assert ("Sweep" in watched) == (is_due and swept is not None)
-    row = await sql.sweep_claim(
+    assert ("Comparison" in watched) == (is_due and compared is not None)
+    rows = await sql.comparison_claim(
         owner,
+        reason="regular",
+        most=1,
         lease=hour,
         every=hour,
         settle=hour,
         changing=CHANGING,
         furthest=FURTHEST,
-        of_held=False,
     )
-    assert (row is not None) == is_due
+    assert bool(rows) == is_due

@@ -15,18 +15,18 @@ from service.commands.reconcile import attention, hold_sending, reconcile
 from service.config import read_config
 from service.db.statements import sql
 from service.portal import listings
-from service.submission.sweep_rules import MOST_DAYS
+from service.submission.comparison_rules import MOST_DAYS
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import make_tin
 
 RELEASED = "select count(*) from sending_holds where released_at is not null"
 CLAIM = (
-    "select company_id from claim_sweep(interval '1 hour', interval '1 hour', interval '0',"
-    " interval '74 hours', interval '30 days', true)"
+    "select company_id from claim_comparisons('held', 1, interval '1 hour', interval '1 hour',"
+    " interval '0', interval '74 hours', interval '30 days')"
 )
-CLAIM_OTHER = CLAIM.replace("true", "false")
-SWEPT = "insert into sweeps (company_id, swept_at, listed) values ($1, now(), $2)"
+CLAIM_OTHER = CLAIM.replace("held", "regular")
+COMPARED = "insert into comparisons (company_id, compared_at, listed) values ($1, now(), $2)"
 OWN_CLIENT = """insert into portal_credentials
                        (company_id, tin, client_id, fingerprint, sealed_secret)
                 select id, tin, 'own', 'x', 'x' from companies where id = $1"""
@@ -59,7 +59,7 @@ async def test_many_holds_end_within_the_rate_limits(
     await sandbox.settings(rate_scale=100)
     await hold(owner)
     for _ in range(2):
-        await start(company, PORTAL_RATE_SCALE="100", SWEEP_SECONDS="1", **LONG_LEASE)
+        await start(company, PORTAL_RATE_SCALE="100", COMPARISON_SECONDS="1", **LONG_LEASE)
     await wait_for_releases(owner, 51)
     calls = await sandbox.calls()
     assert calls["calls"]["search"] == 51 and "429" not in calls["answers"]["search"]
@@ -85,7 +85,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     await sandbox.fault("search", "error_before", status=503)
     await start(company, **LONG_LEASE)  # compares once
     await wait_for_releases(owner, 1)
-    assert await owner.fetchval("select fence from sweeps") == 1  # one claim
+    assert await owner.fetchval("select fence from comparisons") == 1  # one claim
     assert await count_searches(sandbox) - before == 3 + 2 + 1
 
 
@@ -111,11 +111,11 @@ async def test_a_company_that_fails_for_its_own_reason_does_not_block_others(
         },
     )
     await hold(owner)
-    await start(company, SWEEP_SECONDS="1", **LONG_LEASE)
+    await start(company, COMPARISON_SECONDS="1", **LONG_LEASE)
     await wait_for_releases(owner, 1)
     row: Any = await until(
         lambda: owner.fetchrow(
-            "select * from sweeps where company_id = $1 and failures > 0", company.id
+            "select * from comparisons where company_id = $1 and failures > 0", company.id
         )
     )
     assert row["retry_at"] and row["lease_until"] is None
@@ -124,24 +124,20 @@ async def test_a_company_that_fails_for_its_own_reason_does_not_block_others(
 async def test_the_pause_after_failed_comparisons_doubles_up_to_a_limit(
     company: Company, owner: asyncpg.Connection
 ) -> None:
-    await owner.execute("insert into sweeps (company_id, fence) values ($1, 1)", company.id)
+    await owner.execute("insert into comparisons (company_id, fence) values ($1, 1)", company.id)
     pauses = []
     for _ in range(6):
-        await end_claim(owner, company.id, timedelta(minutes=1))
-        pauses.append(await owner.fetchval("select retry_at - now() from sweeps"))
+        await sql.comparison_end(
+            owner,
+            company_id=company.id,
+            fence=1,
+            rest=None,
+            pause=timedelta(minutes=1),
+            longest=timedelta(minutes=16),
+        )
+        pauses.append(await owner.fetchval("select retry_at - now() from comparisons"))
     minutes = [round(pause / timedelta(minutes=1)) for pause in pauses]
     assert minutes == [1, 2, 4, 8, 16, 16]
-    await end_claim(owner, company.id, None)
-    assert await owner.fetchval("select retry_at is null from sweeps")
-
-
-async def end_claim(
-    owner: asyncpg.Connection, company_id: int, pause: timedelta | None, fence: int = 1
-) -> None:
-    """End a claim as a process does after a failure, or after a cancellation."""
-    await sql.sweep_end(
-        owner, company_id=company_id, fence=fence, pause=pause, longest=timedelta(minutes=16)
-    )
 
 
 async def test_one_company_of_the_operators_client_is_compared_at_a_time(
@@ -152,7 +148,7 @@ async def test_one_company_of_the_operators_client_is_compared_at_a_time(
     await owner.execute(OWN_CLIENT, third.id)
     await hold(owner)
     assert [await owner.fetchval(CLAIM) for _ in range(3)] == [third.id, company.id, None]
-    await owner.execute("update sweeps set lease_until = null, swept_at = now()")
+    await owner.execute("update comparisons set lease_until = null, compared_at = now()")
     assert [await owner.fetchval(CLAIM) for _ in range(2)] == [second.id, None]
 
 
@@ -161,8 +157,8 @@ async def test_held_companies_are_compared_before_others(
 ) -> None:
     """Those that send come first, and then those with few documents. Others do not delay them."""
     large, sending, routine = [await make_company(environment) for _ in range(3)]
-    await owner.execute(SWEPT, company.id, 5)
-    await owner.execute(SWEPT, large.id, 900)
+    await owner.execute(COMPARED, company.id, 5)
+    await owner.execute(COMPARED, large.id, 900)
     for each, ago in ((sending, 1), (routine, 20)):
         await owner.execute(
             "insert into submissions (company_id, attempt_key, tin, body, on_absence, state,"
@@ -178,7 +174,8 @@ async def test_held_companies_are_compared_before_others(
     while (found := await owner.fetchval(CLAIM)) is not None:
         claimed.append(found)
         await owner.execute(
-            "update sweeps set lease_until = null, swept_at = now() where company_id = $1", found
+            "update comparisons set lease_until = null, compared_at = now() where company_id = $1",
+            found,
         )
     assert claimed == [sending.id, company.id, large.id]
 
@@ -194,7 +191,7 @@ async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_ve
     config = read_config(environment)
     assert await run_command(config, hold_sending, "A test.") == {"held": 1}
     assert await owner.fetchval(CLAIM) is None
-    api = await start(company, SWEEP_SECONDS="0.2")
+    api = await start(company, COMPARISON_SECONDS="0.2")
     shown = await run_command(config, attention)
     assert shown["holds"] == [] and shown["conditions"] == []
     assert (await request_json(api, "GET", "/readyz"))[0] == 200
@@ -209,9 +206,9 @@ async def test_a_comparison_of_another_database_than_the_noted_one_is_not_record
     """The process that compares has not noticed a failover yet."""
     await create_valid_invoice(api)
     await owner.execute("update database_identities set identity = 'another'")
-    await owner.execute("delete from sweeps")
+    await owner.execute("delete from comparisons")
     await run_command(read_config(environment), reconcile)
-    assert await owner.fetchval("select count(swept_at) from sweeps") == 0
+    assert await owner.fetchval("select count(compared_at) from comparisons") == 0
 
 
 async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
@@ -220,7 +217,8 @@ async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
     """Everything that was sent before is recorded. After a hold by hand nothing is known."""
     config = read_config({**environment, **NOT_SETTLED})
     await owner.execute(
-        "insert into sweeps (company_id, swept_at) values ($1, now() - interval '70 hours')",
+        "insert into comparisons (company_id, compared_at)"
+        " values ($1, now() - interval '70 hours')",
         company.id,
     )
     await owner.execute("insert into database_identities (identity) values ('another')")
@@ -239,7 +237,7 @@ async def test_a_hold_that_is_repeated_needs_another_comparison(
     await owner.execute("select record_database_identity()")
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
-    await owner.execute(SWEPT, company.id, 0)
+    await owner.execute(COMPARED, company.id, 0)
     assert await run_command(config, hold_sending, "Again.") == {"held": 0}
     (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"]
@@ -251,7 +249,7 @@ async def test_a_failover_during_a_hold_by_hand_compares_no_less(
     """Nothing is known after a hold by hand, also if the company was compared since."""
     config = read_config({**environment, **NOT_SETTLED})
     await run_command(config, hold_sending, "By hand.")
-    await owner.execute(SWEPT, company.id, 0)
+    await owner.execute(COMPARED, company.id, 0)
     await owner.execute("insert into database_identities (identity) values ('another')")
     assert await owner.fetchval("select record_database_identity()")
     (found,) = (await run_command(config, reconcile))["companies"]
@@ -264,7 +262,7 @@ async def test_a_hold_of_another_database_than_the_noted_one_does_not_end(
     """A failover returned to a moment of an earlier hold, after its comparison."""
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
-    await owner.execute(SWEPT, company.id, 0)
+    await owner.execute(COMPARED, company.id, 0)
     await owner.execute("insert into database_identities (identity) values ('another')")
     (found,) = (await run_command(read_config(environment), reconcile))["companies"]
     assert found["held"]

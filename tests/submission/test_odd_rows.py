@@ -65,14 +65,14 @@ async def test_an_odd_row_does_not_block_other_outcomes(
     assert found["company_id"] == company.id and found["problems"] and found["what_to_do"]
 
 
-async def test_the_sweep_skips_odd_rows_without_a_finding(
+async def test_the_comparison_skips_odd_rows_without_a_finding(
     api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     good, _ = await create_valid_invoice(api), await create_valid_invoice(api)
     for members in ODD:
         await sandbox.show_oddly(await latest_number(sandbox), **members)
-        (swept,) = (await run_command(config, reconcile))["companies"]
-        assert "error" not in swept and swept["findings"] == [], members
+        (compared,) = (await run_command(config, reconcile))["companies"]
+        assert "error" not in compared and compared["findings"] == [], members
     assert await owner.fetchval("select count(*) from portal_odd_rows")
     assert (await get_invoice(api, good))["status"] == "Valid"
 

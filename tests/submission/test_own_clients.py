@@ -166,7 +166,7 @@ async def test_tests_of_credentials_are_limited(api: Client) -> None:
 async def test_every_request_of_the_company_uses_its_own_client(
     api: Client, sandbox: Sandbox, environment: dict[str, str]
 ) -> None:
-    """Submission, poll, TIN check, cancellation, reconciliation and sweep."""
+    """Submission, poll, TIN check, cancellation, reconciliation and comparison."""
     await set_client(api)
     await change_client(sandbox, blocked=True)
     await sandbox.send("POST", "tokens/expire", {})

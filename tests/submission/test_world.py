@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from service.db.statements import sql
-from service.submission.sweep_rules import CHANGING, FURTHEST
+from service.submission.comparison_rules import CHANGING, FURTHEST
 from tests.conftest import Company
 from tests.harness.world import FAILOVERS, TIMES, World, run_steps
-from tests.harness.world_tables import LEASE, SWEEP, Row
+from tests.harness.world_tables import EVERY, LEASE, Row
 
 SETTLE = TIMES.portal_settle
 #: A stored time that is so close to the clock is moved away from it: the statements run later.
@@ -121,11 +121,11 @@ async def _store_hold(
         )
     comparison = world.comparison
     await owner.execute(
-        "insert into sweeps (company_id, fence, swept_at, lease_until, retry_at)"
+        "insert into comparisons (company_id, fence, compared_at, lease_until, retry_at)"
         " values ($1, $2, $3, $4, $5)",
         company.id,
         comparison.fence,
-        clock.exactly(comparison.swept_at),
+        clock.exactly(comparison.compared_at),
         clock.at(comparison.lease_until, tie=1),
         clock.at(comparison.retry_at, tie=1),
     )
@@ -133,7 +133,7 @@ async def _store_hold(
         if stored_finding.blocks:
             one = stored_finding.finding
             await owner.execute(
-                "insert into sweep_findings (company_id, kind, tin, number, uuid)"
+                "insert into findings (company_id, kind, tin, number, uuid)"
                 " values ($1, $2, 'C1', $3, $4)",
                 company.id,
                 one.kind,
@@ -195,13 +195,13 @@ async def test_the_world_compares_when_the_statement_does(
         is_due = world.is_comparison_due(world.now, SETTLE)
         async with stored(owner, company, world) as conn:
             claimed = await conn.fetchval(
-                "select company_id from claim_sweep($1, $2, $3, $4, $5, $6)",
+                "select company_id from claim_comparisons($1, 1, $2, $3, $4, $5, $6)",
+                "held" if world.hold else "regular",
                 LEASE,
-                SWEEP,
+                EVERY,
                 SETTLE,
                 CHANGING,
                 FURTHEST,
-                world.hold is not None,
             )
         assert (claimed is not None) == is_due, seed
         results.add(is_due)
@@ -217,7 +217,7 @@ async def test_the_world_ends_holds_as_the_statement_does(
     for seed in WORLDS:
         world = make_world(seed)
         if world.hold:
-            world.comparison.swept_at = world.hold.since + SETTLE - early
+            world.comparison.compared_at = world.hold.since + SETTLE - early
         async with stored(owner, company, world) as conn:
             released = await sql.hold_release(conn, company_id=company.id, settle=SETTLE)
         is_released = world.end_hold(SETTLE, world.timeline)

@@ -1,4 +1,4 @@
-"""The sweep compares the portal's documents with ours: orphans, duplicates, missing documents."""
+"""Comparisons with the portal report orphans, duplicates and missing documents."""
 
 from typing import Any
 
@@ -43,20 +43,20 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def sweep(config: Config, **options: Any) -> list[dict[str, Any]]:
-    """Sweep and return the open findings."""
+async def compare(config: Config, **options: Any) -> list[dict[str, Any]]:
+    """Compare and return the open findings."""
     result = await run_command(config, reconcile, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 
 
 async def wait_for_finding(config: Config, kind: str) -> dict[str, Any]:
     """Wait for the only finding and return it. It must be of a kind."""
-    (one,) = await until(lambda: sweep(config), bool)
+    (one,) = await until(lambda: compare(config), bool)
     assert one["kind"] == kind, one
     return one
 
 
-async def test_a_sweep_without_differences_finds_nothing(
+async def test_a_comparison_without_differences_finds_nothing(
     api: Client, config: Config, company: Company
 ) -> None:
     ids = [await create_valid_invoice(api) for _ in range(3)]
@@ -102,10 +102,10 @@ async def test_a_document_released_too_early_is_found_and_adopted(
     await wait_for_finding(config, "orphan")
     await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
     await wait_for_status(api, invoice_id, "Valid")
-    assert len(await sandbox.ledger()) == 1 and await sweep(config) == []
+    assert len(await sandbox.ledger()) == 1 and await compare(config) == []
 
 
-async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
+async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_comparison(
     config: Config,
     other_installation: Client,
     company: Company,
@@ -115,8 +115,8 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
     await create_valid_invoice(other_installation)
     orphan = await wait_for_finding(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
-    assert await sweep(config) == []
-    assert await owner.fetchval("select resolved_by from sweep_findings") == "sweep"
+    assert await compare(config) == []
+    assert await owner.fetchval("select resolved_by from findings") == "comparison"
 
 
 async def test_a_duplicate_finding_names_the_later_document(
@@ -147,7 +147,7 @@ async def test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled(
     await wait_for_status(api, invoice_id, "Cancelled")
     orphan = await wait_for_finding(config, "orphan")
     assert [orphan["uuid"]] == [*again.accepted.values()]
-    assert [found["kind"] for found in await sweep(config)] == ["orphan"]
+    assert [found["kind"] for found in await compare(config)] == ["orphan"]
 
 
 async def test_a_document_that_is_not_listed_is_missing_until_it_is(
@@ -158,7 +158,7 @@ async def test_a_document_that_is_not_listed_is_missing_until_it_is(
     gone = await wait_for_finding(config, "missing")
     assert gone["uuid"] == (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.settings(search_lag_seconds=0)
-    assert await sweep(config) == []
+    assert await compare(config) == []
 
 
 async def test_a_submission_in_progress_is_not_a_finding(
@@ -169,36 +169,36 @@ async def test_a_submission_in_progress_is_not_a_finding(
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
-    assert await sweep(config) == []
+    assert await compare(config) == []
     await wait_for_status(api, invoice_id, "Valid")
-    assert await sweep(config) == []
+    assert await compare(config) == []
 
 
-async def test_the_background_work_sweeps_periodically(
+async def test_the_background_work_compares_periodically(
     start: StartService, company: Company, owner: asyncpg.Connection, other_installation: Client
 ) -> None:
-    api = await start(company, SWEEP_SECONDS="0.2")
+    api = await start(company, COMPARISON_SECONDS="0.2")
     await create_valid_invoice(other_installation)
     await create_valid_invoice(api)
-    kind = await until(lambda: owner.fetchval("select kind from sweep_findings"))
+    kind = await until(lambda: owner.fetchval("select kind from findings"))
     assert kind == "orphan"
 
 
-async def test_one_process_sweeps_a_company_and_another_after_a_crash(
+async def test_one_process_compares_a_company_and_another_after_a_crash(
     start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False)
     assert (await submit(api, await create_invoice(api)))[0] == 200
     claim = (
-        "select fence from claim_sweep(interval '1 hour', interval '0', interval '0',"
-        " interval '74 hours', interval '30 days', false)"
+        "select fence from claim_comparisons('regular', 1, interval '1 hour', interval '0',"
+        " interval '0', interval '74 hours', interval '30 days')"
     )
     assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
-    await owner.execute("update sweeps set lease_until = now() - interval '1 second'")
+    await owner.execute("update comparisons set lease_until = now() - interval '1 second'")
     assert [await owner.fetchval(claim) for _ in range(2)] == [2, None]
 
 
-async def test_an_unreachable_portal_is_reported_by_the_sweep(
+async def test_an_unreachable_portal_is_reported_by_the_comparison(
     config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("search", "error_before", status=503, times=5)
@@ -246,7 +246,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     assert (await run_command(config, attention))["findings"] == []
     await start(company)
     await wait_for_status(api, invoice_id, "Valid")
-    assert await sweep(config) == []
+    assert await compare(config) == []
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
@@ -287,21 +287,21 @@ async def test_a_foreign_cancellation_is_found_once(
     assert (
         shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
     )
-    assert len(await sweep(config)) == 1
+    assert len(await compare(config)) == 1
     await owner.execute("update submissions set not_before = now()")
     other = await start(company)  # compares in the background
     await until(
         lambda: get_invoice(other, invoice_id), lambda found: found["status"] == "Cancelled"
     )
-    assert len(await sweep(config)) == 1
-    await owner.execute("update sweep_findings set found_at = found_at - interval '25 hours'")
-    assert await sweep(config) == [] == await sweep(config)
+    assert len(await compare(config)) == 1
+    await owner.execute("update findings set found_at = found_at - interval '25 hours'")
+    assert await compare(config) == [] == await compare(config)
 
 
 async def test_a_cancellation_by_the_company_is_not_a_finding(api: Client, config: Config) -> None:
     invoice_id = await create_valid_invoice(api)
     assert (await cancel_latest(api, invoice_id))[0] == 200
-    assert await sweep(config) == []
+    assert await compare(config) == []
 
 
 async def test_a_uuid_recorded_for_another_company_is_found(
@@ -368,7 +368,7 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
 
 
 async def wait_until_settled(owner: asyncpg.Connection) -> None:
-    """Wait until the sweep includes everything that was sent."""
+    """Wait until the comparison includes everything that was sent."""
     await until(
         lambda: owner.fetchval(
             "select max(last_sent_at) + interval '1 second' < clock_timestamp() from submissions"

@@ -1,4 +1,4 @@
-"""The claims of one reconciliation: on the company, and on the submissions being processed.
+"""The claim on the comparison of a company, and those on the submissions that it decides about.
 
 One statement renews all of them, from the start and during every wait. A submission is claimed only
 while it is processed, at most BATCH at a time.
@@ -16,46 +16,43 @@ from service.errors import describe_error
 from service.loops import running
 from service.portal.errors import PortalError
 from service.submission import store
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import SubmissionContext
 from service.submission.runner import SubmissionRun
-from service.submission.types import NO_DELAY
 
 BATCH = 100  # submissions claimed at a time: the number of rows on a page of the listing
 RENEWALS = 3  # per lease
 EAGER_RENEWALS = 12  # per lease, after a renewal that failed
+LONGEST_BACKOFF = 16  # leases, after failures in a row
 
 log = logging.getLogger(__name__)
 
 
-class ReconciliationClaimLost(Exception):
+class ComparisonClaimLost(Exception):
     """Another process has claimed the company."""
 
 
 def is_external_error(error: BaseException) -> bool:
     """Return whether the cause of an error is outside the submissions being processed."""
     return is_interruption(error) or isinstance(
-        error, (PortalError, ReconciliationClaimLost, asyncio.CancelledError)
+        error, (PortalError, ComparisonClaimLost, asyncio.CancelledError)
     )
 
 
-class ReconciliationClaims:
-    """The claims of this process for one company."""
+class ComparisonClaim:
+    """The claim of this process on the comparison of a company."""
 
     def __init__(self, context: SubmissionContext, company_id: int, fence: int) -> None:
         self.company_id = company_id
-        self.most = 0  # submissions claimed at a time
-        self.rest = NO_DELAY  # until the company can be reconciled again
+        self.rest: timedelta | None = None  # until the company can be claimed again
         self._context = context
         self._fence = fence
         self._fences: dict[int, int] = {}  # submission -> fence of its claim
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise ReconciliationClaimLost if another process has claimed the company."""
+        """Raise ComparisonClaimLost if another process has claimed the company."""
         if self._is_lost:
-            raise ReconciliationClaimLost(
-                f"company={self.company_id}: another process has claimed it."
-            )
+            raise ComparisonClaimLost(f"company={self.company_id}: another process has claimed it.")
 
     @asynccontextmanager
     async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[SubmissionRun], set[int]]]:
@@ -69,7 +66,6 @@ class ReconciliationClaims:
         claimed = await store.claim_batch(context, self.company_id, ids)
         runs = [SubmissionRun(claim, submission) for claim, submission in claimed.items()]
         self._fences.update((claim.id, claim.fence) for claim in claimed)
-        self.most = max(self.most, len(self._fences))
         try:
             async with context.session.lock_submissions(
                 self.company_id, [claim.id for claim in claimed]
@@ -101,7 +97,7 @@ class ReconciliationClaims:
                 pause = lease / RENEWALS
             except TRANSIENT_DB_ERRORS as error:
                 log.warning(
-                    "reconciliation company=%d: claims could not be renewed: %s",
+                    "comparison company=%d: claims could not be renewed: %s",
                     self.company_id,
                     describe_error(error),
                 )
@@ -109,44 +105,49 @@ class ReconciliationClaims:
 
     async def _renew(self, lease: timedelta) -> bool | None:
         """Renew all claims. Return None if another process has claimed the company."""
-        ids, fences = list(self._fences), list(self._fences.values())
         async with self._context.database.company(self.company_id) as conn:
-            return await sql.reconciliation_keep(
+            return await sql.comparison_keep(
                 conn,
                 company_id=self.company_id,
                 fence=self._fence,
                 lease=lease,
-                ids=ids,
-                fences=fences,
+                ids=list(self._fences),
+                fences=list(self._fences.values()),
             )
+
+    async def end(self, pause: timedelta | None) -> None:
+        """Release the claim on the company. After a failure, back off from `pause`."""
+        with suppress(*TRANSIENT_DB_ERRORS):  # otherwise it ends with its lease
+            async with self._context.database.company(self.company_id) as conn:
+                await sql.comparison_end(
+                    conn,
+                    company_id=self.company_id,
+                    fence=self._fence,
+                    rest=self.rest,
+                    pause=pause,
+                    longest=self._context.config.portal_lease * LONGEST_BACKOFF,
+                )
 
 
 @asynccontextmanager
-async def hold_claims(
-    context: SubmissionContext, claim: Claim
-) -> AsyncIterator[ReconciliationClaims | None]:
-    """Claim the company of a claimed Uncertain submission, and renew the claim meanwhile.
+async def hold_claim(
+    context: SubmissionContext, company_id: int, fence: int, is_complete: bool
+) -> AsyncIterator[ComparisonClaim]:
+    """Renew the claim on a company's comparison during the block, and release it at the end.
 
-    The claim on the submission is released at once. Yield None if another process reconciles the
-    company.
+    After an error the next complete comparison begins later, with backoff, and the next one for
+    unknown outcomes after a moment. After a cancellation, which ends the process, another process
+    can begin at once.
     """
-    company_id, lease = claim.company_id, context.config.portal_lease
-    async with context.database.company(company_id) as conn:
-        fence = await sql.reconciliation_begin(conn, company_id=company_id, lease=lease)
-        await sql.submission_hand_back(conn, **claim.key, fence=claim.fence)
-    if fence is None:
-        yield None
-        return
-    claims = ReconciliationClaims(context, company_id, fence)
+    claim, pause = ComparisonClaim(context, company_id, fence), None
     try:
-        async with running(claims.renew_forever()):
-            yield claims
+        async with running(claim.renew_forever()):
+            yield claim
     except Exception:
-        claims.rest = max(claims.rest, context.config.portal_retry)
+        if is_complete:
+            pause = context.config.portal_lease
+        else:
+            claim.rest = claim.rest or context.config.portal_retry
         raise
     finally:
-        with suppress(*TRANSIENT_DB_ERRORS):  # otherwise it ends with its lease
-            async with context.database.company(company_id) as conn:
-                await sql.reconciliation_end(
-                    conn, company_id=company_id, fence=fence, rest=claims.rest
-                )
+        await claim.end(pause)

@@ -1,25 +1,56 @@
--- Comparison of a company's documents with the portal's listing, its findings, and holds on
--- sending.
+-- Comparison of a company's documents with the portal's listing: the claim on it, submissions with
+-- an unknown outcome, findings, and holds on sending.
 
--- name: sweep_claim :one
--- Claim a company that is due to be compared, held or not, and return the fencing token. No row:
--- none is due.
+-- name: comparison_claim :many
+-- Claim companies that are due to be compared for a :reason: because their sending is `held`, the
+-- outcome of submissions is `unknown`, or `regular`. Returns the ids and the fencing tokens.
 select company_id, fence
-  from claim_sweep(
-         :lease::interval, :every::interval, :settle::interval, :changing::interval,
-         :furthest::interval, :of_held::boolean);
+  from claim_comparisons(
+         :reason, :most::bigint, :lease::interval, :every::interval, :settle::interval,
+         :changing::interval, :furthest::interval);
 
--- name: sweep_companies :many
+-- name: comparison_keep :value
+-- Renew the claims on the company and on submissions that are still claimed, in one statement. No
+-- row: another process has claimed the company, and nothing is renewed.
+with own as (
+  update comparisons
+     set lease_until = clock_timestamp() + :lease::interval
+   where company_id = :company_id and fence = :fence and lease_until is not null
+  returning company_id
+), kept as (
+  update submissions s
+     set lease_until = clock_timestamp() + :lease
+    from own, unnest(:ids::bigint[], :fences::bigint[]) held (id, fence)
+   where s.company_id = :company_id
+     and s.id = held.id
+     and s.fence = held.fence
+     and s.lease_until is not null
+)
+select true from own;
+
+-- name: comparison_end :exec
+-- Release the claim on a company, unless it is lost. Nobody claims it before :rest has passed.
+-- After a failure, the next complete comparison may begin after :pause, doubled for each former
+-- failure, at most :longest. Without a :pause it has not failed.
+update comparisons
+   set lease_until = clock_timestamp() + :rest::interval,
+       failures = failures + (:pause::interval is not null)::int,
+       retry_at = case when :pause is null then retry_at
+                       else clock_timestamp()
+                            + least(:longest::interval, :pause * power(2, least(failures, 10))) end
+ where company_id = :company_id and fence = :fence;
+
+-- name: comparison_companies :many
 select company_id from sending_companies();
 
--- name: sweep_basis :one
+-- name: comparison_basis :one
 -- Return the company's own TIN, null while it is not verified; since when its sending is held; a
 -- time before which the database has recorded everything that was sent, null if it is not known;
 -- the latest complete comparison; the first send within :furthest; and the clock.
 select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own_tin,
        h.since as held_since,
        h.known_until,
-       w.swept_at,
+       w.compared_at,
        (select min(s.last_sent_at)
           from submissions s
          where s.company_id = :company_id
@@ -27,16 +58,137 @@ select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own
        clock_timestamp() as now
   from companies c
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
-  left join sweeps w on w.company_id = :company_id
+  left join comparisons w on w.company_id = :company_id
  where c.id = :company_id;
 
--- name: sweep_tins :many
+-- name: comparison_tins :many
 -- Return the TINs under which the company sent since a time.
 select distinct tin
   from submissions
  where company_id = :company_id and last_sent_at > :since::timestamptz;
 
--- name: sweep_attempts :many
+-- name: comparison_unknown :many
+-- Return when the submissions with an unknown outcome were first and last sent under each TIN, and
+-- the clock.
+select tin, min(first_sent_at) as first_sent_at, max(last_sent_at) as last_sent_at,
+       clock_timestamp() as now
+  from submissions
+ where company_id = :company_id and state = 'Uncertain'
+ group by tin;
+
+-- name: unknown_left :one
+-- Return how many submissions are Uncertain, and for how many a complete listing could bring more:
+-- not for those that were :asked for by number and were sent too late for evidence of absence.
+select count(*) as n,
+       count(*) filter (
+         where not (id = any (:asked::bigint[])
+                    and last_sent_at + :settle::interval > :listed_at::timestamptz)) as open
+  from submissions
+ where company_id = :company_id and tin = :tin and state = 'Uncertain';
+
+-- name: unknown_known :many
+-- Return submissions that need no listing: a receipt named one of their uuids, or their handling
+-- began :most times without a result.
+select s.id, s.claims
+  from submissions s
+ where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and s.id > :after
+   and (s.lease_until is null or s.lease_until < clock_timestamp())
+   and (s.claims >= :most
+        or exists (select
+                     from submitted_documents d
+                     join portal_sightings e
+                       on e.company_id = d.company_id and e.number = d.number
+                      and (e.submission_id = d.submission_id
+                           or e.submission_id = any (d.earlier_submissions))
+                    where d.company_id = :company_id
+                      and e.company_id = :company_id
+                      and d.submission_id = s.id
+                      and e.via = 'submit'))
+ order by s.id
+ limit :batch;
+
+-- name: unknown_numbered :many
+-- Return submissions with a document of one of some numbers.
+select s.id, s.claims
+  from submissions s
+ where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain'
+   and (s.lease_until is null or s.lease_until < clock_timestamp())
+   and s.id in (select d.submission_id
+                  from submitted_documents d
+                 where d.company_id = :company_id and d.number = any (:numbers::text[]))
+ order by s.id
+ limit :batch;
+
+-- name: unknown_many_documents :many
+-- Return submissions with several documents, each with its smallest number, those that were looked
+-- for least often first.
+select s.id, d.number
+  from submissions s
+ cross join lateral (select min(m.number) as number, count(*) as n
+                       from submitted_documents m
+                      where m.company_id = :company_id and m.submission_id = s.id) d
+ where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and d.n > 1
+   and (s.lease_until is null or s.lease_until < clock_timestamp())
+ order by s.reads, s.id
+ limit :most;
+
+-- name: unknown_receipts :many
+-- Return the uids of receipts that name a document of the Uncertain submissions.
+select distinct e.submission_uid
+  from submissions s
+  join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
+  join portal_sightings e
+    on e.company_id = d.company_id and e.number = d.number
+   and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
+ where s.company_id = :company_id and d.company_id = :company_id and e.company_id = :company_id
+   and s.tin = :tin
+   and s.state = 'Uncertain'
+   and e.via in ('submit', 'search')
+   and e.submission_uid is not null
+ limit :most;
+
+-- name: unknown_rest :many
+-- Return submissions that are due, and, if :is_complete, those whose absence a listing requested at
+-- :listed_at confirms.
+select id, claims
+  from submissions
+ where company_id = :company_id and tin = :tin and state = 'Uncertain' and id > :after
+   and (lease_until is null or lease_until < clock_timestamp())
+   and (not_before <= clock_timestamp()
+        or (:is_complete::boolean
+            and last_sent_at + :settle::interval <= :listed_at::timestamptz
+            and (absence_confirmed_at is null
+                or absence_confirmed_at + :confirmation_gap::interval <= :listed_at)))
+ order by id
+ limit :batch;
+
+-- name: submission_claim_batch :many
+-- Claim Uncertain submissions that are processed now, and count the claim. Skips those that another
+-- process has claimed. In another database than the noted one, nothing is claimed.
+update submissions s
+   set fence = next_fence(s.fence), claims = s.claims + 1,
+       lease_until = clock_timestamp() + :lease::interval
+  from (select c.id
+          from submissions c
+         where c.company_id = :company_id and c.id = any (:ids::bigint[]) and c.state = 'Uncertain'
+           and (c.lease_until is null or c.lease_until < clock_timestamp())
+           and database_identity() = (select identity from database_identities)
+         order by c.id
+           for update skip locked) due
+ where s.company_id = :company_id and s.id = due.id
+returning s.id, s.state, s.on_absence, s.tin, s.fence, s.reads, s.claims, s.absence_confirmations,
+          s.absence_confirmed_at,
+          s.submission_uid, s.possibly_received, s.first_sent_at, s.last_sent_at,
+          s.last_error::text as last_error, clock_timestamp() as now;
+
+-- name: submission_uncount :exec
+-- Undo the count of a claim that was lost to another process while this one was alive, since it did
+-- not crash a process.
+update submissions
+   set claims = greatest(claims - 1, 0)
+ where company_id = :company_id and id = :id and fence > :fence;
+
+-- name: comparison_attempts :many
 -- Return every submitted document that a listed document may be: those with one of the uuids or one
 -- of the numbers, oldest first. `is_foreign_if_cancelled`: if the portal shows it as cancelled, no
 -- request of this service did that. It is decided when the document moves to Cancelled; until then
@@ -47,7 +199,7 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
             when d.status <> 'Cancelled'
             then d.cancellation_requested_at is null and not d.cancel_unclear
             else exists (select
-                           from sweep_findings f
+                           from findings f
                           where f.company_id = :company_id
                             and f.kind = 'cancelled_elsewhere'
                             and f.uuid = d.uuid)
@@ -78,7 +230,7 @@ update submissions s
                                     or d.validated_at > d.submitted_at + interval '1 hour'))))
 returning s.id;
 
--- name: sweep_expected :many
+-- name: comparison_expected :many
 -- Return the documents that the portal received in a time span, and so must list. With the
 -- operator's client, the portal does not list those that the company sent with its own client.
 select d.id, d.number, d.document_type, d.uuid, d.submitted_at
@@ -97,11 +249,11 @@ select d.id, d.number, d.document_type, d.uuid, d.submitted_at
                 and s.last_sent_at >= c.created_at
                 and s.last_sent_at < coalesce(c.removed_at, 'infinity')));
 
--- name: sweep_elsewhere :many
+-- name: comparison_elsewhere :many
 -- Return those of some uuids that documents of other companies have.
 select uuid from uuids_elsewhere(:company_id, :uuids::text[]);
 
--- name: sweep_attempted_elsewhere :many
+-- name: comparison_attempted_elsewhere :many
 -- Return those of some listed documents that other companies may have sent under the TIN with an
 -- outcome still unknown.
 select uuid
@@ -109,13 +261,13 @@ select uuid
          :company_id, :tin, :uuids::text[], :numbers::text[], :types::text[],
          :issue_times::timestamptz[]);
 
--- name: sweep_shared :many
+-- name: comparison_shared :many
 -- Return those of some uuids that other companies have recorded as theirs.
 select uuid from uuids_shared(:company_id, :uuids::text[]);
 
--- name: sweep_adopt :value
+-- name: comparison_adopt :value
 -- Move a Queued submission to Uncertain, because the portal has it: an unknown process sent it.
--- Reconciliation then adopts its documents. No row: it is no longer Queued.
+-- The next comparison then adopts its documents. No row: it is no longer Queued.
 update submissions
    set state = 'Uncertain', fence = fence + 1, claims = 0, reads = 0, lease_until = null,
        not_before = clock_timestamp(), absence_confirmations = 0, absence_confirmed_at = null,
@@ -125,7 +277,7 @@ update submissions
  where company_id = :company_id and id = :id and state = 'Queued'
 returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
 
--- name: sweep_stop :value
+-- name: comparison_stop :value
 -- Move a Queued submission to NeedsPerson, because the portal has another document with its number.
 update submissions
    set state = 'NeedsPerson', fence = fence + 1, claims = 0, lease_until = null,
@@ -136,13 +288,13 @@ returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not 
 -- name: finding_insert :value
 -- Insert a finding and return its id. No row if the same finding is open or a person has resolved
 -- it. A cancellation is found once.
-insert into sweep_findings (company_id, kind, tin, number, document_type, uuid, other_uuid,
+insert into findings (company_id, kind, tin, number, document_type, uuid, other_uuid,
        submitted_document_id, received_at, cancelled_at, reason)
 select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_uuid,
        :submitted_document_id::bigint, :received_at::timestamptz, :cancelled_at::timestamptz,
        :reason
  where not exists (select
-                     from sweep_findings f
+                     from findings f
                     where f.company_id = :company_id and f.kind = :kind and f.uuid = :uuid
                       and (f.resolved_at is null
                            or f.resolved_by = 'person'
@@ -152,8 +304,8 @@ returning id;
 
 -- name: findings_insert_cancelled :many
 -- Insert findings for documents that others cancelled. No row for one that was inserted before: a
--- cancellation is found once. Ordered as a sweep inserts them, so that the two do not deadlock.
-insert into sweep_findings (company_id, kind, tin, number, document_type, uuid,
+-- cancellation is found once. Ordered as a comparison inserts them: the two do not deadlock.
+insert into findings (company_id, kind, tin, number, document_type, uuid,
        submitted_document_id, received_at, cancelled_at, reason)
 select d.company_id, 'cancelled_elsewhere', s.tin, d.number, d.document_type, d.uuid, d.id,
        d.submitted_at, d.cancelled_at, d.cancel_reason
@@ -161,7 +313,7 @@ select d.company_id, 'cancelled_elsewhere', s.tin, d.number, d.document_type, d.
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.id = any (:ids::bigint[])
    and not exists (select
-                     from sweep_findings f
+                     from findings f
                     where f.company_id = :company_id
                       and f.kind = 'cancelled_elsewhere'
                       and f.uuid = d.uuid)
@@ -172,8 +324,8 @@ returning number, uuid;
 -- name: findings_clear :many
 -- Resolve findings of a TIN that a complete comparison since :since did not find again. For a
 -- duplicate, both documents must be listed.
-update sweep_findings
-   set resolved_at = clock_timestamp(), resolved_by = 'sweep'
+update findings
+   set resolved_at = clock_timestamp(), resolved_by = 'comparison'
  where company_id = :company_id and tin = :tin and resolved_at is null
    and received_at between :since and :until
    and kind || ' ' || uuid <> all (:still::text[])
@@ -182,8 +334,8 @@ returning id;
 
 -- name: findings_expire :many
 -- Resolve cancellations that were found more than :after ago and are recorded here too.
-update sweep_findings f
-   set resolved_at = clock_timestamp(), resolved_by = 'sweep'
+update findings f
+   set resolved_at = clock_timestamp(), resolved_by = 'comparison'
  where f.company_id = :company_id and f.resolved_at is null and f.kind = 'cancelled_elsewhere'
    and f.found_at < clock_timestamp() - :after::interval
    and exists (select
@@ -195,7 +347,7 @@ returning f.id;
 
 -- name: findings_settle :many
 -- Resolve the proposals for the documents of a submission that a person has resolved.
-update sweep_findings f
+update findings f
    set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
  where f.company_id = :company_id and f.resolved_at is null and f.kind = 'adoptable'
    and f.submitted_document_id in (select d.id
@@ -211,7 +363,7 @@ select id, kind, tin, number, document_type, uuid, other_uuid, submitted_documen
        case when kind in ('duplicate', 'orphan') then received_at + interval '72 hours'
             end as cancellable_until,
        cancelled_at, reason, found_at
-  from sweep_findings
+  from findings
  where company_id = :company_id and resolved_at is null
  order by id;
 
@@ -220,39 +372,20 @@ select company_of_finding(:id);
 
 -- name: finding_resolve :value
 -- Resolve a finding for a person. No row: it does not exist, or is resolved.
-update sweep_findings
+update findings
    set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
  where company_id = :company_id and id = :id and resolved_at is null
 returning id;
 
--- name: sweep_keep :value
--- Renew the claim on the comparison of a company. No row: it is lost.
-update sweeps
-   set lease_until = clock_timestamp() + :lease::interval
- where company_id = :company_id and fence = :fence
-returning true;
-
--- name: sweep_end :exec
--- Release the claim on the comparison of a company, unless it is lost. After a failure, the next
--- one may begin after :pause, doubled for each former failure, at most :longest. Without a :pause
--- it has not failed.
-update sweeps
-   set lease_until = null,
-       failures = failures + (:pause::interval is not null)::int,
-       retry_at = case when :pause is not null
-                       then clock_timestamp()
-                            + least(:longest::interval, :pause * power(2, least(failures, 10))) end
- where company_id = :company_id and fence = :fence;
-
--- name: sweep_done :exec
--- Record a complete comparison, whose listing was requested at :swept_at. Nothing is recorded on
+-- name: comparison_done :exec
+-- Record a complete comparison, whose listing was requested at :compared_at. Nothing is recorded on
 -- another database than the noted one, whose rows may be older than the listing.
-insert into sweeps (company_id, swept_at, listed, found)
-select :company_id::bigint, :swept_at::timestamptz, :listed::int, :found::int
+insert into comparisons (company_id, compared_at, listed, found)
+select :company_id::bigint, :compared_at::timestamptz, :listed::int, :found::int
  where database_identity() = (select identity from database_identities)
     on conflict (company_id) do update
-   set swept_at = excluded.swept_at, listed = excluded.listed, found = excluded.found,
-       lease_until = null, failures = 0, retry_at = null;
+   set compared_at = excluded.compared_at, listed = excluded.listed, found = excluded.found,
+       failures = 0, retry_at = null;
 
 -- name: hold_set :value
 -- Hold sending for every company. Returns how many were not held before.
@@ -266,10 +399,10 @@ update sending_holds h
  where h.company_id = :company_id and h.released_at is null
    and database_identity() = (select identity from database_identities)
    and exists (select
-                 from sweeps w
-                where w.company_id = :company_id and w.swept_at >= h.since + :settle::interval)
+                 from comparisons w
+                where w.company_id = :company_id and w.compared_at >= h.since + :settle::interval)
    and not exists (select
-                     from sweep_findings f
+                     from findings f
                     where f.company_id = :company_id
                       and f.resolved_at is null
                       and f.kind in ('duplicate', 'orphan'))
@@ -301,7 +434,7 @@ select exists (select
 select h.since, h.reason, f.id as finding, f.uuid
   from (select) nothing
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
-  left join sweep_findings f
+  left join findings f
          on f.company_id = :company_id
         and f.resolved_at is null
         and f.kind in ('duplicate', 'orphan')

@@ -1,4 +1,4 @@
-"""Reconciliation: which listings, receipts and sightings decide about an unknown outcome."""
+"""Which listings, receipts and sightings decide about an unknown outcome."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,11 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.submission import reconcile
 from service.submission import store as records
 from service.submission.batch import create_part
 from service.submission.context import Claim
-from service.submission.reconcile import Reconciliation
 from service.submission.runner import SubmissionRun
 from service.submission.types import (
     CLOCK_TOLERANCE,
@@ -21,6 +19,7 @@ from service.submission.types import (
     Submission,
     SubmittedDocument,
 )
+from service.submission.unknown_outcomes import UnknownOutcomes
 from tests.api_requests import create_invoice, get_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.world import World
@@ -68,25 +67,24 @@ async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
     assert found["status"] in ("Submitted", "Valid") and len(await sandbox.ledger()) == 1
 
 
-def start_reconciliation() -> Reconciliation:
-    """Return a reconciliation whose listing covers UNCERTAIN and shows its second document."""
+def start_comparison() -> UnknownOutcomes:
+    """Return a comparison whose listing covers UNCERTAIN and shows its second document."""
     unused: Any = None
-    since = NOW - HOUR - CLOCK_TOLERANCE
-    current = Reconciliation(unused, unused, "C1", since, NOW, NOW)
+    current = UnknownOutcomes(unused, unused, "C1", NOW - HOUR - CLOCK_TOLERANCE, NOW)
     current.listed["INV-2"] += 1
     return current
 
 
-def is_complete(current: Reconciliation, submission: Submission) -> bool:
+def is_complete(current: UnknownOutcomes, submission: Submission) -> bool:
     """Return whether the end of the listing confirms the absence of a submission's documents."""
-    ending = reconcile._ending_for(current, SubmissionRun(CLAIM, submission), ListingEnded(NOW))
+    ending = current.ending_for(SubmissionRun(CLAIM, submission), ListingEnded(NOW))
     assert isinstance(ending, ListingEnded)
     return ending.complete
 
 
 def test_row_that_was_not_compared_confirms_no_absence() -> None:
     """Another process held the claim on the submission while the listing showed the row."""
-    current = start_reconciliation()
+    current = start_comparison()
     assert not is_complete(current, UNCERTAIN)
     current.compared[CLAIM.id, "INV-2"] += 1
     assert is_complete(current, UNCERTAIN)
@@ -94,7 +92,7 @@ def test_row_that_was_not_compared_confirms_no_absence() -> None:
 
 def test_receipt_that_was_not_read_confirms_no_absence() -> None:
     """The receipt of the one document may name the other."""
-    current = start_reconciliation()
+    current = start_comparison()
     current.compared[CLAIM.id, "INV-2"] += 1
     submission = replace(UNCERTAIN, sightings=(Sighting(2, "U2", "S2", "search"),))
     assert not is_complete(current, submission)

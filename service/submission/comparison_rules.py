@@ -1,7 +1,8 @@
 """Comparison of a listing of the portal with the company's attempts. No I/O and no clock.
 
-An attempt is a submitted document with its submission, a row of `sweep_attempts`. A listed document
-without an attempt is a finding only while it is live: an Invalid or a Cancelled one has no effect.
+An attempt is a submitted document with its submission, a row of `comparison_attempts`. A listed
+document without an attempt is a finding only while it is live: an Invalid or a Cancelled one has no
+effect.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -13,10 +14,10 @@ from service.documents import states
 from service.portal.documents import Document, OddRow
 from service.submission.state_machine import CANCEL_GRACE
 
-Row = Mapping[str, Any]  # of sweep_attempts
+Row = Mapping[str, Any]  # of comparison_attempts
 
-#: Also the range of a sweep that ends a hold. With CLOCK_TOLERANCE it is one listing of the portal,
-#: which lists 31 days at most. Portal: 5.5
+#: Also the range of a comparison that ends a hold. With CLOCK_TOLERANCE it is one listing of the
+#: portal, which lists 31 days at most. Portal: 5.5
 MOST_DAYS = 30
 FURTHEST = timedelta(days=MOST_DAYS)  # that a comparison reaches back
 #: A hold compares from so long before the time until which everything sent is known to be recorded.
@@ -38,8 +39,8 @@ ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
-class SweepFinding:
-    """A row of sweep_findings."""
+class PortalFinding:
+    """A row of findings."""
 
     kind: str
     tin: str
@@ -61,7 +62,7 @@ class SweepFinding:
 class Verdict:
     """The result of a comparison, with documents by submission id."""
 
-    findings: list[SweepFinding] = field(default_factory=list)
+    findings: list[PortalFinding] = field(default_factory=list)
     #: Queued submissions whose document the portal has.
     adopt: dict[int, Document] = field(default_factory=dict)
     #: Queued submissions whose number a document of the portal has.
@@ -70,7 +71,7 @@ class Verdict:
 
 
 def first_moment(basis: Mapping[str, Any], days: int | None) -> datetime:
-    """Return from when a company is compared, at least over `days`. `basis` is of sweep_basis.
+    """Return from when a company is compared, at least over `days`. `basis` is of comparison_basis.
 
     A comparison shows everything that may have changed since the latest complete one. It begins
     with the company's first send, because documents of other software before it are no findings.
@@ -79,7 +80,7 @@ def first_moment(basis: Mapping[str, Any], days: int | None) -> datetime:
     if basis["held_since"]:
         return now - hold_length(now, basis["known_until"])
     longest = now - FURTHEST
-    since = basis["swept_at"] - CHANGING if basis["swept_at"] else longest
+    since = basis["compared_at"] - CHANGING if basis["compared_at"] else longest
     since = max(since, (basis["sent_from"] or now) - SEND_MARGIN)
     return max(longest, min(since, now - timedelta(days=days or 0)))
 
@@ -100,7 +101,7 @@ def judge_listing(
 
     `attempts` were read after the listing. `elsewhere` are the uuids that other companies have, or
     may have sent with an unknown outcome. Documents received after `settled_at` are left for the
-    next sweep.
+    next comparison.
     """
     verdict = Verdict()
     verdict.findings += _find_foreign_cancellations(tin, listing, attempts)
@@ -145,13 +146,13 @@ def _judge_document(
     elif row and row["uuid"]:
         verdict.sightings.append((row["submission_id"], listed))
         verdict.findings.append(_find_second(tin, listed, row, by_uuid.get(row["uuid"])))
-    elif not row or row["state"] not in ("Sending", "Uncertain"):  # reconciliation decides those
+    elif not row or row["state"] not in ("Sending", "Uncertain"):  # decided as unknown outcomes
         verdict.findings.append(_finding(ORPHAN, tin, listed, row))
         waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, listed))
         verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> SweepFinding:
+def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> PortalFinding:
     """Return the finding of a live document of an attempt that has `other`, if that is listed.
 
     Of two live documents the later one is to be cancelled.
@@ -165,8 +166,8 @@ def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -
 
 def _finding(
     kind: str, tin: str, listed: Document, row: Row | None, other_uuid: str | None = None
-) -> SweepFinding:
-    return SweepFinding(
+) -> PortalFinding:
+    return PortalFinding(
         kind=kind,
         tin=tin,
         number=listed.number,
@@ -180,7 +181,7 @@ def _finding(
 
 def _find_foreign_cancellations(
     tin: str, listing: Iterable[Document], attempts: Iterable[Row]
-) -> list[SweepFinding]:
+) -> list[PortalFinding]:
     """Return findings of cancelled documents that no request of this service cancelled."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
     return [
@@ -196,7 +197,7 @@ def _find_foreign_cancellations(
 
 def find_shared(
     tin: str, listing: Iterable[Document], attempts: Iterable[Row], uuids: Set[str]
-) -> list[SweepFinding]:
+) -> list[PortalFinding]:
     """Return findings of documents whose uuids are recorded for other companies too."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
     return [
@@ -206,11 +207,13 @@ def find_shared(
     ]
 
 
-def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) -> list[SweepFinding]:
+def find_unreadable(
+    tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]
+) -> list[PortalFinding]:
     """Return findings of unreadable rows without an attempt: each may be a sent document."""
     owned = {row["uuid"] for row in attempts}
     return [
-        SweepFinding(ORPHAN, tin, row.number or "", row.type_code, row.key)
+        PortalFinding(ORPHAN, tin, row.number or "", row.type_code, row.key)
         for row in odd
         if row.issuer_tin in (None, tin) and row.key not in owned
     ]
@@ -218,14 +221,14 @@ def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) ->
 
 def find_missing(
     tin: str, listing: Iterable[Document], expected: Iterable[Row], odd: Iterable[OddRow]
-) -> list[SweepFinding]:
+) -> list[PortalFinding]:
     """Return findings of expected documents that are neither listed nor one of the `odd` rows."""
     listed = {one.uuid for one in listing} | {row.key for row in odd}
     numbers = {row.number for row in odd if row.uuid is None}
     if None in numbers:
         return []
     return [
-        SweepFinding(
+        PortalFinding(
             MISSING,
             tin,
             row["number"],
