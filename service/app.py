@@ -33,12 +33,11 @@ from service.monitoring import gauges
 from service.monitoring.clock_steps import ClockWatcher
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
-from service.portal import rate_limits
 from service.portal.client import Portal, portal_session
 from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
-from service.submission.comparison import HELD, REGULAR, Comparer
+from service.submission.comparison import PRIORITIES
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.database_identity import DatabaseMonitor, record_database_identity
 from service.submission.signers import Signers
@@ -225,10 +224,13 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
         connected_database(config, BACKGROUND_CONNECTIONS) as database,
         delivery_session(config) as session,
     ):
-        worker = Worker(_background_context(app, database))
+        worker = Worker(
+            {
+                reason: _background_context(app, database, priority)
+                for reason, priority in PRIORITIES.items()
+            }
+        )
         dispatcher = WebhookDispatcher(config, database, session, vault)
-        held = _background_context(app, database, rate_limits.HELD)
-        others = _background_context(app, database, rate_limits.COMPARISON)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", database.pool))
         app[app_keys.GAUGES].add(worker.read_gauges)
         app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
@@ -237,14 +239,12 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
             shutdown.stopping(worker.stop),
             dispatcher.running(),
             shutdown.stopping(dispatcher.stop),
-            Comparer(held, HELD).running(),
-            Comparer(others, REGULAR).running(),
         ):
             yield
 
 
 def _background_context(
-    app: web.Application, database: Database, priority: int = rate_limits.USUAL
+    app: web.Application, database: Database, priority: int
 ) -> SubmissionContext:
     """Return a context whose portal requests wait behind those of clients."""
     context = app[SUBMISSION_CONTEXT]

@@ -13,22 +13,22 @@ seemed not received. One process at a time compares a company, for one of three 
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
-from service.loops import Loop
+from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
-from service.portal.listings import Collector, Listing, ListingPage
+from service.portal.listings import Collector, Listing
 from service.submission import comparison_rules, store
-from service.submission.comparison_claim import ComparisonClaim, ComparisonClaimLost, hold_claim
+from service.submission.comparison_claim import ComparisonClaim, ComparisonStopped, hold_claim
 from service.submission.comparison_rules import FURTHEST, PortalFinding, Row, Verdict
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.later_states import follow_listing
@@ -40,11 +40,16 @@ from service.submission.unknown_outcomes import UnknownOutcomes, describe_failur
 log = logging.getLogger(__name__)
 
 UNKNOWN, HELD, REGULAR = "unknown", "held", "regular"
+#: Reason -> the priority of its requests.
+PRIORITIES = {
+    UNKNOWN: rate_limits.USUAL,
+    HELD: rate_limits.HELD,
+    REGULAR: rate_limits.COMPARISON,
+}
 
 BLOCK = 2000  # listed documents that are looked up at a time
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
-LONGEST_SLEEP = 15.0  # seconds between two checks for a company that is due
 MOST_FAILURES = 3  # of one page of a listing, before a complete comparison fails
 #: Maximum wait for a company's own client, which other companies do not need.
 OWN_CLIENT_PATIENCE = timedelta(seconds=90)
@@ -64,37 +69,19 @@ STOPPED = {
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The time range in which one TIN of a company is compared. `until` is the database's now.
-
-    `sent_until` is the time of the last send with an unknown outcome, if only such submissions are
-    compared.
-    """
+    """The time range in which one TIN of a company is compared. `until` is the database's now."""
 
     company_id: int
     tin: str
     since: datetime
     until: datetime
-    is_held: bool = False  # sending is held
-    sent_until: datetime | None = None
+    is_held: bool  # sending is held
+    is_complete: bool  # not for unknown outcomes alone
 
     @property
     def listed_from(self) -> datetime:
         """Return the start of the listing."""
         return self.since - CLOCK_TOLERANCE
-
-    @property
-    def ranges(self) -> list[tuple[datetime, datetime]]:
-        """Return the time ranges to list, in this order.
-
-        Of unknown outcomes, the first one covers the sends. Once it is over, its listing does not
-        grow, however much is sent meanwhile. The second one lasts until now, in case the portal
-        queued them.
-        """
-        until = self.until + CLOCK_TOLERANCE
-        if self.sent_until is None or self.sent_until + CLOCK_TOLERANCE >= self.until:
-            return [(self.listed_from, until)]
-        over = self.sent_until + CLOCK_TOLERANCE
-        return [(self.listed_from, over), (over, until)]
 
 
 async def claim(context: SubmissionContext, reason: str, most: int = 1) -> list[tuple[int, int]]:
@@ -117,31 +104,38 @@ async def claim(context: SubmissionContext, reason: str, most: int = 1) -> list[
     return [(row["company_id"], row["fence"]) for row in rows]
 
 
-async def look_up(context: SubmissionContext, company_id: int, fence: int) -> None:
-    """Compare a claimed company to decide about its submissions with an unknown outcome."""
+async def compare_claimed(
+    context: SubmissionContext, reason: str, company_id: int, fence: int
+) -> bool:
+    """Compare a claimed company. Return whether another one can be compared at once."""
+    is_complete = reason != UNKNOWN
+    context = _make_patient(context) if is_complete else context
     try:
-        async with hold_claim(context, company_id, fence, is_complete=False) as held:
-            await _look_up(await context.sign_in(company_id), held)
-    except ComparisonClaimLost as why:
-        log.info("comparison %s", why)
+        async with hold_claim(context, company_id, fence, is_complete) as held:
+            if is_complete:
+                await compare(context, company_id, held=held)
+            else:
+                await _look_up(context, held)
+    except ComparisonStopped as why:
+        log.info("comparison company=%d: %s", company_id, why)
+    except PortalError as error:
+        log.info("comparison company=%d: %s", company_id, error)
+        await context.apply_throttle(error, "search")
+        return not isinstance(error, NotSent)  # the portal cannot be reached for others either
+    return True
 
 
-async def _look_up(context: CompanyContext, held: ComparisonClaim) -> None:
-    async with context.database.reading(held.company_id) as conn:
-        rows = await sql.comparison_unknown(conn, company_id=held.company_id)
+async def _look_up(context: SubmissionContext, held: ComparisonClaim) -> None:
+    """Compare a company over the time since its first send with an unknown outcome.
+
+    Raises PortalError.
+    """
+    context, company_id = await context.sign_in(held.company_id), held.company_id
+    async with context.database.reading(company_id) as conn:
+        rows = await sql.comparison_unknown(conn, company_id=company_id)
     for row in rows:
-        span = _Span(
-            held.company_id,
-            row["tin"],
-            row["first_sent_at"],
-            row["now"],
-            sent_until=row["last_sent_at"],
-        )
-        try:
-            await _compare(context, span, held)
-        except PortalError as error:
-            log.info("comparison company=%d: %s", held.company_id, error)
-            await context.apply_throttle(error, "search")
+        span = _Span(company_id, row["tin"], row["first_sent_at"], row["now"], False, False)
+        await _compare(context, span, held)
 
 
 async def compare(
@@ -168,7 +162,7 @@ async def compare(
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
     verified = {basis["own_tin"]} if basis["own_tin"] else set()
     for tin in verified | {row["tin"] for row in rows}:
-        span = _Span(company_id, tin, since, now, is_held)
+        span = _Span(company_id, tin, since, now, is_held, is_complete=True)
         for name, n in (await _compare(context, span, held)).items():
             counts[name] += n
     async with context.database.company(company_id) as conn:
@@ -204,14 +198,10 @@ async def _compare(
     """
     unknown = held and UnknownOutcomes(context, held, span.tin, span.listed_from, span.until)
     try:
-        listing = await _read_listing(context, span, unknown)
-        if listing is None:
+        if unknown and not await _needs_listing(span, unknown):
             return {}
-        if unknown and (await unknown.count_left())["n"]:
-            await unknown.read_last_receipts()
-        else:
-            unknown = None
-        is_measured = span.is_held or unknown
+        listing = await _read_listing(context, span, unknown)
+        is_measured = span.is_held or (unknown and (await unknown.count_left())["n"])
         difference = (
             await compare_clocks(context, context.portal, span.tin) if is_measured else None
         )
@@ -220,54 +210,38 @@ async def _compare(
             await unknown.conclude(describe_failure(error))
         raise
     if unknown:
-        await unknown.conclude(ListingEnded(span.until, complete=not difference))
+        await unknown.conclude(ListingEnded(span.until, complete=not difference), listing)
     if span.is_held and difference:
         raise NotSent(describe_clocks_apart(difference)["message"])
     return await _judge(context, span, listing)
 
 
+async def _needs_listing(span: _Span, unknown: UnknownOutcomes) -> bool:
+    """Decide what needs no listing. Return whether the comparison needs one."""
+    left = await unknown.decide_before_listing()
+    if span.is_complete or left["open"]:
+        return True
+    if left["n"]:
+        await unknown.conclude(ListingEnded(span.until, complete=False))
+    return False
+
+
 async def _read_listing(
     context: CompanyContext, span: _Span, unknown: UnknownOutcomes | None
-) -> Listing | None:
-    """Return the portal's listing. Adopt unknown outcomes page by page.
-
-    Return None if only those were looked for and a listing could not decide more. Raises
-    PortalError.
-    """
-    ends_early = span.sent_until is not None
-    if unknown:
-        left = await unknown.decide_before_listing()
-        if ends_early and not left["open"]:
-            if left["n"]:
-                await unknown.conclude(ListingEnded(span.until, complete=False))
-            return None
+) -> Listing:
+    """Return the portal's listing. Raises PortalError and ComparisonStopped."""
     found = Collector()
-    is_continued = bool(unknown and unknown.searched)
-    async with aclosing(_read_pages(context, span, is_continued)) as pages:
+    until, further = span.until + CLOCK_TOLERANCE, bool(unknown and unknown.searched)
+    async with aclosing(
+        context.portal.pages(span.tin, span.listed_from, until, further=further)
+    ) as pages:
         async for page in pages:
-            shown = Listing(page.rows, page.odd)
-            await record_odd_rows(context, span.company_id, span.tin, "search", shown)
             found.add(page)
             if unknown:
-                await unknown.compare_page(page)
-                if ends_early and not (await unknown.count_left())["n"]:
-                    return None
-            if ends_early and context.stopping.is_set():
-                return None
-    return found.listing()
-
-
-async def _read_pages(
-    context: CompanyContext, span: _Span, is_continued: bool
-) -> AsyncGenerator[ListingPage]:
-    """Yield the pages of the listings of all ranges. Those that continue others keep their turn."""
-    for since, until in span.ranges:
-        async with aclosing(
-            context.portal.pages(span.tin, since, until, further=is_continued)
-        ) as pages:
-            async for page in pages:
-                yield page
-        is_continued = True
+                unknown.claim.check()
+    listing = found.listing()
+    await record_odd_rows(context, span.company_id, span.tin, "search", listing)
+    return listing
 
 
 async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict[str, int]:
@@ -276,8 +250,7 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     settled_at = span.until - context.config.portal_settle
     async with context.database.reading(company_id) as conn:
         attempts = await _load_attempts(conn, company_id, listing)
-        elsewhere = await _find_elsewhere(conn, span, listing, attempts)
-        shared = await _find_shared(conn, company_id, listing, attempts)
+        recorded, attempted = await _find_elsewhere(conn, span, listing)
         expected = await sql.comparison_expected(
             conn,
             company_id=company_id,
@@ -287,10 +260,10 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
             is_own=context.portal.uses_own_client(tin),
         )
     verdict = comparison_rules.judge_listing(
-        tin, listing, attempts, elsewhere, None if span.is_held else settled_at
+        tin, listing, attempts, recorded | attempted, None if span.is_held else settled_at
     )
     verdict.findings += comparison_rules.find_missing(tin, listing, expected, listing.odd)
-    verdict.findings += comparison_rules.find_shared(tin, listing, attempts, shared)
+    verdict.findings += comparison_rules.find_shared(tin, listing, attempts, recorded)
     if span.is_held:  # an unreadable row may be a document whose rows were lost
         verdict.findings += comparison_rules.find_unreadable(tin, listing.odd, attempts)
     await follow_listing(context, company_id, listing, attempts)
@@ -314,37 +287,20 @@ async def _load_attempts(conn: Connection, company_id: int, listing: Listing) ->
 
 
 async def _find_elsewhere(
-    conn: Connection, span: _Span, listing: Sequence[Document], attempts: Sequence[Row]
-) -> set[str]:
-    """Return the listed uuids of other companies, recorded or possibly sent with no outcome yet."""
-    own = {row["uuid"] for row in attempts}
-    unknown = [listed for listed in listing if listed.uuid not in own]
-    if not unknown:
-        return set()
-    company_id, uuids = span.company_id, [listed.uuid for listed in unknown]
-    rows = await sql.comparison_elsewhere(conn, company_id=company_id, uuids=uuids)
-    found = {row["uuid"] for row in rows}
-    if await sql.tin_is_shared(conn, company_id=company_id, tin=span.tin):
-        rows = await sql.comparison_attempted_elsewhere(
-            conn,
-            company_id=company_id,
-            tin=span.tin,
-            uuids=uuids,
-            numbers=[listed.number for listed in unknown],
-            types=[listed.type_code for listed in unknown],
-            issue_times=[listed.issued_at for listed in unknown],
-        )
-        found |= {row["uuid"] for row in rows}
-    return found
-
-
-async def _find_shared(
-    conn: Connection, company_id: int, listing: Sequence[Document], attempts: Sequence[Row]
-) -> set[str]:
-    """Return the listed uuids of the company that other companies have recorded too."""
-    own = list({listed.uuid for listed in listing} & {row["uuid"] for row in attempts})
-    rows = await sql.comparison_shared(conn, company_id=company_id, uuids=own) if own else []
-    return {row["uuid"] for row in rows}
+    conn: Connection, span: _Span, listing: Sequence[Document]
+) -> tuple[set[str], set[str]]:
+    """Return the listed uuids that other companies have recorded, and may have sent."""
+    key = {"company_id": span.company_id, "uuids": [listed.uuid for listed in listing]}
+    recorded = await sql.comparison_shared(conn, **key)
+    attempted = await sql.comparison_attempted_elsewhere(
+        conn,
+        **key,
+        tin=span.tin,
+        numbers=[listed.number for listed in listing],
+        types=[listed.type_code for listed in listing],
+        issue_times=[listed.issued_at for listed in listing],
+    )
+    return {row["uuid"] for row in recorded}, {row["uuid"] for row in attempted}
 
 
 async def _store(
@@ -353,14 +309,17 @@ async def _store(
     """Store a verdict in one transaction and return its counts."""
     company_id = span.company_id
     async with context.database.company(company_id) as conn:
-        adopted = 0
+        shown = [
+            (submission_id, listed.uuid, listed.number, listed.submission_uid, "listed")
+            for submission_id, listed in [*verdict.adopt.items(), *verdict.sightings]
+        ]
+        # For manual review. The identity is checked when a document is adopted.
+        await store.insert_sightings(conn, company_id, shown)
+        adopted = stopped = 0
         for submission_id, listed in verdict.adopt.items():
             adopted += bool(await _adopt(conn, span, submission_id, listed))
-        stopped = 0
         for submission_id, listed in verdict.stop.items():
             stopped += bool(await _stop(conn, company_id, submission_id, listed))
-        for submission_id, listed in verdict.sightings:
-            await _record_sighting(conn, company_id, submission_id, listed)
         new, cleared = await _store_findings(conn, span, verdict.findings, listing)
     for one in new:
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
@@ -397,7 +356,6 @@ async def _store_findings(
 
 async def _adopt(conn: Connection, span: _Span, submission_id: int, listed: Document) -> Any:
     """Make a Queued submission Uncertain: the next comparison adopts its document."""
-    await _record_sighting(conn, span.company_id, submission_id, listed)
     return await sql.comparison_adopt(
         conn,
         company_id=span.company_id,
@@ -414,64 +372,29 @@ async def _stop(conn: Connection, company_id: int, submission_id: int, listed: D
     )
 
 
-async def _record_sighting(
-    conn: Connection, company_id: int, submission_id: int, listed: Document
-) -> None:
-    """Record a listed document for manual review. Its identity is checked when it is adopted."""
-    shown = (submission_id, listed.uuid, listed.number, listed.submission_uid, "listed")
-    await store.insert_sightings(conn, company_id, [shown])
+def _make_patient(context: SubmissionContext) -> SubmissionContext:
+    """Return a context for complete comparisons, which request failed pages of listings again."""
+    portal = context.shared_portal.with_retries(partial(_retry_page, context))
+    return replace(context, shared_portal=portal)
 
 
-class Comparer(Loop):
-    """Compares companies completely as they become due. Processes share this by claims.
+async def _retry_page(context: SubmissionContext, error: PortalError, failures: int) -> bool:
+    """Wait until a page that failed can be requested again, and return whether to do it.
 
-    One loop compares the companies whose sending is held, another one the others, so that a long
-    comparison does not prolong the holds.
+    The claim and the pages before are kept. For a token of the operator's client, or the end of
+    its pause, it waits as long as necessary, because no other company could be compared
+    meanwhile.
     """
-
-    def __init__(self, context: SubmissionContext, reason: str) -> None:
-        self._reason = reason
-        pause = min(LONGEST_SLEEP, context.config.comparison.total_seconds() / 4)
-        super().__init__("comparison", pause, TRANSIENT_DB_ERRORS)
-        portal = context.shared_portal.with_retries(self._retry_page)
-        self._context = replace(context, shared_portal=portal)
-
-    async def work(self) -> float | None:
-        """Compare the next due company. If it is interrupted, the next claim repeats it.
-
-        The next one follows at once, unless the portal cannot be reached.
-        """
-        for company_id, fence in await claim(self._context, self._reason):
-            try:
-                async with hold_claim(self._context, company_id, fence, is_complete=True) as held:
-                    await compare(self._context, company_id, held=held)
-            except ComparisonClaimLost as why:
-                log.info("comparison %s", why)
-            except PortalError as error:
-                log.info("comparison company=%d: %s", company_id, error)
-                await self._context.apply_throttle(error, "search")
-                if isinstance(error, NotSent):
-                    return None
-            return 0
-        return None
-
-    async def _retry_page(self, error: PortalError, failures: int) -> bool:
-        """Wait until a page that failed can be requested again, and return whether to do it.
-
-        The claim and the pages before are kept. For a token of the operator's client, or the end of
-        its pause, it waits as long as necessary, because no other company could be compared
-        meanwhile.
-        """
-        if isinstance(error, Throttled):
-            await self._context.apply_throttle(error, "search")
-            wait = error.retry_after
-            if error.own_client_id is not None and (
-                failures > MOST_FAILURES or wait > OWN_CLIENT_PATIENCE
-            ):
-                return False
-        elif failures < MOST_FAILURES and isinstance(error, NotSent | Unclear):
-            wait = self._context.config.portal_retry * failures
-        else:
+    if isinstance(error, Throttled):
+        await context.apply_throttle(error, "search")
+        wait = error.retry_after
+        if error.own_client_id is not None and (
+            failures > MOST_FAILURES or wait > OWN_CLIENT_PATIENCE
+        ):
             return False
-        await asyncio.sleep(wait.total_seconds())
-        return True
+    elif failures < MOST_FAILURES and isinstance(error, NotSent | Unclear):
+        wait = context.config.portal_retry * failures
+    else:
+        return False
+    await asyncio.sleep(wait.total_seconds())
+    return True

@@ -27,14 +27,14 @@ LONGEST_BACKOFF = 16  # leases, after failures in a row
 log = logging.getLogger(__name__)
 
 
-class ComparisonClaimLost(Exception):
-    """Another process has claimed the company."""
+class ComparisonStopped(Exception):
+    """Another process has claimed the company, or this one ends."""
 
 
 def is_external_error(error: BaseException) -> bool:
     """Return whether the cause of an error is outside the submissions being processed."""
     return is_interruption(error) or isinstance(
-        error, (PortalError, ComparisonClaimLost, asyncio.CancelledError)
+        error, (PortalError, ComparisonStopped, asyncio.CancelledError)
     )
 
 
@@ -50,9 +50,9 @@ class ComparisonClaim:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise ComparisonClaimLost if another process has claimed the company."""
-        if self._is_lost:
-            raise ComparisonClaimLost(f"company={self.company_id}: another process has claimed it.")
+        """Raise ComparisonStopped if another process has claimed the company, or this one ends."""
+        if self._is_lost or self._context.stopping.is_set():
+            raise ComparisonStopped("claimed by another process" if self._is_lost else "shutdown")
 
     @asynccontextmanager
     async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[SubmissionRun], set[int]]]:

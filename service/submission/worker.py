@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from service.db.statements import sql
@@ -11,6 +13,7 @@ from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
 from service.submission import cancel, comparison, poll, send, store
+from service.submission.comparison import HELD, REGULAR, UNKNOWN
 from service.submission.context import Claim, SubmissionContext
 from service.submission.unknown_outcomes import mark_uncertain
 
@@ -23,7 +26,12 @@ QUEUES: dict[str, tuple[int, tuple[str, ...]]] = {
     "lookups": (4, ("Sending", "Uncertain")),
     "polls": (8, ("Accepted",)),
     "cancellations": (4, ()),
+    "holds": (1, ()),
+    "comparisons": (1, ()),
 }
+#: Queues of comparisons -> their reason.
+COMPARISONS = {"lookups": UNKNOWN, "holds": HELD, "comparisons": REGULAR}
+LONGEST_CHECK = 15.0  # seconds between two checks for a company to compare completely
 ERROR_PAUSE = 0.5  # seconds after a round that failed
 LONGEST_SLEEP = 5.0  # seconds; notifications can be lost
 SHORTEST_SLEEP = 0.02  # seconds; due work may be claimed by another process
@@ -50,9 +58,13 @@ class Worker(Loop):
     An error is logged, and its work is claimed again when the lease expires.
     """
 
-    def __init__(self, context: SubmissionContext) -> None:
+    def __init__(self, contexts: Mapping[str, SubmissionContext]) -> None:
+        context = contexts[UNKNOWN]
         super().__init__("worker", ERROR_PAUSE, TRANSIENT_DB_ERRORS, context.due)
         self._context = context
+        self._contexts = contexts  # by reason of a comparison
+        # Queue of complete comparisons -> monotonic time of the next check
+        self._check_at = {"holds": 0.0, "comparisons": 0.0}
         self._busy: dict[str, set[asyncio.Task[None]]] = {queue: set() for queue in QUEUES}
         self._suspects: set[asyncio.Task[None]] = set()
 
@@ -79,12 +91,11 @@ class Worker(Loop):
             most, states = self._capacity(queue)
             if most > 0 and states:
                 await self._claim_submissions(queue, most, states)
-        most, states = self._capacity("lookups")
-        if most > 0 and "Uncertain" in states:
-            await self._claim_lookups(most)
         most, _ = self._capacity("cancellations")
         if most > 0:
             await self._claim_cancellations(most)
+        for queue, reason in COMPARISONS.items():
+            await self._claim_comparisons(queue, reason)
 
     def _capacity(self, queue: str) -> tuple[int, list[str]]:
         """Return the free places of a queue and the states whose portal operation is not held."""
@@ -110,11 +121,29 @@ class Worker(Loop):
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
 
-    async def _claim_lookups(self, most: int) -> None:
-        """Claim companies that have submissions with an unknown outcome."""
-        for company_id, fence in await comparison.claim(self._context, comparison.UNKNOWN, most):
-            work = comparison.look_up(self._context, company_id, fence)
-            self._start("lookups", f"comparison company={company_id}", work)
+    async def _claim_comparisons(self, queue: str, reason: str) -> None:
+        """Claim companies to be compared for a reason."""
+        most, states = self._capacity(queue)
+        is_held = reason == UNKNOWN and "Uncertain" not in states
+        if most <= 0 or is_held or self._check_at.get(queue, 0.0) > time.monotonic():
+            return
+        pause = self._context.config.comparison.total_seconds() / 4
+        self._check_after(queue, min(LONGEST_CHECK, pause))
+        for company_id, fence in await comparison.claim(self._context, reason, most):
+            work = self._compare(queue, company_id, fence)
+            self._start(queue, f"comparison company={company_id}", work)
+
+    async def _compare(self, queue: str, company_id: int, fence: int) -> None:
+        """Compare a company. The next one follows at once if the portal answers."""
+        reason = COMPARISONS[queue]
+        context = self._contexts[reason]
+        if await comparison.compare_claimed(context, reason, company_id, fence):
+            self._check_after(queue, 0.0)
+
+    def _check_after(self, queue: str, seconds: float) -> None:
+        """Set when to look for the next complete comparison."""
+        if queue in self._check_at:
+            self._check_at[queue] = time.monotonic() + seconds
 
     async def _claim_cancellations(self, most: int) -> None:
         async with self._context.database.across() as conn:
@@ -126,13 +155,13 @@ class Worker(Loop):
             work = cancel.resume(self._context, cancellation)
             self._start("cancellations", str(cancellation), work)
 
-    def _start(self, queue: str, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, queue: str, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         task = self._context.spawn(self._guard(name, work))
         self._busy[queue].add(task)
         task.add_done_callback(self._busy[queue].discard)
         return task
 
-    async def _guard(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Log the error of a piece of work, and look for more work after it."""
         try:
             await work
@@ -155,7 +184,10 @@ class Worker(Loop):
 
     async def _seconds_until_due(self) -> float:
         """Return the seconds until more work is due or a pause of the portal ends."""
+        checks = [at for queue, at in self._check_at.items() if self._capacity(queue)[0] > 0]
+        check_at = min(checks, default=math.inf)
         seconds = min(LONGEST_SLEEP, self._context.held_for(NEEDS.values()))
+        seconds = min(seconds, max(0.0, check_at - time.monotonic()))
         capacities = [self._capacity(queue) for queue in QUEUES]
         states = [state for most, states in capacities if most > 0 for state in states]
         async with self._context.database.across() as conn:

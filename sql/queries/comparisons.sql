@@ -68,13 +68,13 @@ select distinct tin
  where company_id = :company_id and last_sent_at > :since::timestamptz;
 
 -- name: comparison_unknown :many
--- Return when the submissions with an unknown outcome were first and last sent under each TIN, and
--- the clock.
-select tin, min(first_sent_at) as first_sent_at, max(last_sent_at) as last_sent_at,
-       clock_timestamp() as now
+-- Return each TIN under which a submission with an unknown outcome is due, when the first of all
+-- such submissions was sent, and the clock.
+select tin, min(first_sent_at) as first_sent_at, clock_timestamp() as now
   from submissions
  where company_id = :company_id and state = 'Uncertain'
- group by tin;
+ group by tin
+having min(not_before) <= clock_timestamp();
 
 -- name: unknown_left :one
 -- Return how many submissions are Uncertain, and for how many a complete listing could bring more:
@@ -91,7 +91,7 @@ select count(*) as n,
 -- began :most times without a result.
 select s.id, s.claims
   from submissions s
- where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and s.id > :after
+ where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain'
    and (s.lease_until is null or s.lease_until < clock_timestamp())
    and (s.claims >= :most
         or exists (select
@@ -104,25 +104,12 @@ select s.id, s.claims
                       and e.company_id = :company_id
                       and d.submission_id = s.id
                       and e.via = 'submit'))
- order by s.id
- limit :batch;
-
--- name: unknown_numbered :many
--- Return submissions with a document of one of some numbers.
-select s.id, s.claims
-  from submissions s
- where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain'
-   and (s.lease_until is null or s.lease_until < clock_timestamp())
-   and s.id in (select d.submission_id
-                  from submitted_documents d
-                 where d.company_id = :company_id and d.number = any (:numbers::text[]))
- order by s.id
- limit :batch;
+ order by s.id;
 
 -- name: unknown_many_documents :many
 -- Return submissions with several documents, each with its smallest number, those that were looked
 -- for least often first.
-select s.id, d.number
+select s.id, s.claims, d.number
   from submissions s
  cross join lateral (select min(m.number) as number, count(*) as n
                        from submitted_documents m
@@ -132,35 +119,19 @@ select s.id, d.number
  order by s.reads, s.id
  limit :most;
 
--- name: unknown_receipts :many
--- Return the uids of receipts that name a document of the Uncertain submissions.
-select distinct e.submission_uid
-  from submissions s
-  join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
-  join portal_sightings e
-    on e.company_id = d.company_id and e.number = d.number
-   and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
- where s.company_id = :company_id and d.company_id = :company_id and e.company_id = :company_id
-   and s.tin = :tin
-   and s.state = 'Uncertain'
-   and e.via in ('submit', 'search')
-   and e.submission_uid is not null
- limit :most;
-
--- name: unknown_rest :many
--- Return submissions that are due, and, if :is_complete, those whose absence a listing requested at
--- :listed_at confirms.
-select id, claims
+-- name: unknown_submissions :many
+-- Return the submissions. `is_due`: the end of the listing, requested at :listed_at, has a meaning
+-- for those that are due, and, if :is_complete, for those whose absence it confirms.
+select id, claims,
+       not_before <= clock_timestamp()
+       or (:is_complete::boolean
+           and last_sent_at + :settle::interval <= :listed_at::timestamptz
+           and (absence_confirmed_at is null
+                or absence_confirmed_at + :confirmation_gap::interval <= :listed_at)) as is_due
   from submissions
- where company_id = :company_id and tin = :tin and state = 'Uncertain' and id > :after
+ where company_id = :company_id and tin = :tin and state = 'Uncertain'
    and (lease_until is null or lease_until < clock_timestamp())
-   and (not_before <= clock_timestamp()
-        or (:is_complete::boolean
-            and last_sent_at + :settle::interval <= :listed_at::timestamptz
-            and (absence_confirmed_at is null
-                or absence_confirmed_at + :confirmation_gap::interval <= :listed_at)))
- order by id
- limit :batch;
+ order by id;
 
 -- name: submission_claim_batch :many
 -- Claim Uncertain submissions that are processed now, and count the claim. Skips those that another
@@ -248,10 +219,6 @@ select d.id, d.number, d.document_type, d.uuid, d.submitted_at
                 and c.tin = s.tin
                 and s.last_sent_at >= c.created_at
                 and s.last_sent_at < coalesce(c.removed_at, 'infinity')));
-
--- name: comparison_elsewhere :many
--- Return those of some uuids that documents of other companies have.
-select uuid from uuids_elsewhere(:company_id, :uuids::text[]);
 
 -- name: comparison_attempted_elsewhere :many
 -- Return those of some listed documents that other companies may have sent under the TIN with an

@@ -214,22 +214,22 @@ EVIDENCE = (
     Mutant(
         "queue-of-the-portal-not-listed",
         "service/submission/comparison.py",
-        "return [(self.listed_from, over), (over, until)]",
-        "return [(self.listed_from, over)]",
+        "span.until + CLOCK_TOLERANCE, bool(",
+        "span.since + 2 * CLOCK_TOLERANCE, bool(",
         (f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
     ),
     Mutant(
-        "row-not-compared-counts-as-absent",
+        "listed-document-counts-as-absent",
         "service/submission/unknown_outcomes.py",
-        "reaches_back and self._was_compared(submission_run) and",
-        "reaches_back and",
-        (f"{UNKNOWN}::test_row_that_was_not_compared_confirms_no_absence",),
+        "                    await batch.compare(shown)\n",
+        "",
+        (f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
     ),
     Mutant(
         "receipt-not-read-confirms-absence",
         "service/submission/unknown_outcomes.py",
-        " and receipts <= self.receipts_read",
-        "",
+        "reaches_back and _receipt_uids(submission) <= self.receipts.keys()",
+        "reaches_back",
         (f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",),
     ),
     Mutant(
@@ -2081,8 +2081,8 @@ HELD = (
     Mutant(
         "refused-page-ends-the-comparison",
         "service/submission/comparison.py",
-        "        await asyncio.sleep(wait.total_seconds())\n        return True",
-        "        return False",
+        "    await asyncio.sleep(wait.total_seconds())\n    return True",
+        "    return False",
         (f"{MANY_HOLDS}::test_refused_page_is_requested_again_and_the_pages_before_are_kept",),
     ),
     Mutant(

@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.portal.listings import Listing
 from service.submission import store as records
 from service.submission.batch import create_part
 from service.submission.context import Claim
-from service.submission.runner import SubmissionRun
 from service.submission.types import (
     CLOCK_TOLERANCE,
     ListingEnded,
@@ -28,7 +28,6 @@ from tests.submission.test_document_identity import QUICK
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
-CLAIM = Claim(1, 1, 1)
 UNCERTAIN = Submission(
     "Uncertain",
     "retry",
@@ -67,36 +66,20 @@ async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
     assert found["status"] in ("Submitted", "Valid") and len(await sandbox.ledger()) == 1
 
 
-def start_comparison() -> UnknownOutcomes:
-    """Return a comparison whose listing covers UNCERTAIN and shows its second document."""
-    unused: Any = None
-    current = UnknownOutcomes(unused, unused, "C1", NOW - HOUR - CLOCK_TOLERANCE, NOW)
-    current.listed["INV-2"] += 1
-    return current
-
-
 def is_complete(current: UnknownOutcomes, submission: Submission) -> bool:
     """Return whether the end of the listing confirms the absence of a submission's documents."""
-    ending = current.ending_for(SubmissionRun(CLAIM, submission), ListingEnded(NOW))
+    ending = current.ending_for(submission, ListingEnded(NOW), ())
     assert isinstance(ending, ListingEnded)
     return ending.complete
 
 
-def test_row_that_was_not_compared_confirms_no_absence() -> None:
-    """Another process held the claim on the submission while the listing showed the row."""
-    current = start_comparison()
-    assert not is_complete(current, UNCERTAIN)
-    current.compared[CLAIM.id, "INV-2"] += 1
-    assert is_complete(current, UNCERTAIN)
-
-
 def test_receipt_that_was_not_read_confirms_no_absence() -> None:
     """The receipt of the one document may name the other."""
-    current = start_comparison()
-    current.compared[CLAIM.id, "INV-2"] += 1
+    unused: Any = None
+    current = UnknownOutcomes(unused, unused, "C1", NOW - HOUR - CLOCK_TOLERANCE, NOW)
     submission = replace(UNCERTAIN, sightings=(Sighting(2, "U2", "S2", "search"),))
-    assert not is_complete(current, submission)
-    current.receipts_read.add("S2")
+    assert is_complete(current, UNCERTAIN) and not is_complete(current, submission)
+    current.receipts["S2"] = Listing()
     assert is_complete(current, submission)
 
 
