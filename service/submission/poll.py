@@ -11,15 +11,13 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import hold_time, make_error, retry_delay, run
+from service.submission.runner import advance, begin, hold_time, make_error, retry_delay
 from service.submission.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
     Claimed,
     Error,
-    FindByNumber,
-    ReadStates,
     Sighting,
     StatesReceived,
     StatesUnavailable,
@@ -42,11 +40,20 @@ LATER: Error = {
 async def poll(context: SubmissionContext, claim: Claim) -> None:
     """Read the states of a claimed Accepted submission once, and schedule the next poll."""
     context = await context.sign_in(claim.company_id)
-    await run(context, claim, Claimed(), {ReadStates: _read_states, FindByNumber: _find_by_number})
+    submission_run = await begin(context, claim)
+    if submission_run is None:
+        return
+    await advance(context, submission_run, Claimed())
+    if not submission_run.is_open:
+        return
+    event = await _read_states(context, claim, submission_run.submission)
+    if search := await advance(context, submission_run, event):
+        found = await _find_by_number(context, claim, submission_run.submission, search.error)
+        await advance(context, submission_run, found)
 
 
 async def _read_states(
-    context: CompanyContext, claim: Claim, submission: Submission, command: ReadStates
+    context: CompanyContext, claim: Claim, submission: Submission
 ) -> StatesReceived | StatesUnavailable:
     if submission.submission_uid is None:  # it was found in a listing that does not show it
         return StatesUnavailable(NO_UID, unknown=True)
@@ -63,7 +70,7 @@ async def _read_states(
 
 
 async def _find_by_number(
-    context: CompanyContext, claim: Claim, submission: Submission, command: FindByNumber
+    context: CompanyContext, claim: Claim, submission: Submission, error: Error
 ) -> StatesReceived | StatesUnavailable:
     """Search for the documents of an accepted submission that the portal does not know."""
     uuids = {doc.uuid for doc in submission.docs}
@@ -80,7 +87,7 @@ async def _find_by_number(
     except PortalError as why:
         await context.apply_throttle(why, "search")
     if not found:
-        return StatesUnavailable(command.error, unknown=True, searched=True)
+        return StatesUnavailable(error, unknown=True, searched=True)
     return await _collect_changes(context, claim, submission, found)
 
 

@@ -1,22 +1,22 @@
-"""Runs the state machine: carries out its commands and feeds the results back as events."""
+"""Runs the state machine: applies events to submissions and carries out its commands."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
-from service.submission.context import Claim, CompanyContext, SubmissionContext
+from service.submission.context import Claim, SubmissionContext
 from service.submission.types import (
     NO_DELAY,
     Command,
     Error,
     Event,
+    FindByNumber,
     RecordSightings,
     ReleaseClaim,
     Submission,
@@ -25,11 +25,6 @@ from service.submission.types import (
 )
 
 log = logging.getLogger(__name__)
-
-#: Carries out one command for the submission as it was before it. Returns the next event, or None
-#: to stop.
-CommandHandler = Callable[[CompanyContext, Claim, Submission, Any], Awaitable[Event | None]]
-Handlers = Mapping[type, CommandHandler]
 
 # After this time, work checks again whether the credentials were changed.
 LONGEST_LOGIN_WAIT = timedelta(minutes=5)
@@ -89,41 +84,29 @@ class SubmissionRun:
         return [Step(self, before, command) for command in commands]
 
 
-async def run(
-    context: CompanyContext,
-    claim: Claim,
-    event: Event | None,
-    handlers: Handlers | None = None,
-) -> Event | None:
-    """Process events until no command produces another one or the claim is lost.
-
-    `handlers` carry out the commands that produce events. Return the last event.
-    """
+async def begin(context: SubmissionContext, claim: Claim) -> SubmissionRun | None:
+    """Return a run of a claimed submission, or None if the claim was lost."""
     submission = await store.load(context, claim)
-    if submission is None:
-        return None
-    current, last = SubmissionRun(claim, submission), None
-    while event is not None:
-        last, event = event, None
-        for step in current.step(last, context.config):
-            if not await _write(context, step):
-                handle = (handlers or {})[type(step.command)]
-                event = await handle(context, claim, step.before, step.command)
-    return last
+    return submission and SubmissionRun(claim, submission)
 
 
-async def _write(context: SubmissionContext, step: Step) -> bool:
-    """Carry out a command that is only written. Return False for another one."""
-    claim, command = step.run.claim, step.command
-    if isinstance(command, RecordSightings):
-        await store.record_sightings(context, claim.company_id, [(claim, step.before, command)])
-    elif isinstance(command, Write):
-        await store.write(context, claim, step.before, command)
-    elif isinstance(command, ReleaseClaim):
-        await store.release(context, claim.company_id, [(claim, command.wait)])
-    else:
-        return False
-    return True
+async def advance(
+    context: SubmissionContext, submission_run: SubmissionRun, event: Event
+) -> FindByNumber | None:
+    """Apply an event and carry out what follows. Return a search, which the caller makes."""
+    claim, search = submission_run.claim, None
+    for step in submission_run.step(event, context.config):
+        match step.command:
+            case RecordSightings():
+                sighted = [(claim, step.before, step.command)]
+                await store.record_sightings(context, claim.company_id, sighted)
+            case Write():
+                await store.write(context, claim, step.before, step.command)
+            case ReleaseClaim(wait):
+                await store.release(context, claim.company_id, [(claim, wait)])
+            case FindByNumber():
+                search = step.command
+    return search
 
 
 async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:

@@ -1,10 +1,10 @@
 """Sends queued submissions: commits the intent before the first byte, classifies the response."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
+from typing import Protocol
 
 from service import failpoints
 from service.db.statements import sql
@@ -21,26 +21,24 @@ from service.portal.errors import (
     Unclear,
 )
 from service.portal.open_submission import OpenSubmission
-from service.submission import batch, store
+from service.submission import batch, state_machine, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.runner import Handlers, hold_time, make_error, retry_delay, run
+from service.submission.runner import (
+    SubmissionRun,
+    advance,
+    begin,
+    hold_time,
+    make_error,
+    retry_delay,
+)
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
-    Admit,
-    Admitted,
     Claimed,
-    CommitIntent,
-    Connect,
-    Connected,
     Error,
     Event,
-    IntentCommitted,
     NotReceived,
     OutcomeUnknown,
     RefusalReceived,
-    Replaced,
-    Send,
-    Submission,
 )
 
 # At most this time passes between the intent and the first byte, so that the claim is still held.
@@ -53,70 +51,70 @@ STANDBYS_CHANGED: Error = {
     f"automatically after at most 75 seconds. {NOTHING_SENT}",
 }
 
-#: Merges waiting submissions into a claimed one. Returns the claim on the result, None if lost.
-Merge = Callable[[SubmissionContext, Claim], Awaitable[Claim | None]]
-
 #: Codes of refusals that concern the sender. All documents of a submission have the same issuer,
 #: so that none of them is the cause.
 SENDER_CODES = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
-async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = None) -> None:
+class Transmission(Protocol):
+    """The steps of one send. An event ends it."""
+
+    async def admit(self) -> Event | None:
+        """Obtain a token and a rate-limit slot."""
+        ...
+
+    async def connect(self) -> Event | None:
+        """Open the connection for the request. Nothing is written."""
+        ...
+
+    async def commit_intent(self) -> bool:
+        """Commit the intent. Return false if the claim was lost or sending is held."""
+        ...
+
+    async def send(self) -> Event:
+        """Write the request, unless the intent is stale, and return what the response means."""
+        ...
+
+
+async def transmit(transmission: Transmission) -> Event | None:
+    """Send a claimed Queued submission, and return the event that follows.
+
+    Return None if the intent was not committed. Admission and connection precede the intent, so
+    that it does not become stale meanwhile.
+    """
+    if event := await transmission.admit() or await transmission.connect():
+        return event
+    return await transmission.send() if await transmission.commit_intent() else None
+
+
+async def send(context: SubmissionContext, claim: Claim, is_merged: bool = False) -> None:
     """Send a claimed Queued submission and record the outcome.
 
-    With `merge`, others are merged with it once the rate limiter has admitted it. A lock of this
-    process's session keeps all other processes away while this process lives, even if it is paused.
+    With `is_merged`, others that wait for the same taxpayer are merged with it once the rate
+    limiter has admitted it. A lock of this process's session keeps all other processes away while
+    this process lives, even if it is paused.
     """
     context = await context.sign_in(claim.company_id)
-    async with context.session.lock_submissions(claim.company_id, [claim.id]) as locked:
-        if not locked:
+    async with AsyncExitStack() as stack:
+        if not await _lock(context, claim, stack):
             await store.set_aside(context, claim, context.config.portal_retry)
             return
         failpoints.reach("lock_taken")
-        async with open_transmission() as handlers:
-            admit = partial(_admit, merge)
-            last = await run(context, claim, Claimed(), {**handlers, Admit: admit})
-    if isinstance(last, Replaced):
-        merged = last.claim
-        async with context.session.lock_submissions(merged.company_id, [merged.id]) as locked:
-            if locked:  # otherwise the session was lost, and the claim expires
-                async with open_transmission() as handlers:
-                    await run(context, merged, Admitted(), handlers)
+        submission_run = await begin(context, claim)
+        if submission_run is None:
+            return
+        await advance(context, submission_run, Claimed())
+        if not submission_run.is_open:
+            return
+        request = PortalTransmission(context, submission_run, stack, is_merged)
+        if event := await transmit(request):
+            await advance(context, request.run, event)
 
 
-async def send_merged(context: SubmissionContext, claim: Claim) -> None:
-    """Send a claimed submission merged with others that wait for the same taxpayer."""
-    await send(context, claim, merge=batch.merge_waiting)
-
-
-async def _admit(
-    merge: Merge | None,
-    context: CompanyContext,
-    claim: Claim,
-    submission: Submission,
-    command: Admit,
-) -> Event | None:
-    """Obtain a token and a rate-limit slot, then merge waiting submissions.
-
-    This precedes the intent, so that the intent does not become stale. Submissions that arrive
-    during the wait can be merged.
-    """
-    database_clock = ClockReading(submission.now, time.monotonic())
-    try:
-        await context.portal.ready(submission.tin)
-    except PortalError as why:
-        return await _classify(context, why)
-    if difference := await context.portal.clocks_apart(
-        submission.tin, database_clock, partial(read_database_clock, context)
-    ):
-        return NotReceived(describe_clocks_apart(difference))
-    was_sent = submission.first_sent_at or submission.possibly_received
-    if merge is None or submission.on_absence != "retry" or was_sent:
-        return Admitted()
-    merged = await merge(context, claim)
-    if merged is None:
-        return None
-    return Admitted() if merged == claim else Replaced(merged)
+async def _lock(context: SubmissionContext, claim: Claim, stack: AsyncExitStack) -> bool:
+    """Lock a submission until the stack is closed. Return false if another session has it."""
+    locked = context.session.lock_submissions(claim.company_id, [claim.id])
+    return claim.id in await stack.enter_async_context(locked)
 
 
 async def read_database_clock(context: SubmissionContext) -> ClockReading | None:
@@ -149,51 +147,74 @@ def describe_clocks_apart(difference: timedelta) -> Error:
     return {"code": "ClocksApart", "path": "", "message": message}
 
 
-@asynccontextmanager
-async def open_transmission() -> AsyncIterator[Handlers]:
-    """Yield the handlers that send one submission. Close a request that was not sent at the end."""
-    async with AsyncExitStack() as stack:
-        request = _Transmission(stack)
-        yield {Connect: request.connect, CommitIntent: request.commit_intent, Send: request.send}
-
-
-class _Transmission:
-    """One request to the portal: connects, commits the intent, then writes the bytes.
+class PortalTransmission:
+    """One request to the portal. The stack closes it, and a request that was not sent.
 
     The connection comes first, so that STALE_SECONDS limits only the time from the intent to the
     first byte.
     """
 
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack  # closes the request
-        self._request: OpenSubmission | None = None
+    def __init__(
+        self,
+        context: CompanyContext,
+        submission_run: SubmissionRun,
+        stack: AsyncExitStack,
+        is_merged: bool = False,
+    ) -> None:
+        self.run = submission_run  # of the merged submission, if there is one
+        self.began = 0.0  # when the intent was begun, in monotonic seconds
+        self._context = context
+        self._stack = stack
+        self._is_merged = is_merged
         self._body = b""
+        self._request: OpenSubmission | None = None
+        self._confirmation: str | None = None  # who confirms the commit of the intent
 
-    async def connect(
-        self, context: CompanyContext, claim: Claim, submission: Submission, command: Connect
-    ) -> Event:
-        """Open the request that will carry the stored bytes. Nothing is written."""
+    async def admit(self) -> Event | None:
+        """Obtain a token and a slot, then merge the submissions that arrived meanwhile."""
+        context, submission = self._context, self.run.submission
+        database_clock = ClockReading(submission.now, time.monotonic())
+        try:
+            await context.portal.ready(submission.tin)
+        except PortalError as why:
+            return await _classify(context, why)
+        if difference := await context.portal.clocks_apart(
+            submission.tin, database_clock, partial(read_database_clock, context)
+        ):
+            return NotReceived(describe_clocks_apart(difference))
+        was_sent = submission.first_sent_at or submission.possibly_received
+        if self._is_merged and submission.on_absence == "retry" and not was_sent:
+            await self._merge()
+        return None
+
+    async def _merge(self) -> None:
+        """Continue with the merged submission. Without its lock, no intent can be committed."""
+        merged = await batch.merge_waiting(self._context, self.run.claim)
+        if merged is None or merged == self.run.claim:
+            return
+        is_locked = await _lock(self._context, merged, self._stack)
+        merged_run = await begin(self._context, merged) if is_locked else None
+        self.run = merged_run or self.run
+
+    async def connect(self) -> Event | None:
+        """Open the request that will carry the stored bytes."""
+        context, claim = self._context, self.run.claim
         async with context.database.reading(claim.company_id) as conn:
             self._body = await sql.submission_body(conn, **claim.key)
             if await sql.send_confirmation_get(conn) is None:
                 return NotReceived(STANDBYS_CHANGED)
         try:
             self._request = await self._stack.enter_async_context(
-                context.portal.open_submission(submission.tin, self._body)
+                context.portal.open_submission(self.run.submission.tin, self._body)
             )
         except PortalError as why:
             return await _classify(context, why)
-        return Connected()
+        return None
 
-    async def commit_intent(
-        self,
-        context: CompanyContext,
-        claim: Claim,
-        submission: Submission,
-        command: CommitIntent,
-    ) -> IntentCommitted | NotReceived | None:
-        """Commit the intent. Return None if the claim was lost or sending is held."""
-        began = time.monotonic()
+    async def commit_intent(self) -> bool:
+        """Commit the intent. Return false if the claim was lost or sending is held."""
+        self.began = time.monotonic()
+        context, claim, submission = self._context, self.run.claim, self.run.submission
         async with context.database.company(claim.company_id) as conn:
             row = await sql.submission_send(
                 conn, **claim.key, fence=claim.fence, lease=context.config.portal_lease
@@ -202,32 +223,32 @@ class _Transmission:
                 raise RuntimeError(f"The stored bytes of submission {claim} have changed.")
             failpoints.reach("before_intent_commit")
         if row is None:
-            return None
+            return False
         SUBMISSION_MOVES.labels("Sending").inc()
         failpoints.reach("after_intent_commit")
-        if not await _is_confirmed(context, row["confirmation"]):
-            return NotReceived(STANDBYS_CHANGED)
-        return IntentCommitted(self._body, began)
+        self.run.submission = state_machine.mark_sending(submission)
+        self._confirmation = row["confirmation"]
+        return True
 
-    async def send(
-        self, context: CompanyContext, claim: Claim, submission: Submission, command: Send
-    ) -> Event:
+    async def send(self) -> Event:
         """Write the bytes on the open connection and classify the response.
 
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
         if self._request is None:
-            raise RuntimeError(f"There is no connection to send submission {claim}.")
+            raise RuntimeError(f"There is no connection to send submission {self.run.claim}.")
+        if not await _is_confirmed(self._context, self._confirmation):
+            return NotReceived(STANDBYS_CHANGED)
 
         def reject_stale() -> None:
-            if time.monotonic() - command.at > STALE_SECONDS:
+            if time.monotonic() - self.began > STALE_SECONDS:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
             event = await self._request.send(reject_stale)
         except PortalError as why:
-            event = await _classify(context, why)
+            event = await _classify(self._context, why)
         failpoints.reach("answer_read")
         return event
 

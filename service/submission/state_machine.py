@@ -25,31 +25,21 @@ from service.documents import states
 from service.portal.responses import SubmissionReceipt
 from service.submission.types import (
     NO_DELAY,
-    Admit,
-    Admitted,
     Change,
     Claimed,
     Command,
-    CommitIntent,
-    Connect,
-    Connected,
     Error,
     Event,
     FindByNumber,
-    IntentCommitted,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
     NotReceived,
     OutcomeUnknown,
     Part,
-    ReadListing,
-    ReadStates,
     RecordSightings,
     RefusalReceived,
     ReleaseClaim,
-    Replaced,
-    Send,
     Sighting,
     SightingsReceived,
     StatesReceived,
@@ -127,10 +117,13 @@ def apply_command(submission: Submission, command: Command) -> Submission:
     if isinstance(command, RecordSightings):
         new = [one for one in command.sightings if one not in submission.sightings]
         return replace(submission, sightings=(*submission.sightings, *new))
-    if isinstance(command, CommitIntent):
-        first = submission.first_sent_at or submission.now
-        return replace(_restart_settling(submission), state="Sending", first_sent_at=first)
     return _apply_write(submission, command) if isinstance(command, Write) else submission
+
+
+def mark_sending(submission: Submission) -> Submission:
+    """Return a Queued submission after the commit of the intent to send it."""
+    first = submission.first_sent_at or submission.now
+    return replace(_restart_settling(submission), state="Sending", first_sent_at=first)
 
 
 def _restart_settling(submission: Submission) -> Submission:
@@ -229,24 +222,8 @@ def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> Submitt
 # Sending
 
 
-def _admit(submission: Submission, event: Claimed, times: Times) -> list[Command]:
-    return [Admit()]
-
-
-def _connect(submission: Submission, event: Admitted, times: Times) -> list[Command]:
-    """Connect before the intent is committed, so that it does not become stale meanwhile."""
-    return [Connect()]
-
-
-def _commit_intent(submission: Submission, event: Connected, times: Times) -> list[Command]:
-    return [CommitIntent()]
-
-
-def _send(submission: Submission, event: IntentCommitted, times: Times) -> list[Command]:
-    return [Send(event.body, event.at)]
-
-
-def _stop(submission: Submission, event: Replaced, times: Times) -> list[Command]:
+def _proceed(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+    """Ask the portal: the sender of a Queued submission, or the poll of an Accepted one."""
     return []
 
 
@@ -364,10 +341,10 @@ def _wait_for_sender(submission: Submission, event: LockUnavailable, times: Time
 
 
 def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Command]:
-    """Use the sightings of the receipt if they are complete, and read the listing otherwise."""
+    """Use the sightings of the receipt if they are complete. Otherwise the listing decides."""
     sightings = submission.proven("submit")
     if submission.missing_from(sightings):
-        return [ReadListing()]
+        return []
     return [_adopt(submission, sightings)]
 
 
@@ -497,10 +474,6 @@ def _group_by_uid(sightings: list[Sighting]) -> list[tuple[str | None, dict[int,
 # Polling
 
 
-def _read_states(submission: Submission, event: Claimed, times: Times) -> list[Command]:
-    return [ReadStates()]
-
-
 def _apply_states(submission: Submission, event: StatesReceived, times: Times) -> list[Command]:
     """Write new states. Finish once no document can change any more."""
     parts = tuple(
@@ -583,14 +556,10 @@ def _set_all(submission: Submission, status: str, errors: list[Error]) -> tuple[
 
 #: (state, event) -> the function that returns the commands. Other pairs cannot occur.
 RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]] = {
-    ("Queued", Claimed): _admit,
-    ("Queued", Admitted): _connect,
-    ("Queued", Connected): _commit_intent,
+    ("Queued", Claimed): _proceed,
     ("Queued", NotReceived): _postpone,
-    ("Queued", Replaced): _stop,
     ("Sending", Claimed): _abandon_send,
     ("Sending", LockUnavailable): _wait_for_sender,
-    ("Sending", IntentCommitted): _send,
     ("Sending", NotReceived): _retry_or_release,
     ("Sending", RefusalReceived): _handle_refusal,
     ("Sending", OutcomeUnknown): _await_outcome,
@@ -600,7 +569,7 @@ RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]]
     ("Uncertain", SightingsReceived): _record_shown,
     ("Uncertain", ListingEnded): _evaluate_listing,
     ("Uncertain", ListingUnavailable): _retry_listing,
-    ("Accepted", Claimed): _read_states,
+    ("Accepted", Claimed): _proceed,
     ("Accepted", StatesReceived): _apply_states,
     ("Accepted", StatesUnavailable): _retry_states,
 }

@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from service.portal.responses import SubmissionReceipt
-
-if TYPE_CHECKING:  # the context performs I/O; this module does not
-    from service.submission.context import Claim
 
 NO_DELAY = timedelta(0)
 #: Allowed difference between the portal's clock and the database's. A listing that looks for
@@ -128,31 +125,6 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """The process has an access token and a slot of the portal's rate limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The documents were merged into another submission, which `claim` is on."""
-
-    claim: "Claim"
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A connection to the portal is open. No byte of the request was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntentCommitted:
-    """The intent to send is committed. `at` is when it was begun, in monotonic seconds."""
-
-    body: bytes
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class NotReceived:
     """The portal did not receive the request. `wait` is the pause before the next try, if known.
 
@@ -247,10 +219,6 @@ class StatesReceived:
 
 Event = (
     Claimed
-    | Admitted
-    | Replaced
-    | Connected
-    | IntentCommitted
     | NotReceived
     | RefusalReceived
     | OutcomeUnknown
@@ -268,29 +236,6 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
-    """Obtain a token and a rate-limit slot: Admitted, NotReceived or Replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Open the connection for the request: Connected or NotReceived."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitIntent:
-    """Commit the intent to send: IntentCommitted, or no event if the claim was lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send the request: SubmissionReceipt, RefusalReceived, OutcomeUnknown or NotReceived."""
-
-    body: bytes
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class RecordSightings:
     """Record sightings. This needs no claim."""
 
@@ -298,18 +243,8 @@ class RecordSightings:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadListing:
-    """Read the portal's listing: Shown several times, then ListingEnded or ListingUnavailable."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadStates:
-    """Read the states of the documents: StatesReceived or StatesUnavailable."""
-
-
-@dataclass(frozen=True, slots=True)
 class FindByNumber:
-    """Search for the documents of an unknown submission by number: as ReadStates."""
+    """Search for the documents of an unknown submission by number."""
 
     error: Error
 
@@ -370,15 +305,4 @@ class ReleaseClaim:
     wait: timedelta = NO_DELAY
 
 
-Command = (
-    Admit
-    | Connect
-    | CommitIntent
-    | Send
-    | RecordSightings
-    | ReadListing
-    | ReadStates
-    | FindByNumber
-    | Write
-    | ReleaseClaim
-)
+Command = RecordSightings | FindByNumber | Write | ReleaseClaim

@@ -28,10 +28,11 @@ from service.submission.odd_rows import may_be_document, record_odd_rows
 from service.submission.runner import (
     Step,
     SubmissionRun,
+    advance,
+    begin,
     hold_time,
     make_error,
     retry_delay,
-    run,
     run_batch,
 )
 from service.submission.types import (
@@ -64,8 +65,9 @@ Ending = ListingEnded | ListingUnavailable
 async def mark_uncertain(context: SubmissionContext, claim: Claim) -> None:
     """Set a submission found Sending to Uncertain, unless its sender is alive."""
     async with context.session.lock_submissions(claim.company_id, [claim.id]) as locked:
-        signed_in = await context.sign_in(claim.company_id)
-        await run(signed_in, claim, Claimed() if locked else LockUnavailable())
+        if submission_run := await begin(context, claim):
+            event = Claimed() if locked else LockUnavailable()
+            await advance(context, submission_run, event)
 
 
 @dataclass(slots=True)

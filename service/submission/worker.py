@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from service.db.statements import sql
@@ -44,7 +45,7 @@ STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
 FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
-    "Queued": send.send_merged,
+    "Queued": partial(send.send, is_merged=True),
     "Sending": mark_uncertain,
     "Accepted": poll.poll,
 }

@@ -16,31 +16,21 @@ from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
 from service.submission import cancellation, comparison_rules, matching, state_machine
-from service.submission.context import Claim
+from service.submission.send import transmit
 from service.submission.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
-    Admit,
-    Admitted,
     Change,
     Claimed,
     Command,
-    CommitIntent,
-    Connect,
-    Connected,
     Event,
     FindByNumber,
-    IntentCommitted,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
     NotReceived,
-    ReadListing,
-    ReadStates,
     RecordSightings,
     ReleaseClaim,
-    Replaced,
-    Send,
     Sighting,
     SightingsReceived,
     StatesReceived,
@@ -107,7 +97,6 @@ CLOCK_STEPS = {
     "database": (-600, -90, -30, 0, 0, 0, 30, 90, 600),
     "portal": (-90, -30, 0, 0, 0, 30, 90),
 }
-SENDING = (Connect, CommitIntent, Send)
 ON_ABSENCE = ("retry", "release")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
 MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
@@ -133,8 +122,10 @@ class Job:
     fence: int
     submission: Submission
     commands: list[Command] = field(default_factory=list)
-    is_past_check: bool = False
+    request: Coroutine[None, None, list[Event]] | None = None  # returns the events that follow
+    is_admitted: bool = False  # to send
     body: tuple[str, ...] = ()  # of the open request
+    intended_at: float = 0.0  # true time of the intent, in seconds
 
 
 @coroutine
@@ -161,6 +152,37 @@ class Steps:
         except StopIteration:
             return False
         return True
+
+
+@dataclass
+class Sending:
+    """The steps of one send, with a pause before each."""
+
+    world: "World"
+    job: Job
+
+    async def admit(self) -> Event | None:
+        """Obtain a slot, and merge others that wait."""
+        await _pause()
+        return self.world.admit(self.job)
+
+    async def connect(self) -> Event | None:
+        """Open the connection."""
+        await _pause()
+        return self.world.connect(self.job)
+
+    async def commit_intent(self) -> bool:
+        """Commit the intent."""
+        await _pause()
+        return self.world.commit_intent(self.job)
+
+    async def send(self) -> Event:
+        """Check the intent immediately before the first byte. A stale one does not send."""
+        await _pause()
+        if not self.world.check_send(self.job):
+            return NotReceived(LOST)
+        await _pause()
+        return self.world.send(self.job)
 
 
 @dataclass
@@ -424,7 +446,7 @@ class World(Tables):
 
     def _is_sending(self) -> bool:
         jobs = [process.job for process in self.processes if isinstance(process.job, Job)]
-        return any(isinstance(job.commands[0], SENDING) for job in jobs if job.commands)
+        return any(job.request and job.is_admitted for job in jobs)
 
     def _notice_database(self, at_once: bool = False) -> None:
         """Hold sending once a process notices that the database is another one."""
@@ -516,16 +538,23 @@ class World(Tables):
         if isinstance(job, Steps):
             if not job.step():
                 self._end(process)
-        elif job is None or not job.commands:
-            self._take_next(process)
-        elif isinstance(job.commands[0], Send) and not job.is_past_check:
-            self._check_send(job, job.commands[0])
-        else:
-            events = self._carry_out(job, job.commands.pop(0))
-            for event in events:
+        elif job and job.commands:
+            if event := self._carry_out(job, job.commands.pop(0)):
                 self._hear(job, event)
-                if event is not events[-1]:
-                    self._write_all(job)
+        elif job and job.request:
+            self._continue_request(job, job.request)
+        else:
+            self._take_next(process)
+
+    def _continue_request(self, job: Job, request: Coroutine[None, None, list[Event]]) -> None:
+        """Do the next step of a request to the portal. At its end, apply the events."""
+        try:
+            request.send(None)
+        except StopIteration as end:
+            job.request = None
+            for event in end.value:
+                self._write_all(job)
+                self._hear(job, event)
 
     def finish_job(self, process: Process) -> None:
         """Do all steps of a process's jobs."""
@@ -533,8 +562,11 @@ class World(Tables):
             self.act(process)
 
     def _hear(self, job: Job, event: Event) -> None:
-        _, commands = state_machine.step(job.submission, event, self.times)
-        job.commands, job.is_past_check = list(commands), False
+        submission, commands = state_machine.step(job.submission, event, self.times)
+        job.commands = list(commands)
+        if isinstance(event, Claimed) and not commands:
+            job.request = REQUESTS[submission.state](self, job)
+            job.request.send(None)
 
     def _write_all(self, job: Job) -> None:
         """Carry out the commands between two events of one look."""
@@ -561,9 +593,8 @@ class World(Tables):
 
     # Commands of a submission
 
-    def _carry_out(self, job: Job, command: Command) -> list[Event]:
-        """Carry out a command and return the events that it produces."""
-        event: Event | None = None
+    def _carry_out(self, job: Job, command: Command) -> Event | None:
+        """Carry out a command and return the event that it produces."""
         match command:
             case RecordSightings():
                 self._keep(job, command)
@@ -571,21 +602,9 @@ class World(Tables):
                 self._write(job, command)
             case ReleaseClaim():
                 self._release(job, command)
-            case Admit():
-                event = self._admit(job)
-            case Connect():
-                event = self._connect(job)
-            case CommitIntent():
-                event = self._commit_intent(job, command)
-            case Send():
-                event = self._send(job, command)
-            case ReadListing():
-                return self._read_listing(job)
-            case ReadStates():
-                event = self._read_states(job)
             case FindByNumber():
-                event = StatesUnavailable(LOST, unknown=True, searched=True)
-        return [event] if event else []
+                return StatesUnavailable(LOST, unknown=True, searched=True)
+        return None
 
     def _add(self, submission: Submission) -> int:
         submission_id = self._next("submissions")
@@ -655,7 +674,8 @@ class World(Tables):
             self._uncount(row)
             row.lease_until, row.not_before = None, self.now + command.wait
 
-    def _admit(self, job: Job) -> Event:
+    def admit(self, job: Job) -> Event | None:
+        """Obtain a slot, or fail. Perhaps merge all that wait, which ends the claim."""
         if self.portal.is_hostile and self.choose((False, False, True)):
             return NotReceived(LOST, seconds(5), held_for=self.choose((None, NO_DELAY)))
         if self.portal.is_apart(self.now):
@@ -672,34 +692,38 @@ class World(Tables):
             and not other.is_claimed(self.now)
         ]
         if others and self.choose((False, True)):
-            return Replaced(Claim(0, self._merge([job.submission_id, *others]), 0))
-        return Admitted()
+            self._merge([job.submission_id, *others])
+        job.is_admitted = True
+        return None
 
-    def _merge(self, submission_ids: list[int]) -> int:
+    def _merge(self, submission_ids: list[int]) -> None:
         rows = [self.rows[submission_id] for submission_id in submission_ids]
         docs = tuple(doc for row in rows for doc in row.submission.docs)
         for row in rows:
             row.submission = replace(row.submission, state="Merged", docs=())
             row.fence, row.lease_until = row.fence + 1, None
-        return self._add(Submission("Queued", "retry", self.now, TIN, docs))
+        self._add(Submission("Queued", "retry", self.now, TIN, docs))
 
-    def _connect(self, job: Job) -> Event | None:
+    def connect(self, job: Job) -> Event | None:
+        """Open the request for the stored bytes, or fail."""
         row = self.rows.get(job.submission_id)
         if row is None:
             return None
         if self.portal.is_hostile and self.choose((False, False, False, True)):
             return NotReceived(LOST)
         job.body = row.body
-        return Connected()
+        return None
 
-    def _commit_intent(self, job: Job, command: CommitIntent) -> Event | None:
+    def commit_intent(self, job: Job) -> bool:
+        """Mark the submission as Sending, unless the claim is lost or sending is held."""
         if not self.can_send(job.submission_id, job.fence, self.timeline):
-            return None
+            return False
         row = self.rows[job.submission_id]
-        row.submission = state_machine.apply_command(replace(row.submission, now=self.now), command)
+        row.submission = state_machine.mark_sending(replace(row.submission, now=self.now))
         row.lease_until = self.now + LEASE
-        job.submission = state_machine.apply_command(replace(job.submission, now=self.now), command)
-        return IntentCommitted(encode(row.body), self.time.timestamp())
+        job.submission = state_machine.mark_sending(replace(job.submission, now=self.now))
+        job.intended_at = self.time.timestamp()
+        return True
 
     # Comparison with the portal
 
@@ -808,40 +832,40 @@ class World(Tables):
 
     # Requests of a submission
 
-    def _check_send(self, job: Job, command: Send) -> None:
-        """Check an intent immediately before the first byte. A stale one does not send."""
-        if self._is_stale(command):
-            job.commands.pop(0)
-            self._hear(job, NotReceived(LOST))
-            return
-        if self._is_current(command):
+    def check_send(self, job: Job) -> bool:
+        """Check an intent immediately before the first byte. Return false if it is stale."""
+        if self._is_stale(job):
+            return False
+        if self._is_current(job):
             # A clock step ends the claim early; the lock keeps other processes away.
             row = self.rows.get(job.submission_id) if self.has_clock_steps else self._claimed(job)
             has_intent = row is not None and row.submission.state == "Sending"
             assert row and has_intent, "sent without a stored intent"
-            assert command.body == encode(row.body), "sent bytes that differ from the stored ones"
-        job.is_past_check = True
+            assert job.body == row.body, "sent bytes that differ from the stored ones"
+        return True
 
-    def _is_stale(self, command: Send) -> bool:
-        return self.time.timestamp() - command.at > STALE.total_seconds()
+    def _is_stale(self, job: Job) -> bool:
+        return self.time.timestamp() - job.intended_at > STALE.total_seconds()
 
-    def _is_current(self, command: Send) -> bool:
+    def _is_current(self, job: Job) -> bool:
         """Return whether no failover can have lost the intent."""
-        return self.failed_over_at is None or command.at > self.failed_over_at.timestamp()
+        return self.failed_over_at is None or job.intended_at > self.failed_over_at.timestamp()
 
-    def _send(self, job: Job, command: Send) -> Event:
-        assert self.failed_over_at is None or not self._is_current(command), "sent during a hold"
+    def send(self, job: Job) -> Event:
+        """Write the request."""
+        assert self.failed_over_at is None or not self._is_current(job), "sent during a hold"
         holder = self.locks.get(job.submission_id)
         has_lock = holder is not None and holder.job is job
         before = len(self.portal.ledger)
-        event = self.portal.submit(command.body)
+        event = self.portal.submit(encode(job.body))
         ids = {doc.number: doc.id for doc in job.submission.docs}
         for entry in self.portal.ledger[before:]:
             entry.document_id = ids[entry.number]
-            entry.is_stray = self._is_stale(command) and not has_lock
+            entry.is_stray = self._is_stale(job) and not has_lock
         return event
 
-    def _read_listing(self, job: Job) -> list[Event]:
+    def read_listing(self, job: Job) -> list[Event]:
+        """Return what the listing shows, and how it ended."""
         if self.portal.is_hostile and self.choose((False, False, False, True)):
             return [ListingUnavailable(LOST)]
         submission, owned = job.submission, self._owned_by_others(job.submission_id)
@@ -871,7 +895,8 @@ class World(Tables):
             return [SightingsReceived(sightings)]
         return [SightingsReceived(sightings), ended]
 
-    def _read_states(self, job: Job) -> Event:
+    def read_states(self, job: Job) -> Event:
+        """Return the states of the documents that have changed, or fail."""
         if self.portal.is_hostile and self.choose((False, False, False, True)):
             return StatesUnavailable(LOST, unknown=self.choose((False, True)))
         changes: list[Change] = []
@@ -1074,6 +1099,25 @@ class World(Tables):
             expected = "Rejected" if is_refused else "NotSent"
             assert doc.status == expected, f"{doc.status}, and the portal has nothing"
             assert is_refused or is_release, "a submission with on_absence retry was not sent"
+
+
+async def _request_send(world: World, job: Job) -> list[Event]:
+    event = await transmit(Sending(world, job))
+    return [event] if event else []
+
+
+async def _request_listing(world: World, job: Job) -> list[Event]:
+    await _pause()
+    return world.read_listing(job)
+
+
+async def _request_states(world: World, job: Job) -> list[Event]:
+    await _pause()
+    return [world.read_states(job)]
+
+
+#: State of a claimed submission -> the request that follows.
+REQUESTS = {"Queued": _request_send, "Uncertain": _request_listing, "Accepted": _request_states}
 
 
 def _was_sent(row: Row) -> bool:

@@ -52,8 +52,8 @@ EXCLUSION = (
     Mutant(
         "sent-while-another-holds-the-lock",
         "service/submission/send.py",
-        "        if not locked:\n            await",
-        "        if False:\n            await",
+        "        if not await _lock(context, claim, stack):\n",
+        "        if not await _lock(context, claim, stack) and False:\n",
         (
             "tests/operations/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held[Queued]",
         ),
@@ -315,8 +315,8 @@ ONCE = (
     Mutant(
         "old-intent-sent",
         "service/submission/send.py",
-        "        if time.monotonic() - command.at > STALE_SECONDS:",
-        "        if False:",
+        "            if time.monotonic() - self.began > STALE_SECONDS:",
+        "            if False:",
         ("tests/submission/test_claims.py::test_expired_intent_is_not_sent",),
     ),
     Mutant(

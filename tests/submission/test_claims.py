@@ -1,6 +1,6 @@
 """Lost or returned claims change nothing, but sightings are recorded in any case."""
 
-import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,14 +13,12 @@ from service.db.statements import sql
 from service.submission import state_machine
 from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
-from service.submission.send import open_transmission
+from service.submission.runner import SubmissionRun
+from service.submission.send import PortalTransmission
 from service.submission.types import (
     Change,
-    Connect,
-    Connected,
     NotReceived,
     RecordSightings,
-    Send,
     Sighting,
     Write,
 )
@@ -245,16 +243,13 @@ async def test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sen
 async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
     """The process paused between the intent and the send; its claim may be lost by now."""
     submission: Any = await results.load(claimed.context, claimed.claim)
-    body: Any = await claimed.owner.fetchval("select body from submissions")
     context = await claimed.context.sign_in(claimed.claim.company_id)
-    await context.portal.ready(submission.tin)
-    async with open_transmission() as asks:
-        assert isinstance(
-            await asks[Connect](context, claimed.claim, submission, Connect()), Connected
-        )
-        event = await asks[Send](
-            context, claimed.claim, submission, Send(body, time.monotonic() - 60)
-        )
+    async with AsyncExitStack() as stack:
+        request = PortalTransmission(context, SubmissionRun(claimed.claim, submission), stack)
+        assert await request.admit() is None and await request.connect() is None
+        assert await request.commit_intent()
+        request.began -= 60
+        event = await request.send()
     assert isinstance(event, NotReceived)
     assert not await sandbox.ledger()
 

@@ -303,7 +303,7 @@ def test_only_the_submission_that_crashes_workers_needs_manual_review(
 
 def _handles_first(process: Process) -> bool:
     job = process.job
-    return isinstance(job, Job) and job.submission_id == 0 and len(job.commands) > 0
+    return isinstance(job, Job) and job.submission_id == 0 and bool(job.commands or job.request)
 
 
 def _is_uncertain(world: World, submission_id: int) -> bool:
