@@ -84,6 +84,16 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
+-- The bytes of a merged submission stand in the one that it was merged into.
+create function drop_merged_body() returns trigger language plpgsql as $$
+begin
+  new.body := '';
+  return new;
+end $$;
+comment on function drop_merged_body is
+  'Empty the bytes of a submission that was merged into another one.';
+create trigger merged_body_dropped before update on submissions
+  for each row when (new.state = 'Merged') execute function drop_merged_body();
 call keep_companies_apart('submissions');
 grant select, insert on submissions to einvoice_service;
 -- The service cannot change the bytes of a submission or its promise.
@@ -105,7 +115,8 @@ comment on column submissions.id is 'Identifies the submission.';
 comment on column submissions.attempt_key is
   'Chosen before the insert. Finds the row again after the response to a commit was lost.';
 comment on column submissions.tin is 'Taxpayer in whose name it is sent.';
-comment on column submissions.body is 'Exact bytes of the request, the same for each send.';
+comment on column submissions.body is
+  'Exact bytes of the request, the same for each send. Empty if it was merged into another one.';
 comment on column submissions.state is 'State of the submission''s state machine.';
 comment on column submissions.on_absence is
   'Response to the client, also after a crash: failed or pending. Decides whether an absent '

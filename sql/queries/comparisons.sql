@@ -29,7 +29,7 @@ with own as (
 select true from own;
 
 -- name: comparison_end :exec
--- Release the claim on a company, unless it is lost. Nobody claims it before :rest has passed.
+-- Release the claim on a company, unless it is lost. It is not claimed before :rest has passed.
 -- After a failure, the next complete comparison may begin after :pause, doubled for each former
 -- failure, at most :longest. Without a :pause it has not failed.
 update comparisons

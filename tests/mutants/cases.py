@@ -23,6 +23,10 @@ DOCUMENTS = "sql/queries/documents.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
+FAILOVERS = (
+    "tests/submission/test_machine.py"
+    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing"
+)
 LOST_IN_BATCH = (
     "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
 )
@@ -318,6 +322,23 @@ ONCE = (
         "            if time.monotonic() - self.began > STALE_SECONDS:",
         "            if False:",
         ("tests/submission/test_claims.py::test_expired_intent_is_not_sent",),
+    ),
+    Mutant(
+        "sent-without-an-intent",
+        "service/submission/send.py",
+        "await transmission.send() if await transmission.commit_intent() else None",
+        "await transmission.send()",
+        (FAILOVERS,),
+    ),
+    Mutant(
+        "bytes-of-a-merged-submission-kept",
+        "sql/migrations/0003_submissions.sql",
+        "  new.body := '';\n",
+        "",
+        (
+            "tests/submission/test_batches.py"
+            "::test_batch_merged_by_a_killed_process_is_sent_by_another",
+        ),
     ),
     Mutant(
         "intent-before-the-connection",
@@ -1801,10 +1822,6 @@ COMPARISON = "tests/submission/test_comparison.py"
 LATER, QUOTA = "tests/submission/test_later_states.py", "tests/portal/test_portal_quota.py"
 
 WORLD = "tests/submission/test_world.py"
-FAILOVERS = (
-    "tests/submission/test_machine.py"
-    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing"
-)
 
 #: A hold is put on every company, and ends after one comparison of what may be missing.
 HELD = (

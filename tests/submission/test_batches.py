@@ -601,6 +601,8 @@ async def test_batch_merged_by_a_killed_process_is_sent_by_another(
     context = asleep.app[SUBMISSION_CONTEXT]
     await batch.merge_waiting(context, await claim_next(context))
     assert await count_states(owner) == {"Queued": 1, "Merged": 10}
+    kept = "select array_agg(state order by id) from submissions where body <> ''"
+    assert await owner.fetchval(kept) == ["Queued"]
     later = await create_ready(asleep, 5)
     await start(company)
     await wait_for_statuses(owner, ids + later, "Valid")
