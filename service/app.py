@@ -24,7 +24,7 @@ from service.db.transactions import Database, connected_database
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import AccessLog
-from service.http.api_keys import INTEGRATION, KeyRing
+from service.http.api_keys import KeyRing
 from service.http.client_address import SENDERS, Senders
 from service.http.code_lists import CodeLists
 from service.http.middleware import add_headers, handle_request
@@ -103,7 +103,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
             await check_tenant_isolation(conn)
         await record_database_identity(database)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "requests", database.pool))
-        app[app_keys.INTEGRATION_QUOTA] = limits.IntegrationQuota(
+        app[app_keys.INTEGRATION_QUOTA] = limits.KeyQuota(
             database, config.integration_requests_per_minute
         )
         yield
@@ -149,33 +149,27 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     """
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     waiters, due = SubmissionWaiters(), asyncio.Event()
-    rings, lists = (KeyRing(database), KeyRing(database, INTEGRATION)), CodeLists(database)
+    ring, lists = KeyRing(database), CodeLists(database)
     await lists.work()
 
     def wake(name: str) -> None:
         waiters.wake(name)
         due.set()  # The next due time has changed too.
 
-    def forget_key(key_id: str) -> None:
-        for ring in rings:
-            ring.forget(key_id)
-
     listeners: dict[str, Callable[[str], None]] = {
         "submission_moved": wake,
         "submission_due": lambda _: due.set(),
-        "api_key_changed": forget_key,
+        "api_key_changed": ring.forget,
         "code_lists_changed": lambda _: lists.woken.set(),
     }
     session = DedicatedSession(
         config.database_url, listeners, config.database_silence, database_bounds(config)
     )
     monitor = DatabaseMonitor(database)
-    forget_keys = [ring.forget_all for ring in rings]
-    session.on_reconnect += [*forget_keys, due.set, lists.woken.set, monitor.woken.set]
-    app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
-    app[app_keys.SESSION] = session
+    session.on_reconnect += [ring.forget_all, due.set, lists.woken.set, monitor.woken.set]
+    app[app_keys.KEY_RING], app[app_keys.SESSION] = ring, session
     async with AsyncExitStack() as stack:
-        for loop in (lists, session, monitor, *rings):
+        for loop in (lists, session, monitor, ring):
             await stack.enter_async_context(loop.running())
         await session.connected()
         async with _portal(app, waiters, due):

@@ -12,7 +12,7 @@ from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, Owner
 from service.documents import codes
 from service.documents.ubl import parties
 from service.errors import Conflict
@@ -249,18 +249,18 @@ async def revoke_key(config: Config, database: Database, key_id: str) -> dict[st
 
     `revoked` is false if it was revoked before. Raises OperatorError for an unknown key.
     """
-    kind, owner = await _key_owner(database, key_id)
-    async with database.owned(kind.owner, owner) as conn:
-        revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
+    owner = await _find_key_owner(database, key_id)
+    async with database.owned(owner) as conn:
+        revoked = await sql.api_key_revoke(conn, **owner.variables, key_id=key_id)
     return {"key_id": key_id, "revoked": bool(revoked)}
 
 
-async def _key_owner(database: Database, key_id: str) -> tuple[api_keys.KeyKind, int]:
-    """Return the kind and the owner of a key. Raises OperatorError."""
+async def _find_key_owner(database: Database, key_id: str) -> Owner:
+    """Return the owner of a key. Raises OperatorError."""
     async with database.across() as conn:
-        for kind in (api_keys.COMPANY, api_keys.INTEGRATION):
-            if row := await kind.find(conn, key_id=key_id):
-                return kind, row[kind.owner]
+        for kind in api_keys.KINDS:
+            if row := await sql.api_key_of(conn, owner_kind=kind.owner, key_id=key_id):
+                return Owner(kind.owner, row["owner_id"])
     raise OperatorError(
         f"There is no key {key_id}; "
         "a key id is what follows einv_live_ or einp_live_, up to the next underscore."

@@ -15,6 +15,7 @@ from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
 from service.dashboard.settings import NO_FORM, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
+from service.db.transactions import Owner
 from service.errors import NotFound
 from service.http import api_keys, app_keys
 from service.http.forms import FORM
@@ -30,7 +31,7 @@ async def _read_keys(request: web.Request) -> Mapping[str, Any]:
     """Return the API keys, and once the text of a new key."""
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        keys = await sql.api_key_list(conn, company_id=company)
+        keys = await sql.api_key_list(conn, **Owner("company", company).variables)
     return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
 
 
@@ -65,9 +66,9 @@ async def _insert_key(name: str, expires_at: datetime | None, request: web.Reque
 
 async def _revoke_key(request: web.Request) -> None:
     """Revoke a key. It stops working in every process within a second."""
-    company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        known = await sql.api_key_revoke(conn, company_id=company, key_id=request.match_info["id"])
+    owner = Owner("company", request[app_keys.COMPANY])
+    async with request.app[app_keys.DATABASE].owned(owner) as conn:
+        known = await sql.api_key_revoke(conn, **owner.variables, key_id=request.match_info["id"])
     if known is None:
         raise NotFound(KEY_TEXTS["no_such"])
 

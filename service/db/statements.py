@@ -16,8 +16,12 @@ from typing import Any
 
 from service.db.connections import Connection
 
-#: Variables that name the owner of rows.
-OWNERS = ("company_id", "account_id")
+#: Variables that name the owner of rows, and the name of the setting of this owner.
+OWNERS = {
+    "company_id": "'app.company_id'",
+    "account_id": "'app.account_id'",
+    "owner_id": "'app.' || :owner_kind::text || '_id'",
+}
 KINDS = ("invoice", "adjustment_note", "consolidated_invoice")
 QUERIES = Path(__file__).resolve().parents[2] / "sql" / "queries"
 
@@ -32,7 +36,7 @@ _FETCH = {"one": "fetchrow", "many": "fetch", "value": "fetchval", "exec": "exec
 #: `offset 0` keep PostgreSQL from reading a table before the setting exists, which would find no
 #: row.
 _ISOLATED = """with tenant as materialized (
-  select set_config('app.{owner}', ${place}::bigint::text, true) as owner
+  select set_config({setting}, :{owner}::bigint::text, true) as owner
 )
 select result.*
   from tenant
@@ -118,16 +122,11 @@ def _statement(name: str, kind: str, text: str) -> Statement:
         return f"${variables.index(variable) + 1}"
 
     query = _VARIABLE.sub(number, text).rstrip().rstrip(";")
-    isolated = _isolate(query, variables)
-    return Statement(name, kind, text, query, isolated, tuple(variables))
-
-
-def _isolate(query: str, variables: list[str]) -> str:
-    """Return a query that first sets the owner, whose variable is among `variables`."""
     owner = next((name for name in variables if name in OWNERS), None)
-    if owner is None:
-        return ""
-    return _ISOLATED.format(owner=owner, place=variables.index(owner) + 1, query=query)
+    isolated = owner and _VARIABLE.sub(
+        number, _ISOLATED.format(owner=owner, setting=OWNERS[owner], query=query)
+    )
+    return Statement(name, kind, text, query, isolated or "", tuple(variables))
 
 
 sql = Statements(QUERIES)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from service.config import Config
 from service.db.audit_actor import get_actor
@@ -29,10 +29,25 @@ _BEGIN = (
 )
 #: The same for a company or an account, in one round trip. Only the protocol's simple query takes
 #: several statements, and it takes no parameters; the id is formatted as an integer.
-_BEGIN_OWNED = _BEGIN + "; set local app.{column} = '{owner:d}'"
+_BEGIN_OWNED = _BEGIN + "; set local app.{owner.kind}_id = '{owner.id:d}'"
 _BEGIN_READING = "begin read only; set local app.company_id = '{owner:d}'"
 
 _Result = TypeVar("_Result")
+
+
+OwnerKind = Literal["company", "account"]
+
+
+class Owner(NamedTuple):
+    """The owner of rows: a company or an account, which can have equal ids."""
+
+    kind: OwnerKind
+    id: int
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The variables of statements about rows of companies and of accounts."""
+        return {"owner_kind": self.kind, "owner_id": self.id}
 
 
 class Database:
@@ -68,15 +83,15 @@ class Database:
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that sees and writes the rows of one company."""
-        return self.owned("company_id", company_id)
+        return self.owned(Owner("company", company_id))
 
     def account(self, account_id: int) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that sees and writes the rows of one account."""
-        return self.owned("account_id", account_id)
+        return self.owned(Owner("account", account_id))
 
-    def owned(self, column: str, owner: int) -> AbstractAsyncContextManager[Connection]:
-        """Open a transaction of the owner that a column of OWNERS names."""
-        return self._transaction(_BEGIN_OWNED.format(column=column, owner=owner, **get_actor()))
+    def owned(self, owner: Owner) -> AbstractAsyncContextManager[Connection]:
+        """Open a transaction that sees and writes the rows of one company or account."""
+        return self._transaction(_BEGIN_OWNED.format(owner=owner, **get_actor()))
 
     def person(self) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that writes rows of people, with the actor for their log."""

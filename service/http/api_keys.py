@@ -12,14 +12,14 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any
 
 from service.db.connections import Connection
-from service.db.statements import Statement, sql
-from service.db.transactions import Database
+from service.db.statements import sql
+from service.db.transactions import Database, Owner, OwnerKind
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import Conflict, Unauthorized, describe_error
 from service.fair_queue import CLIENT
@@ -59,40 +59,19 @@ DAY_SECONDS = 86400
 class KeyKind:
     """The differences between keys of companies and of integration accounts.
 
-    `owner` is the column and variable of the owner's id, `client` returns the client of the fair
-    queues with this id.
+    `owner` is the kind of the owner. `missing` and `wrong` are the messages of a 401.
     """
 
+    owner: OwnerKind
     prefix: str
-    owner: str
-    client: Callable[[int], Hashable]
+    header: str
+    missing: str
     wrong: str
-    insert: Statement
-    find: Statement
-    record_use: Statement
-    revoke: Statement
 
 
-COMPANY = KeyKind(
-    "einv",
-    "company_id",
-    lambda company_id: company_id,
-    WRONG,
-    sql.api_key_insert,
-    sql.api_key_of,
-    sql.api_key_used,
-    sql.api_key_revoke,
-)
-INTEGRATION = KeyKind(
-    "einp",
-    "account_id",
-    lambda account_id: ("account", account_id),
-    INTEGRATION_WRONG,
-    sql.integration_key_insert,
-    sql.integration_key_of,
-    sql.integration_key_used,
-    sql.integration_key_revoke,
-)
+COMPANY = KeyKind("company", "einv", "X-API-Key", REQUIRED, WRONG)
+INTEGRATION = KeyKind("account", "einp", "X-Portal-Key", INTEGRATION_WRONG, INTEGRATION_WRONG)
+KINDS = (COMPANY, INTEGRATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +85,18 @@ class NewKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedKey:
+class StoredKey:
     """A key as read from the database.
 
     `read_at` and `expires_at` are monotonic times, which do not depend on the process's clock.
     """
 
-    owner: int
-    digest: bytes
+    owner: Owner
+    key_id: str
+    digest: bytes = field(repr=False)
     is_revoked: bool
     read_at: float
     expires_at: float
-
-
-class KeyOwner(NamedTuple):
-    """The owner of a valid key."""
-
-    id: int
-    key_id: str
 
 
 def random_text(length: int) -> str:
@@ -140,19 +113,20 @@ def new_key(live: bool, kind: KeyKind = COMPANY, cell: str = "") -> NewKey:
 
 
 async def insert_key(
-    conn: Connection, owner: int, key: NewKey, name: str, expires_at: datetime | None
+    conn: Connection, owner_id: int, key: NewKey, name: str, expires_at: datetime | None
 ) -> None:
     """Store a new key of a company, or of an account.
 
     Raises Conflict if the company has MOST_KEYS valid keys.
     """
+    owner = Owner(key.kind.owner, owner_id)
     if key.kind is COMPANY:
-        await sql.company_limit_lock(conn, company_id=owner)
-        if await sql.api_key_count(conn, company_id=owner) >= MOST_KEYS:
+        await sql.company_limit_lock(conn, company_id=owner_id)
+        if await sql.api_key_count(conn, **owner.variables) >= MOST_KEYS:
             raise Conflict(TOO_MANY_KEYS)
-    await key.kind.insert(
+    await sql.api_key_insert(
         conn,
-        **{key.kind.owner: owner},
+        **owner.variables,
         key_id=key.key_id,
         name=name,
         secret_sha256=key.digest,
@@ -178,48 +152,49 @@ def contains_key(text: str) -> bool:
 
 
 class KeyRing(Loop):
-    """Looks up the owners of keys, with a short cache that notifications invalidate.
+    """Looks up keys and their owners, with a short cache that notifications invalidate.
 
     In the background it records when keys were last used.
     """
 
-    def __init__(self, database: Database, kind: KeyKind = COMPANY) -> None:
+    def __init__(self, database: Database) -> None:
         super().__init__("keys", RECORD_SECONDS)
-        self._kind = kind
         self._database = database
-        self._cached: dict[str, _CachedKey] = {}
+        self._cached: dict[tuple[str, str], StoredKey] = {}  # by the kind of owner and the key id
         self._invalidations = 0  # counts notifications
-        self._used: dict[str, int] = {}  # key id -> owner, of keys used since the last flush
-        self._warned: dict[str, float] = {}  # key id -> monotonic time of the last warning
+        self._used: set[tuple[Owner, str]] = set()  # owners and key ids since the last flush
+        #: Owner and key id -> monotonic time of the last warning.
+        self._warned: dict[tuple[Owner, str], float] = {}
 
-    async def owner_of(self, text: str) -> KeyOwner:
-        """Return the owner of a key, for which the present task works from then on.
+    async def find(self, text: str, kind: KeyKind) -> StoredKey:
+        """Return a valid key, for whose owner the present task works from then on.
 
         Raises Unauthorized with one message for unknown, wrong, revoked and expired keys.
         """
-        parsed = parse_key(text, self._kind)
+        parsed = parse_key(text, kind)
         if parsed is None:
-            raise Unauthorized(self._kind.wrong)
+            raise Unauthorized(kind.wrong)
         key_id, digest = parsed
         now = time.monotonic()
-        key = self._cached.get(key_id)
+        key = self._cached.get((kind.owner, key_id))
         if key is None or now >= key.read_at + CACHE_SECONDS:
             if key and hmac.compare_digest(key.digest, digest):
-                CLIENT.set(self._kind.client(key.owner))  # It does not wait with strangers.
-            key = await self._read(key_id, now)
+                CLIENT.set(_client(key.owner))  # It does not wait with strangers.
+            key = await self._read(kind.owner, key_id, now)
         is_right = hmac.compare_digest(key.digest if key else _NO_DIGEST, digest)
         if not key or not is_right or key.is_revoked or key.expires_at <= now:
-            raise Unauthorized(self._kind.wrong)
-        CLIENT.set(self._kind.client(key.owner))
-        self._used[key_id] = key.owner
+            raise Unauthorized(kind.wrong)
+        CLIENT.set(_client(key.owner))
+        self._used.add((key.owner, key_id))
         if key.expires_at <= now + WARN_SECONDS:
-            self._warn_of_expiry(key_id, key, now)
-        return KeyOwner(key.owner, key_id)
+            self._warn_of_expiry(key, now)
+        return key
 
     def forget(self, key_id: str) -> None:
         """Invalidate the cache entry of a key that was changed."""
         self._invalidations += 1
-        self._cached.pop(key_id, None)
+        for kind in KINDS:
+            self._cached.pop((kind.owner, key_id), None)
 
     def forget_all(self) -> None:
         """Clear the cache, since notifications may have been missed."""
@@ -232,10 +207,10 @@ class KeyRing(Loop):
         Keys that cannot be written because of a transient error are written by the next call.
         """
         try:
-            for key_id, owner in list(self._used.items()):
-                async with self._database.owned(self._kind.owner, owner) as conn:
-                    await self._kind.record_use(conn, key_id=key_id, **{self._kind.owner: owner})
-                self._used.pop(key_id, None)
+            for owner, key_id in list(self._used):
+                async with self._database.owned(owner) as conn:
+                    await sql.api_key_used(conn, **owner.variables, key_id=key_id)
+                self._used.discard((owner, key_id))
         except TRANSIENT_DB_ERRORS as error:
             log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
 
@@ -243,42 +218,41 @@ class KeyRing(Loop):
         """Write the use of keys since the last round."""
         await self.work()
 
-    async def _read(self, key_id: str, now: float) -> _CachedKey | None:
+    async def _read(self, kind: OwnerKind, key_id: str, now: float) -> StoredKey | None:
         """Read a key at a monotonic time, and cache it. Return None if there is none."""
         invalidations = self._invalidations
         async with self._database.across() as conn:
-            row = await self._kind.find(conn, key_id=key_id)
+            row = await sql.api_key_of(conn, owner_kind=kind, key_id=key_id)
         if row is None:
             return None
         expires_at = math.inf if row["expires_in"] is None else now + row["expires_in"]
-        key = _CachedKey(
-            row[self._kind.owner],
-            row["secret_sha256"],
-            row["revoked"],
-            now,
-            expires_at,
-        )
+        owner = Owner(kind, row["owner_id"])
+        key = StoredKey(owner, key_id, row["secret_sha256"], row["revoked"], now, expires_at)
         if invalidations == self._invalidations:  # otherwise the row may be older than the change
             _make_room(self._cached)
-            self._cached[key_id] = key
+            self._cached[kind, key_id] = key
         return key
 
-    def _warn_of_expiry(self, key_id: str, key: _CachedKey, now: float) -> None:
+    def _warn_of_expiry(self, key: StoredKey, now: float) -> None:
         """Log once a day that a used key is about to expire."""
-        if now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
+        if now < self._warned.get((key.owner, key.key_id), -math.inf) + DAY_SECONDS:
             return
         _make_room(self._warned)
-        self._warned[key_id] = now
+        self._warned[key.owner, key.key_id] = now
         log.warning(
-            "keys: %s=%d key_id=%s expires in %.1f days",
-            self._kind.owner,
-            key.owner,
-            key_id,
+            "keys: %s_id=%d key_id=%s expires in %.1f days",
+            *key.owner,
+            key.key_id,
             (key.expires_at - now) / DAY_SECONDS,
         )
 
 
-def _make_room(cache: dict[str, _CachedKey] | dict[str, float]) -> None:
+def _client(owner: Owner) -> Hashable:
+    """Return the client of the fair queues that an owner is: a company by its id, as in pages."""
+    return owner.id if owner.kind == COMPANY.owner else owner
+
+
+def _make_room(cache: dict[Any, Any]) -> None:
     if len(cache) >= MAX_CACHED:
         cache.clear()
 

@@ -12,10 +12,10 @@ from multidict import MultiDictProxy
 from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.standby import Reads
-from service.db.transactions import Database
+from service.db.transactions import Database, OwnerKind
 from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
-from service.http.limits import ConcurrencyLimiter, IntegrationQuota, RateLimiter, UploadBudget
+from service.http.limits import ConcurrencyLimiter, KeyQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
 from service.monitoring.gauges import DatabaseGauges, Gauges
 from service.monitoring.watchdog import Watchdog
@@ -26,11 +26,10 @@ DATABASE = web.AppKey("database", Database)
 READS: web.AppKey[Reads] = web.AppKey("reads")  # for requests that only read
 SESSION = web.AppKey("session", DedicatedSession)
 KEY_RING = web.AppKey("key_ring", KeyRing)
-INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", KeyRing)
 LIMITER = web.AppKey("limiter", RateLimiter)
 PORTAL_TEST_LIMITER = web.AppKey("portal_test_limiter", RateLimiter)  # by company
 WRONG_KEY_LIMITER = web.AppKey("wrong_key_limiter", RateLimiter)
-INTEGRATION_QUOTA = web.AppKey("integration_quota", IntegrationQuota)
+INTEGRATION_QUOTA = web.AppKey("integration_quota", KeyQuota)
 COMPANY_EXPORTS = web.AppKey("company_exports", ConcurrencyLimiter)  # by company and path
 EXPORTS = web.AppKey("exports", ConcurrencyLimiter)
 COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed pages, by company
@@ -48,6 +47,8 @@ SPAWN: web.AppKey[Callable[[Coroutine[Any, Any, None]], object]] = web.AppKey("s
 #: Values of a request, set by the middleware.
 COMPANY = web.RequestKey("company", int)
 ACCOUNT = web.RequestKey("account", int)
+#: The owner of the key, by its kind.
+OWNERS: dict[OwnerKind, web.RequestKey[int]] = {"company": COMPANY, "account": ACCOUNT}
 KEY_ID = web.RequestKey("key_id", str)
 LINK = web.RequestKey("link", int)  # of a visitor who makes the request
 #: SHA-256 of the secret by which the visitor sees what becomes of the request.

@@ -12,7 +12,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +23,8 @@ from aiohttp.typedefs import Handler
 from service import json_codec
 from service.db.connections import Connection
 from service.db.retry import retry
-from service.db.statements import Statement, sql
+from service.db.statements import sql
+from service.db.transactions import Owner
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import (
     STILL_RUNNING,
@@ -55,41 +56,6 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class IdempotencyStore:
-    """The statements that store responses for owners of one kind.
-
-    `owner` is the request key of the owner's id, `column` its variable.
-    """
-
-    owner: web.RequestKey[int]
-    column: str
-    get: Statement
-    keep: Statement
-    drop: Statement
-    sweep: Statement
-
-
-STORES = (
-    IdempotencyStore(
-        app_keys.COMPANY,
-        "company_id",
-        sql.idempotency_get,
-        sql.idempotency_keep,
-        sql.idempotency_drop,
-        sql.idempotency_sweep,
-    ),
-    IdempotencyStore(
-        app_keys.ACCOUNT,
-        "account_id",
-        sql.integration_idempotency_get,
-        sql.integration_idempotency_keep,
-        sql.integration_idempotency_drop,
-        sql.integration_idempotency_sweep,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
     """A request with an Idempotency-Key. `key` holds owner, route and key.
 
@@ -97,7 +63,7 @@ class IdempotencyClaim:
     stored too, so that a repetition gets the same error.
     """
 
-    store: IdempotencyStore
+    owner: Owner
     key: dict[str, object]
     token: uuid.UUID
     body_sha256: bytes
@@ -123,12 +89,12 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
 
     Raises KeyReused for the key with another body, Conflict while the first request is running.
     """
-    text, store = header(request, HEADER), _find_store(request)
-    if text is None or request.method != "POST" or store is None:
+    text, owner = header(request, HEADER), _find_owner(request)
+    if text is None or request.method != "POST" or owner is None:
         return await retry(handler, request)
-    key = _read_key(request, store, text)
+    key = _read_key(request, owner, text)
     body_sha256 = hashlib.sha256(await read_raw(request)).digest()
-    return await _run(request, handler, IdempotencyClaim(store, key, uuid.uuid4(), body_sha256))
+    return await _run(request, handler, IdempotencyClaim(owner, key, uuid.uuid4(), body_sha256))
 
 
 async def run_form(
@@ -139,15 +105,15 @@ async def run_form(
     Errors are not stored: the form with its key is sent again with other fields. Raises KeyReused
     for other fields after a success, Conflict while the first request is running.
     """
-    store = STORES[0]
-    key = _read_key(request, store, text)
-    claim = IdempotencyClaim(store, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
+    owner = Owner("company", request[app_keys.COMPANY])
+    key = _read_key(request, owner, text)
+    claim = IdempotencyClaim(owner, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
     return await _run(request, handler, claim)
 
 
 async def find_answer(request: web.Request, path: str, text: str) -> str | None:
     """Return the body of the stored response to a POST of the company with a key, or None."""
-    key = {"company_id": request[app_keys.COMPANY], "route": f"POST {path}", "key": text}
+    key = _key_of(Owner("company", request[app_keys.COMPANY]), path, text)
     database = request.app[app_keys.DATABASE]
     first = await database.read(sql.idempotency_get, **key, body_sha256=None, lease=LEASE)
     return first and first["answer"]
@@ -155,9 +121,9 @@ async def find_answer(request: web.Request, path: str, text: str) -> str | None:
 
 async def take_secrets(request: web.Request, path: str, text: str) -> bytes | None:
     """Return the encrypted secrets of the response to a POST with a key, once; else None."""
-    key = {"company_id": request[app_keys.COMPANY], "route": f"POST {path}", "key": text}
-    async with _transaction(request, STORES[0]) as conn:
-        return await sql.idempotency_secrets_take(conn, **key)
+    owner = Owner("company", request[app_keys.COMPANY])
+    async with request.app[app_keys.DATABASE].owned(owner) as conn:
+        return await sql.idempotency_secrets_take(conn, **_key_of(owner, path, text))
 
 
 async def _run(
@@ -165,8 +131,8 @@ async def _run(
 ) -> web.StreamResponse:
     """Run the handler, or replay the response of the request that has the key."""
     if random.randrange(SWEEP_ONE_IN) == 0:
-        async with _transaction(request, claim.store) as conn:
-            await claim.store.sweep(conn, **{claim.store.column: request[claim.store.owner]})
+        async with request.app[app_keys.DATABASE].owned(claim.owner) as conn:
+            await sql.idempotency_sweep(conn, **claim.owner.variables)
     if (first := await _find_other(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim
@@ -225,39 +191,34 @@ async def store_key(request: web.Request, conn: Connection) -> None:
     await store_response(request, conn, None)
 
 
-def _find_store(request: web.Request) -> IdempotencyStore | None:
-    """Return the store of the key's owner, or None for a path that has no effects."""
+def _find_owner(request: web.Request) -> Owner | None:
+    """Return the owner of the request's key, or None for a path that has no effects."""
     if (
         request.match_info.http_exception
         or len(request.path) > LONGEST_PATH
         or not request.path.isprintable()
     ):
         return None
-    return next((store for store in STORES if store.owner in request), None)
+    owners = app_keys.OWNERS.items()
+    return next((Owner(kind, request[key]) for kind, key in owners if key in request), None)
 
 
-def _transaction(
-    request: web.Request, store: IdempotencyStore
-) -> AbstractAsyncContextManager[Connection]:
-    """Open a transaction that sees the responses stored for the request's owner."""
-    return request.app[app_keys.DATABASE].owned(store.column, request[store.owner])
-
-
-def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[str, object]:
+def _read_key(request: web.Request, owner: Owner, text: str) -> dict[str, object]:
     """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
         raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
-    return {
-        store.column: request[store.owner],
-        "route": f"{request.method} {request.path}",
-        "key": text,
-    }
+    return _key_of(owner, request.path, text)
+
+
+def _key_of(owner: Owner, path: str, text: str) -> dict[str, object]:
+    """Return the variables of an owner's POST to a path with a key."""
+    return {**owner.variables, "route": f"POST {path}", "key": text}
 
 
 async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
     """Return the row of the request that has the key, or None if this one may have it."""
     return await request.app[app_keys.DATABASE].read(
-        claim.store.get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
+        sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
     )
 
 
@@ -323,15 +284,15 @@ async def _retry_writing(
 
 async def _write(request: web.Request, claim: IdempotencyClaim, final: web.Response | None) -> bool:
     """Store the final response, or release the key. Return false if another request has the key."""
-    async with _transaction(request, claim.store) as conn:
+    async with request.app[app_keys.DATABASE].owned(claim.owner) as conn:
         if final is not None:
             return await _keep(conn, claim, final)
-        return bool(await claim.store.drop(conn, **claim.variables))
+        return bool(await sql.idempotency_drop(conn, **claim.variables))
 
 
 async def _keep(conn: Connection, claim: IdempotencyClaim, response: web.Response | None) -> bool:
     """Store a key. Return false if another request has it."""
-    kept = await claim.store.keep(
+    kept = await sql.idempotency_keep(
         conn,
         **claim.variables,
         body_sha256=claim.body_sha256,

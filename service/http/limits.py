@@ -1,6 +1,6 @@
 """Limits of requests.
 
-- A RateLimiter limits requests per time in one process, an IntegrationQuota over all processes.
+- A RateLimiter limits requests per time in one process, a KeyQuota over all processes.
 - A ConcurrencyLimiter limits what runs at once in one process.
 - The UploadBudget limits the memory for request bodies in one process.
 
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from aiohttp import web
 
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, Owner
 from service.errors import ApiError, Busy, retry_after
 from service.fair_queue import CLIENT, STRANGERS
 
@@ -68,8 +68,8 @@ def _digest(name: object) -> bytes:
     return blake2b(repr(name).encode(), digest_size=16).digest()
 
 
-class IntegrationQuota:
-    """Limits requests per minute and integration key over all processes. Spec: Limits
+class KeyQuota:
+    """Limits requests per minute and key over all processes. Spec: Limits
 
     A minute begins with a key's first request. With `per_minute` 0 there is no limit and no header.
     """
@@ -78,13 +78,13 @@ class IntegrationQuota:
         self._database = database
         self._per_minute = per_minute
 
-    async def take(self, account_id: int, key_id: str) -> tuple[dict[str, str], int | None]:
+    async def take(self, owner: Owner, key_id: str) -> tuple[dict[str, str], int | None]:
         """Count a request. Return (headers, seconds to wait, or None if the request is allowed)."""
         if not self._per_minute:
             return {}, None
-        async with self._database.account(account_id) as conn:
-            row = await sql.integration_quota_take(
-                conn, account_id=account_id, key_id=key_id, quota=self._per_minute
+        async with self._database.owned(owner) as conn:
+            row = await sql.key_quota_take(
+                conn, **owner.variables, key_id=key_id, quota=self._per_minute
             )
         return self._headers(row["remaining"], row["reset"]), row["wait"]
 

@@ -22,7 +22,7 @@ from service.fair_queue import CLIENT, STRANGERS
 from service.http import app_keys
 from service.http.access_log import Response
 from service.http.actor import identify
-from service.http.api_keys import REQUIRED, KeyOwner, KeyRing, contains_key
+from service.http.api_keys import COMPANY, INTEGRATION, KeyKind, StoredKey, contains_key
 from service.http.client_address import SENDER, SENDERS, sender_of
 from service.http.error_responses import (
     error_response,
@@ -50,8 +50,8 @@ API = "/api/"
 #: Paths below API that hold no data and are the same for all clients.
 PUBLIC = {path for path in OPEN if path.startswith(API)}
 NOT_STORED = {"Cache-Control": "private, no-store"}
-COMPANY_HEADERS = {**NOT_STORED, "Vary": "X-API-Key"}
-INTEGRATION_HEADERS = {**NOT_STORED, "Vary": "X-Portal-Key"}
+COMPANY_HEADERS = {**NOT_STORED, "Vary": COMPANY.header}
+INTEGRATION_HEADERS = {**NOT_STORED, "Vary": INTEGRATION.header}
 #: Methods that metrics count by name; clients can send any word as a method.
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 KEY_IN_URL = (
@@ -159,13 +159,8 @@ def _has_key(route: str) -> bool:
 
 async def _authenticate_company(request: web.Request) -> None:
     """Find the company of the request's key, and count the request against its limit."""
-    text = (header(request, "X-API-Key") or "").strip()
-    if not text:
-        raise Unauthorized(REQUIRED)
-    owner = await _find_owner(request, request.app[app_keys.KEY_RING], text)
-    request[app_keys.COMPANY] = owner.id
-    request[app_keys.KEY_ID] = owner.key_id
-    if wait := request.app[app_keys.LIMITER].take(owner.id):
+    key = await _find_key(request, COMPANY)
+    if wait := request.app[app_keys.LIMITER].take(key.owner.id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
 
 
@@ -176,29 +171,31 @@ async def _authenticate_account(request: web.Request) -> None:
     """
     quota = request.app[app_keys.INTEGRATION_QUOTA]
     request[app_keys.QUOTA_HEADERS] = quota.exhausted_headers()
-    text = (header(request, "X-Portal-Key") or "").strip()
-    owner = await _find_owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
-    request[app_keys.ACCOUNT] = owner.id
-    request[app_keys.KEY_ID] = owner.key_id
-    request[app_keys.QUOTA_HEADERS], wait = await quota.take(owner.id, owner.key_id)
+    key = await _find_key(request, INTEGRATION)
+    request[app_keys.QUOTA_HEADERS], wait = await quota.take(key.owner, key.key_id)
     if wait:
         raise TooManyRequests(SLOW_DOWN, retry_after(wait), retry_after=wait)
 
 
-async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> KeyOwner:
-    """Return the owner of a key.
+async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
+    """Find the request's key and its owner.
 
     Raises Unauthorized for an invalid key, TooManyRequests after too many from one address. A key
     is never locked and valid keys always pass, so that no client can lock out another.
     """
+    text = (header(request, kind.header) or "").strip()
+    if not text:
+        raise Unauthorized(kind.missing)
     try:
-        return await ring.owner_of(text)
+        key = await request.app[app_keys.KEY_RING].find(text, kind)
     except Unauthorized:
-        limiter = request.app[app_keys.WRONG_KEY_LIMITER]
-        if text and (wait := limiter.take(sender_of(request))):
-            more: dict[str, Any] = {"retry_after": wait} if is_integration(request.path) else {}
+        if wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender_of(request)):
+            more: dict[str, Any] = {"retry_after": wait} if kind is INTEGRATION else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
+    request[app_keys.OWNERS[kind.owner]] = key.owner.id
+    request[app_keys.KEY_ID] = key.key_id
+    return key
 
 
 def _request_id(request: web.Request) -> str:

@@ -1,16 +1,17 @@
--- A key is looked up before its company is known. Nothing else of other companies is readable.
-create or replace function api_key_of(wanted text)
+-- A key is looked up before its owner is known. Nothing else of other owners is readable.
+create or replace function api_key_of(wanted_kind text, wanted text)
   returns table (
-    company_id bigint, secret_sha256 bytea, expires_at timestamptz, revoked_at timestamptz)
+    owner_id bigint, secret_sha256 bytea, expires_at timestamptz, revoked_at timestamptz)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select k.company_id, k.secret_sha256, k.expires_at, k.revoked_at
+    select k.owner_id, k.secret_sha256, k.expires_at, k.revoked_at
       from public.api_keys k
-     where k.key_id = wanted
+     where k.owner_kind = wanted_kind and k.key_id = wanted
      limit 1;
   end;
 alter function api_key_of owner to einvoice_across;
 revoke all on function api_key_of from public;
 grant execute on function api_key_of to einvoice_service;
 comment on function api_key_of is
-  'Company, digest and validity of the API key with this exact id. No row when there is none.';
+  'Owner, digest and validity of the API key of this kind of owner with this exact id. No row when '
+  'there is none.';

@@ -12,9 +12,11 @@ select c.id as company,
        c.tin_code as tin,
        (select count(*)
           from api_keys k
-         where k.company_id = c.id and k.revoked_at is null
+         where k.owner_kind = 'company' and k.owner_id = c.id and k.revoked_at is null
            and (k.expires_at is null or k.expires_at > clock_timestamp())) as keys,
-       (select max(k.last_used_at) from api_keys k where k.company_id = c.id) as last_used,
+       (select max(k.last_used_at)
+          from api_keys k
+         where k.owner_kind = 'company' and k.owner_id = c.id) as last_used,
        i.invoices,
        (select coalesce(sum(n.live), 0)
           from record_counts n

@@ -5,7 +5,8 @@
 -- The transaction of a request's effect inserts its key, so that of several requests with one key
 -- one has an effect.
 create table idempotency_keys (
-  company_id bigint not null references companies,
+  owner_kind text not null,
+  owner_id bigint not null,
   route text not null,
   key text not null,
   body_sha256 bytea not null,
@@ -14,17 +15,16 @@ create table idempotency_keys (
   created_at timestamptz not null default clock_timestamp(),
   claim_token uuid,
   sealed_secrets bytea,
-  primary key (company_id, route, key),
+  primary key (owner_kind, owner_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
-call keep_companies_apart('idempotency_keys');
+call keep_owners_apart('idempotency_keys');
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
-  company_id, route, key, status, created_at
+  owner_kind, owner_id, company_id, account_id, route, key, status, created_at
 ) on idempotency_keys to einvoice_reader;
 comment on table idempotency_keys is
-  'Requests of companies with an Idempotency-Key, and the first response to each.';
-comment on column idempotency_keys.company_id is 'Company that sent the request.';
+  'Requests of companies and accounts with an Idempotency-Key, and the first response to each.';
 comment on column idempotency_keys.route is 'Method and path.';
 comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
 comment on column idempotency_keys.body_sha256 is
@@ -41,44 +41,11 @@ comment on column idempotency_keys.sealed_secrets is
   'Secrets of the response to a form, which a page shows once. They are encrypted with a key that '
   'only the browser of the person has. Null: there are none, or they were shown.';
 
-create table integration_idempotency_keys (
-  account_id bigint not null references accounts,
-  route text not null,
-  key text not null,
-  body_sha256 bytea not null,
-  status smallint,
-  answer text,
-  created_at timestamptz not null default clock_timestamp(),
-  claim_token uuid,
-  primary key (account_id, route, key),
-  constraint integration_idempotency_keys_answered_whole check
-    ((status is null) = (answer is null))
-);
-call keep_accounts_apart('integration_idempotency_keys');
-grant select, insert, update, delete on integration_idempotency_keys to einvoice_service;
-grant select (
-  account_id, route, key, status, created_at
-) on integration_idempotency_keys to einvoice_reader;
-comment on table integration_idempotency_keys is
-  'Requests of accounts with an Idempotency-Key, and the first response to each.';
-comment on column integration_idempotency_keys.account_id is 'Account that sent the request.';
-comment on column integration_idempotency_keys.route is 'Method and path.';
-comment on column integration_idempotency_keys.key is 'Idempotency-Key of the request.';
-comment on column integration_idempotency_keys.body_sha256 is
-  'SHA-256 of the request body. A repeat with another body is rejected.';
-comment on column integration_idempotency_keys.status is
-  'HTTP status of the response. Null: a request to the portal is in progress.';
-comment on column integration_idempotency_keys.answer is
-  'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
-comment on column integration_idempotency_keys.created_at is
-  'When the key, or the response of its request, was stored.';
-comment on column integration_idempotency_keys.claim_token is
-  'Token of the request that has stored the key, which may replace what it has stored.';
-
 -- The service can add rows and cannot change them. The statement that makes a change also writes
 -- the row, so that neither exists without the other.
 create table audit_log (
-  company_id bigint not null references companies,
+  company_id bigint references companies,
+  account_id bigint references accounts,
   id bigint generated always as identity,
   at timestamptz not null default clock_timestamp(),
   actor text not null default actor(),
@@ -89,19 +56,22 @@ create table audit_log (
   after_sha256 bytea,
   changes jsonb,
   client_address inet default nullif(current_setting('app.client_address', true), '')::inet,
-  primary key (company_id, id)
+  constraint audit_log_one_owner check (num_nonnulls(company_id, account_id) = 1)
 );
-call keep_companies_apart('audit_log');
-grant select, insert (company_id, action, subject, before_sha256, after_sha256)
+call keep_apart('audit_log');
+grant select,
+      insert (company_id, account_id, action, subject, before_sha256, after_sha256, changes)
   on audit_log to einvoice_service;
 grant select on audit_log to einvoice_reader;
+create index audit_log_by_age on audit_log (company_id, id);
 create index audit_log_by_subject on audit_log (company_id, subject, id);
-grant insert (changes) on audit_log to einvoice_service;
 -- Functions write what a person did to the audit log of each company. They cannot read it.
 create policy written_across on audit_log for insert to einvoice_across with check (true);
 grant insert (company_id, action, subject, changes) on audit_log to einvoice_across;
-comment on table audit_log is 'Changes of companies'' records: who did what. Append-only.';
-comment on column audit_log.company_id is 'Company of the record.';
+comment on table audit_log is
+  'Changes of the records of companies and accounts: who did what. Append-only.';
+comment on column audit_log.company_id is 'Company of the record. Null: an account''s.';
+comment on column audit_log.account_id is 'Account of the record. Null: a company''s.';
 comment on column audit_log.id is 'Identifies the entry.';
 comment on column audit_log.at is 'When it happened.';
 comment on column audit_log.actor is 'Id of the API key, command, or background.';
@@ -114,29 +84,6 @@ comment on column audit_log.changes is
   'Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are kept.';
 comment on column audit_log.client_address is
   'Address of the client. Null: not in a request, or not known.';
-
-create table integration_audit_log (
-  account_id bigint not null references accounts,
-  id bigint generated always as identity,
-  at timestamptz not null default clock_timestamp(),
-  actor text not null default actor(),
-  action text not null,
-  subject text not null,
-  request_id text default nullif(current_setting('app.request_id', true), ''),
-  primary key (account_id, id)
-);
-call keep_accounts_apart('integration_audit_log');
-grant select, insert (account_id, action, subject) on integration_audit_log to einvoice_service;
-grant select on integration_audit_log to einvoice_reader;
-comment on table integration_audit_log is
-  'Changes of accounts'' records: who did what. Append-only.';
-comment on column integration_audit_log.account_id is 'Account of the record.';
-comment on column integration_audit_log.id is 'Identifies the entry.';
-comment on column integration_audit_log.at is 'When it happened.';
-comment on column integration_audit_log.actor is 'Id of the API key, or command.';
-comment on column integration_audit_log.action is 'What was done, such as create or delete.';
-comment on column integration_audit_log.subject is 'Record that was changed, such as user u1.';
-comment on column integration_audit_log.request_id is 'Id of the request. Null: not in a request.';
 
 -- A log of what happened to the access of each person, who may have no company or several.
 create table user_audit_log (

@@ -151,21 +151,32 @@ with me as (
    where c.relnamespace = 'public'::regnamespace
      and ('pg_class'::regclass, c.oid) not in (select m.classid, m.objid from members m)
 ), fenced as (
-  -- Tables whose rows belong to a company or an account: the column that names the owner, and the
-  -- value that it must have. `named` is the column of a table that refers to such a row.
-  select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
-         a.attname, a.attnum,
-         case c.relname when 'companies' then 'company_id'
-                        when 'accounts' then 'account_id'
-                        else a.attname end as named,
-         case when a.attname = 'account_id' or c.relname = 'accounts' then 'current_account()'
-              else 'current_company()' end as mine
+  -- Tables whose rows belong to a company, to an account, or to either: the columns that name the
+  -- owner, the condition of the policy, and the columns of a table that refers to such a row.
+  select c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
+         case c.relname when 'companies' then '{id}'
+                        when 'accounts' then '{id}'
+                        else k.owner end::text[] as owner,
+         case c.relname when 'companies' then '(id = current_company())'
+                        when 'accounts' then '(id = current_account())'
+                        else k.mine end as mine,
+         case c.relname when 'companies' then '{company_id}'
+                        when 'accounts' then '{account_id}'
+                        else k.owner end::text[] as named
     from relations c
-    join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
-                       and (a.attname in ('company_id', 'account_id')
-                            or a.attname = 'id' and c.relname in ('companies', 'accounts'))
+    left join pg_attribute o on o.attrelid = c.oid and o.attname = 'company_id'
+    left join pg_attribute a on a.attrelid = c.oid and a.attname = 'account_id'
+    join (values
+           ('{company_id}', '(company_id = current_company())'),
+           ('{account_id}', '(account_id = current_account())'),
+           ('{owner_kind,owner_id}',
+            '((company_id = current_company()) OR (account_id = current_account()))')
+         ) k (owner, mine)
+      on k.owner = case when a.attnum is null then '{company_id}'
+                        when o.attnum is null or a.attnotnull then '{account_id}'
+                        else '{owner_kind,owner_id}' end
    where c.relkind in ('r', 'p', 'f')
-   order by c.oid, a.attname
+     and (o.attnum is not null or a.attnum is not null or c.relname in ('companies', 'accounts'))
 ), definers as (
   select p.oid, p.proname, p.proowner, p.proacl, p.proconfig
     from pg_proc p
@@ -198,16 +209,14 @@ select format('the table %s has no forced policy', f.relname)
             and exists (select
                           from pg_policy p
                          where p.polrelid = f.oid
-                           and p.polname in ('own_company', 'own_account')
+                           and p.polname = 'own_rows'
                            and p.polcmd = '*'
-                           and pg_get_expr(p.polqual, p.polrelid)
-                               = format('(%I = %s)', f.attname, f.mine)
-                           and pg_get_expr(p.polwithcheck, p.polrelid)
-                               = format('(%I = %s)', f.attname, f.mine)))
+                           and pg_get_expr(p.polqual, p.polrelid) = f.mine
+                           and pg_get_expr(p.polwithcheck, p.polrelid) = f.mine))
 union all
 select format('the policy %s opens the table %s', p.polname, p.polrelid::regclass)
   from pg_policy p
- where p.polpermissive and p.polname not in ('own_company', 'own_account')
+ where p.polpermissive and p.polname <> 'own_rows'
    and exists (select
                  from unnest(p.polroles) r
                 where r = 0 or pg_has_role(current_user, r, 'usage'))
@@ -235,22 +244,27 @@ select format('the function %s runs with another''s rights and %s '
         or d.proacl is null or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
         or not exists (select from unnest(d.proconfig) setting where setting like 'search\_path=%'))
 union all
-select format('the foreign key %s of %s leaves out %s', k.conname, k.conrelid::regclass, f.named)
+select format('the foreign key %s of %s leaves out %s',
+              k.conname, k.conrelid::regclass, array_to_string(f.named, ', '))
   from pg_constraint k
   join fenced f on f.oid = k.confrelid
  where k.contype = 'f'
-   and not exists (select
-                     from unnest(k.conkey, k.confkey) pair (here, there)
-                     join pg_attribute a on a.attrelid = k.conrelid and a.attnum = pair.here
-                    where pair.there = f.attnum and a.attname = f.named)
+   and not f.named <@ array(
+         select h.attname::text
+           from unnest(k.conkey, k.confkey) pair (here, there)
+           join pg_attribute h on h.attrelid = k.conrelid and h.attnum = pair.here
+           join pg_attribute t on t.attrelid = k.confrelid and t.attnum = pair.there
+          where t.attname = any (f.owner))
 union all
 -- A unique index covers the rows of all owners: a violation by a value that a client chooses would
 -- disclose that another owner has it.
 select format('the unique index %s of %s does not begin with %s',
-              i.indexrelid::regclass, f.relname, f.attname)
+              i.indexrelid::regclass, f.relname, array_to_string(f.owner, ', '))
   from pg_index i
   join fenced f on f.oid = i.indrelid
- where i.indisunique and i.indkey[0] <> f.attnum
+ where i.indisunique
+   and f.owner <> array(select pg_get_indexdef(i.indexrelid, place, true)
+                          from generate_series(1, cardinality(f.owner)) place)
    and i.indexrelid <> coalesce(to_regclass('accounts_name_once'), 0)  -- An operator chooses it.
    -- The portal chooses uuids, and a response about a used one does not say who has it.
    and i.indexrelid <> coalesce(to_regclass('submitted_documents_uuid_once'), 0);

@@ -1,5 +1,4 @@
--- First responses by owner, route and key: for companies, then the same for accounts. Each kind of
--- owner has its own table and its own row-level security.
+-- First responses by owner, route and key. The owner is a company or an account.
 
 -- name: idempotency_get :one
 -- Return the request that has a key: the response, or no `status` while it is in progress. No row
@@ -7,7 +6,7 @@
 -- lease. A time ahead of the clock was recorded before the clock was set back.
 select body_sha256, status, answer
   from idempotency_keys
- where company_id = :company_id and route = :route and key = :key
+ where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
    and created_at > clock_timestamp() - interval '72 hours'
    and (status is not null or body_sha256 is distinct from :body_sha256
         or created_at between clock_timestamp() - :lease::interval and clock_timestamp());
@@ -15,9 +14,10 @@ select body_sha256, status, answer
 -- name: idempotency_keep :value
 -- Store a key with its response, or without one before a request to the portal. No row: another
 -- request has the key, as in idempotency_get, and the effect must not be committed.
-insert into idempotency_keys as k (company_id, route, key, body_sha256, status, answer, claim_token)
-values (:company_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
-    on conflict (company_id, route, key) do update
+insert into idempotency_keys as k (owner_kind, owner_id, route, key, body_sha256, status, answer,
+       claim_token)
+values (:owner_kind, :owner_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
+    on conflict (owner_kind, owner_id, route, key) do update
    set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
        claim_token = excluded.claim_token, created_at = clock_timestamp()
  where k.claim_token = excluded.claim_token
@@ -31,15 +31,16 @@ returning true;
 -- Release a key that the request has stored without a response, so that a repetition runs again.
 -- No row: another request has it.
 delete from idempotency_keys
- where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token
-   and status is null
+ where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
+   and claim_token = :claim_token and status is null
 returning true;
 
 -- name: idempotency_secrets_keep :exec
 -- Store the encrypted secrets of a claim's response, next to the response without them.
 update idempotency_keys
    set sealed_secrets = :sealed_secrets
- where company_id = :company_id and route = :route and key = :key and claim_token = :claim_token;
+ where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
+   and claim_token = :claim_token;
 
 -- name: idempotency_secrets_take :value
 -- Return the encrypted secrets of a response and delete them. Of several requests at the same time
@@ -47,7 +48,8 @@ update idempotency_keys
 with kept as (
   select sealed_secrets
     from idempotency_keys
-   where company_id = :company_id
+   where owner_kind = :owner_kind
+     and owner_id = :owner_id
      and route = :route
      and key = :key
      and sealed_secrets is not null
@@ -56,46 +58,11 @@ with kept as (
 update idempotency_keys k
    set sealed_secrets = null
   from kept
- where k.company_id = :company_id and k.route = :route and k.key = :key
+ where k.owner_kind = :owner_kind and k.owner_id = :owner_id and k.route = :route and k.key = :key
 returning kept.sealed_secrets;
 
 -- name: idempotency_sweep :exec
 -- Delete responses that are too old to be returned again.
 delete from idempotency_keys
- where company_id = :company_id and created_at < clock_timestamp() - interval '72 hours';
-
--- name: integration_idempotency_get :one
--- Same as idempotency_get, for an account.
-select body_sha256, status, answer
-  from integration_idempotency_keys
- where account_id = :account_id and route = :route and key = :key
-   and created_at > clock_timestamp() - interval '72 hours'
-   and (status is not null or body_sha256 is distinct from :body_sha256
-        or created_at between clock_timestamp() - :lease::interval and clock_timestamp());
-
--- name: integration_idempotency_keep :value
--- Same as idempotency_keep, for an account.
-insert into integration_idempotency_keys as k (account_id, route, key, body_sha256, status, answer,
-       claim_token)
-values (:account_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
-    on conflict (account_id, route, key) do update
-   set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
-       claim_token = excluded.claim_token, created_at = clock_timestamp()
- where k.claim_token = excluded.claim_token
-    or k.created_at < clock_timestamp() - interval '72 hours'
-    or (k.status is null
-        and k.created_at not between clock_timestamp() - :lease::interval and clock_timestamp()
-        and k.body_sha256 = excluded.body_sha256)
-returning true;
-
--- name: integration_idempotency_drop :value
--- Same as idempotency_drop, for an account.
-delete from integration_idempotency_keys
- where account_id = :account_id and route = :route and key = :key and claim_token = :claim_token
-   and status is null
-returning true;
-
--- name: integration_idempotency_sweep :exec
--- Same as idempotency_sweep, for an account.
-delete from integration_idempotency_keys
- where account_id = :account_id and created_at < clock_timestamp() - interval '72 hours';
+ where owner_kind = :owner_kind and owner_id = :owner_id
+   and created_at < clock_timestamp() - interval '72 hours';

@@ -69,7 +69,8 @@ select (select count(*)
          where g.company_id = :company_id and g.removed_at is null) as certificate_ends_at,
        (select count(*)
           from api_keys k
-         where k.company_id = :company_id
+         where k.owner_kind = 'company'
+           and k.owner_id = :company_id
            and k.revoked_at is null
            and k.expires_at > statement_timestamp()
            and k.expires_at < statement_timestamp() + :notice::interval) as keys_expiring,

@@ -1,6 +1,7 @@
 create or replace view audit_records with (security_invoker = true) as
 select a.id,
        a.company_id,
+       a.account_id,
        a.at,
        a.actor,
        a.action,
@@ -16,7 +17,9 @@ select a.id,
        coalesce(k.name, '') as key_name,
        coalesce(u.name, '') as user_name
   from audit_log a
-  left join api_keys k on k.company_id = a.company_id
+  left join api_keys k on k.owner_kind = case when a.company_id is null then 'account'
+                                              else 'company' end
+                      and k.owner_id = coalesce(a.company_id, a.account_id)
                       and k.key_id = case when a.actor like 'key %' then substr(a.actor, 5) end
   left join users u on u.id = case when a.actor ~ '^user [0-9]+$'
                                    then substr(a.actor, 6)::bigint end;

@@ -39,13 +39,13 @@ USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizatio
 NO_USER, NO_ORGANIZATION = f"usr_{'0' * 22}", f"org_{'0' * 22}"
 QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 ACCOUNT_TABLES = (
-    "integration_keys",
-    "integration_quotas",
+    "api_keys",
+    "key_quotas",
     "integration_users",
     "organizations",
     "organization_members",
     "organization_companies",
-    "integration_idempotency_keys",
+    "idempotency_keys",
 )
 
 
@@ -651,17 +651,14 @@ async def test_unknown_route_stores_no_idempotency_key(
 ) -> None:
     for path, status in (("/api/integrations/nothing", 404), (f"{USERS}/{NO_USER}", 405)):
         assert [(await post(portal, "a", path))[::2] for _ in range(2)] == [(status, None)] * 2
-    assert await owner.fetchval("select count(*) from integration_idempotency_keys") == 0
+    assert await owner.fetchval("select count(*) from idempotency_keys") == 0
 
 
 async def test_idempotency_key_expires_after_72_hours(
     portal: Client, owner: asyncpg.Connection
 ) -> None:
     await post(portal, "a", **user())
-    age = (
-        "update integration_idempotency_keys "
-        "set created_at = clock_timestamp() - interval '72 hours'"
-    )
+    age = "update idempotency_keys set created_at = clock_timestamp() - interval '72 hours'"
     await owner.execute(f"{age} + interval '1 minute'")
     assert (await post(portal, "a", **user(email="siti@example.com")))[0] == 422
     await owner.execute(age)
@@ -671,7 +668,7 @@ async def test_idempotency_key_expires_after_72_hours(
 #: A trigger that fails one of the two writes of a response: with its effect, and when it is final.
 FAILING_KEEP = """
     create function fail() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
-    create trigger failing before {} on integration_idempotency_keys
+    create trigger failing before {} on idempotency_keys
        for each row execute function fail();
 """
 
@@ -832,7 +829,7 @@ async def test_last_use_of_a_key_is_stored(
     await ask(portal, "GET", USERS)
     await portal.close()
     assert await owner.fetchval(
-        "select last_used_at from integration_keys where key_id = $1", account.key_id
+        "select last_used_at from api_keys where key_id = $1", account.key_id
     )
 
 
@@ -886,7 +883,7 @@ async def test_quota_is_restored_in_the_next_minute(
 ) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
     assert [(await ask(portal, "GET", USERS))[0] for _ in range(3)] == [200, 429, 429]
-    await owner.execute("update integration_quotas set ends_at = clock_timestamp()")
+    await owner.execute("update key_quotas set ends_at = clock_timestamp()")
     assert [(await ask(portal, "GET", USERS))[0] for _ in range(2)] == [200, 429]
 
 
@@ -1058,7 +1055,7 @@ async def test_service_role_cannot_read_key_digests(
 ) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await owner.fetch("select secret_sha256 from integration_keys")
+        await owner.fetch("select secret_sha256 from api_keys")
 
 
 async def test_start_fails_without_row_level_security(

@@ -375,7 +375,10 @@ INTEGRATIONS = [row.row for row in ENDPOINTS if "/integrations/" in row.row]
 REQUIRED = {"message": "API key is required"}
 INVALID = {"message": "Invalid API key"}
 UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
-EXPIRED = "update {} set expires_at = clock_timestamp() - interval '1 second' where {} = $1"
+EXPIRED = """
+    update api_keys set expires_at = clock_timestamp() - interval '1 second'
+     where company_id = $1 or account_id = $2
+"""
 
 
 async def no_key(context: Context) -> None:
@@ -390,10 +393,7 @@ async def wrong_key(context: Context) -> None:
 
 
 async def expired_key(context: Context) -> None:
-    await context.owner.execute(EXPIRED.format("api_keys", "company_id"), context.company.id)
-    await context.owner.execute(
-        EXPIRED.format("integration_keys", "account_id"), context.account.id
-    )
+    await context.owner.execute(EXPIRED, context.company.id, context.account.id)
 
 
 @pytest.mark.parametrize(

@@ -498,8 +498,9 @@ async def test_invalid_keys_are_rate_limited_per_address(
 async def full(owner: asyncpg.Connection, company: Company) -> Company:
     """The company with 50 valid keys, and one that is revoked and one that has expired."""
     insert = """
-        insert into api_keys (company_id, key_id, name, secret_sha256, revoked_at, expires_at)
-        select $1, format('%s', 100000000000 + n), '', sha256('a'),
+        insert into api_keys
+               (owner_kind, owner_id, key_id, name, secret_sha256, revoked_at, expires_at)
+        select 'company', $1, format('%s', 100000000000 + n), '', sha256('a'),
                case n when 50 then now() end, case n when 51 then now() end
           from generate_series(1, 51) n
     """

@@ -12,7 +12,6 @@ from tests.harness.inspections import INSPECTIONS, fill_inspection
 
 SECRETS = {
     ("api_keys", "secret_sha256"),
-    ("integration_keys", "secret_sha256"),
     ("webhook_secrets", "sealed_secret"),
     ("signing_certificates", "sealed_key"),
     ("portal_credentials", "fingerprint"),
@@ -21,9 +20,6 @@ SECRETS = {
     ("idempotency_keys", "answer"),
     ("idempotency_keys", "sealed_secrets"),
     ("idempotency_keys", "claim_token"),
-    ("integration_idempotency_keys", "body_sha256"),
-    ("integration_idempotency_keys", "answer"),
-    ("integration_idempotency_keys", "claim_token"),
     ("refused_logins", "fingerprint"),
     ("users", "password_hash"),
     ("users", "form_secret"),

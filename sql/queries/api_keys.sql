@@ -1,0 +1,81 @@
+-- API keys of companies and accounts, their use and their quotas. Every statement takes the kind and
+-- the id of the owner, so that keys of others are not found, except api_key_of.
+
+-- name: api_key_count :value
+-- Return the number of valid keys: those that are neither revoked nor expired. Run
+-- company_limit_lock in a statement before, because a count sees what was committed before its own
+-- statement began.
+select count(*)
+  from api_keys
+ where owner_kind = :owner_kind and owner_id = :owner_id
+   and revoked_at is null
+   and (expires_at is null or expires_at > clock_timestamp());
+
+-- name: api_key_insert :exec
+with inserted as (
+  insert into api_keys (owner_kind, owner_id, key_id, name, secret_sha256, expires_at)
+  values (:owner_kind, :owner_id, :key_id, :name, :secret_sha256, :expires_at)
+  returning company_id, account_id, key_id, name, expires_at
+)
+insert into audit_log (company_id, account_id, action, subject, changes)
+select company_id, account_id, 'create', format('key %s', key_id),
+       value_changes(null, jsonb_build_object('name', name, 'expires_at', expires_at))
+  from inserted;
+
+-- name: api_key_list :many
+-- Return the keys of an owner, the newest first.
+select key_id, name, created_at, expires_at, revoked_at, last_used_at
+  from api_keys
+ where owner_kind = :owner_kind and owner_id = :owner_id
+ order by revoked_at is not null, created_at desc, key_id
+ limit 200;
+
+-- name: api_key_of :one
+-- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
+-- clock: negative if expired, null if the key never expires.
+select owner_id, secret_sha256, revoked_at is not null as revoked,
+       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
+  from api_key_of(:owner_kind, :key_id);
+
+-- name: api_key_revoke :value
+-- Revoke a key and notify every process. Returns true if the key was not revoked before, and null
+-- if the owner has no such key.
+with revoked as (
+  update api_keys
+     set revoked_at = clock_timestamp()
+   where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id
+     and revoked_at is null
+  returning company_id, account_id, key_id
+), audited as (
+  insert into audit_log (company_id, account_id, action, subject)
+  select company_id, account_id, 'revoke', format('key %s', key_id) from revoked
+)
+select coalesce(
+         (select pg_notify('api_key_changed', key_id) is not null from revoked), false)
+  from api_keys
+ where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id;
+
+-- name: api_key_used :exec
+-- Record the use of a key, at most once a minute for all processes.
+update api_keys
+   set last_used_at = date_trunc('minute', clock_timestamp())
+ where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id
+   and last_used_at is distinct from date_trunc('minute', clock_timestamp());
+
+-- name: key_quota_take :one
+-- Count one request of a key against :quota requests a minute. The minute begins with its first
+-- request. `wait` is the rest of the minute in seconds if the quota is used up, else null; `reset`
+-- is the end of the minute as Unix time.
+insert into key_quotas as q (owner_kind, owner_id, key_id, ends_at, used)
+values (:owner_kind, :owner_id, :key_id, clock_timestamp() + interval '1 minute', 1)
+    on conflict (owner_kind, owner_id, key_id) do update
+   set used = case when q.ends_at <= excluded.ends_at - interval '1 minute' then 1
+                   else least(q.used, :quota::int) + 1 end,
+       ends_at = case when q.ends_at <= excluded.ends_at - interval '1 minute'
+                      then excluded.ends_at
+                      else q.ends_at end
+returning greatest(0, :quota::int - used) as remaining,
+          ceil(extract(epoch from ends_at))::bigint as reset,
+          case when used > :quota::int
+               then greatest(1, ceil(extract(epoch from ends_at - clock_timestamp())))::int
+               end as wait;
