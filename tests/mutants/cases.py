@@ -35,6 +35,7 @@ REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 UNKNOWN = "tests/submission/test_unknown_outcomes.py"
+EQUAL_IDS = "tests/security/test_equal_ids.py"
 SEND_OUTCOMES = (
     "tests/portal/test_send_outcomes.py::test_a_response_decides_the_state_of_a_submission"
 )
@@ -262,10 +263,12 @@ EVIDENCE = (
     Mutant(
         "expired-idempotency-key-taken-by-another-body",
         "sql/queries/idempotency.sql",
-        " where company_id = :company_id and route = :route and key = :key\n"
+        " where owner_kind = :owner_kind and owner_id = :owner_id and route = :route"
+        " and key = :key\n"
         "   and created_at > clock_timestamp() - interval '72 hours'\n"
         "   and (status is not null or body_sha256 is distinct from :body_sha256",
-        " where company_id = :company_id and route = :route and key = :key\n"
+        " where owner_kind = :owner_kind and owner_id = :owner_id and route = :route"
+        " and key = :key\n"
         "   and (status is not null or body_sha256 is distinct from body_sha256",
         (
             "tests/api/test_repetition.py::test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body",
@@ -546,24 +549,23 @@ ONCE = (
     Mutant(
         "keys-counted-without-a-lock",
         "service/http/api_keys.py",
-        "        await sql.company_limit_lock(conn, company_id=owner)\n",
+        "        await sql.company_limit_lock(conn, company_id=owner_id)\n",
         "",
         ("tests/security/test_auth.py::test_two_keys_at_the_limit_are_not_both_created",),
     ),
     Mutant(
         "invalid-keys-count-for-the-limit",
-        "sql/queries/companies.sql",
-        " where company_id = :company_id\n"
+        "sql/queries/api_keys.sql",
         "   and revoked_at is null\n"
         "   and (expires_at is null or expires_at > clock_timestamp());\n",
-        " where company_id = :company_id;\n",
+        ";\n",
         ("tests/security/test_auth.py::test_a_company_has_at_most_50_valid_keys",),
     ),
     Mutant(
         "rate-limit-per-key",
         "service/http/middleware.py",
-        "request.app[app_keys.LIMITER].take(owner.id)",
-        "request.app[app_keys.LIMITER].take(owner.key_id)",
+        "request.app[app_keys.LIMITER].take(key.owner.id)",
+        "request.app[app_keys.LIMITER].take(key.key_id)",
         ("tests/security/test_auth.py::test_rate_limit_is_shared_by_the_keys_of_a_company",),
     ),
     Mutant(
@@ -906,6 +908,38 @@ APART = (
         ),
     ),
     Mutant(
+        "account-reads-as-the-company-with-its-id",
+        "sql/migrations/0001_tenancy.sql",
+        "return nullif(current_setting('app.company_id', true), '')::bigint;",
+        "return coalesce(nullif(current_setting('app.company_id', true), ''),\n"
+        "                nullif(current_setting('app.account_id', true), ''))::bigint;",
+        (f"{EQUAL_IDS}::test_owners_with_equal_ids_share_nothing[policies]",),
+    ),
+    Mutant(
+        "response-of-the-owner-with-the-same-id",
+        "sql/queries/idempotency.sql",
+        " where owner_kind = :owner_kind and owner_id = :owner_id and route = :route"
+        " and key = :key\n   and created_at",
+        " where :owner_kind::text <> '' and owner_id = :owner_id and route = :route"
+        " and key = :key\n   and created_at",
+        (f"{EQUAL_IDS}::test_owners_with_equal_ids_share_nothing[predicates]",),
+    ),
+    Mutant(
+        "key-revoked-for-the-owner-with-the-same-id",
+        "sql/queries/api_keys.sql",
+        "   where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id\n"
+        "     and revoked_at is null",
+        "   where owner_id = :owner_id and key_id = :key_id\n     and revoked_at is null",
+        (f"{EQUAL_IDS}::test_an_owner_changes_nothing_of_another_with_its_id",),
+    ),
+    Mutant(
+        "key-of-any-surface",
+        "sql/functions/api_key_of.sql",
+        "k.owner_kind = wanted_kind and k.key_id = wanted",
+        "k.key_id = wanted",
+        (f"{EQUAL_IDS}::test_a_key_is_unknown_on_the_other_surface",),
+    ),
+    Mutant(
         "table-without-row-security",
         LAST_MIGRATION,
         "",
@@ -1055,7 +1089,7 @@ APART = (
     ),
     Mutant(
         "revocation-not-announced",
-        "sql/queries/companies.sql",
+        "sql/queries/api_keys.sql",
         "(select pg_notify('api_key_changed', key_id) is not null from revoked)",
         "(select true from revoked)",
         ("tests/operations/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
@@ -1599,7 +1633,7 @@ EXACT = (
     Mutant(
         "companies-share-the-place-of-strangers",
         "service/http/api_keys.py",
-        "        CLIENT.set(self._kind.client(key.owner))\n        self._used",
+        "        CLIENT.set(_client(key.owner))\n        self._used",
         "        self._used",
         ("tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",),
     ),
