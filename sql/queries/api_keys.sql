@@ -1,5 +1,5 @@
--- API keys of companies and accounts, and their quotas. Every statement takes the kind and the id of
--- the owner, so that keys of others are not found, except api_key_of.
+-- API keys of companies and accounts, and their quotas. Every statement takes the kind and the id
+-- of the owner, so that keys of others are not found, except api_key_of.
 
 -- name: api_key_count :value
 -- Return the number of valid keys: those that are neither revoked nor expired. Run
