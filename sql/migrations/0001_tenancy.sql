@@ -57,9 +57,15 @@ create function current_account() returns bigint
 comment on function current_account is
   'Account of this transaction. Null when none is set: then no row of an account is visible.';
 
+create function current_owner(kind text) returns bigint
+  stable parallel safe language sql
+  return case kind when 'company' then current_company() when 'account' then current_account() end;
+comment on function current_owner is
+  'Company or account of this transaction, by the kind of owner. Null when none is set.';
+
 create procedure keep_apart(
     fenced regclass,
-    own text default 'company_id = current_company() or account_id = current_account()')
+    own text default 'owner_id = current_owner(owner_kind)')
   language plpgsql as $$
 begin
   execute format('alter table %s enable row level security', fenced);
@@ -71,7 +77,8 @@ begin
 end $$;
 comment on procedure keep_apart is
   'Isolate the rows of a table: the service reads and writes only those for which a condition '
-  'holds, by default those of the current company or account. Support staff reads all.';
+  'holds, by default those of the current company or account by owner_kind and owner_id. Support '
+  'staff reads all.';
 
 create procedure keep_companies_apart(
     fenced regclass,
@@ -82,26 +89,6 @@ begin
 end $$;
 comment on procedure keep_companies_apart is
   'Isolate the rows of a table by company. See keep_apart().';
-
-create procedure keep_owners_apart(fenced regclass)
-  language plpgsql as $$
-begin
-  execute format(
-    'alter table %s'
-    ' add company_id bigint references companies'
-    '   generated always as (case owner_kind when ''company'' then owner_id end) stored,'
-    ' add account_id bigint references accounts'
-    '   generated always as (case owner_kind when ''account'' then owner_id end) stored,'
-    ' add constraint one_owner check (num_nonnulls(company_id, account_id) = 1)', fenced);
-  execute format('comment on column %s.owner_kind is ''company or account.''', fenced);
-  execute format('comment on column %s.owner_id is ''Id of the company or account.''', fenced);
-  execute format('comment on column %s.company_id is ''The company. Null: an account.''', fenced);
-  execute format('comment on column %s.account_id is ''The account. Null: a company.''', fenced);
-  call keep_apart(fenced);
-end $$;
-comment on procedure keep_owners_apart is
-  'Isolate the rows of a table that companies and accounts share, by the columns owner_kind and '
-  'owner_id. Adds company_id and account_id, of which the owner''s has a value. See keep_apart().';
 
 create function actor() returns text
   stable parallel safe language sql
@@ -251,6 +238,10 @@ comment on column accounts.created_at is 'When it was created.';
 create table api_keys (
   owner_kind text not null,
   owner_id bigint not null,
+  company_id bigint references companies
+    generated always as (case owner_kind when 'company' then owner_id end) stored,
+  account_id bigint references accounts
+    generated always as (case owner_kind when 'account' then owner_id end) stored,
   key_id text not null,
   name text not null default '',
   secret_sha256 bytea not null,
@@ -258,10 +249,11 @@ create table api_keys (
   expires_at timestamptz,
   revoked_at timestamptz,
   last_used_at timestamptz,
-  primary key (owner_kind, owner_id, key_id)
+  primary key (owner_kind, owner_id, key_id),
+  constraint api_keys_one_owner check (num_nonnulls(company_id, account_id) = 1)
 );
 create index api_keys_by_key_id on api_keys (key_id);
-call keep_owners_apart('api_keys');
+call keep_apart('api_keys');
 grant select (
   owner_kind, owner_id, company_id, account_id, key_id, name, created_at, expires_at, revoked_at,
   last_used_at
@@ -273,6 +265,10 @@ grant select on api_keys to einvoice_across;
 comment on table api_keys is
   'API keys of companies and accounts. Written by the commands add-key, add-integration-key and '
   'revoke-key.';
+comment on column api_keys.owner_kind is 'company or account.';
+comment on column api_keys.owner_id is 'Id of the company or account.';
+comment on column api_keys.company_id is 'The company. Null: an account.';
+comment on column api_keys.account_id is 'The account. Null: a company.';
 comment on column api_keys.key_id is 'Public part of the key, which is looked up.';
 comment on column api_keys.name is 'Name for people. Empty: none.';
 comment on column api_keys.secret_sha256 is
@@ -294,11 +290,13 @@ create unlogged table key_quotas (
   primary key (owner_kind, owner_id, key_id),
   foreign key (owner_kind, owner_id, key_id) references api_keys (owner_kind, owner_id, key_id)
 ) with (fillfactor = 50);
-call keep_owners_apart('key_quotas');
+call keep_apart('key_quotas');
 grant select, insert, update on key_quotas to einvoice_service;
 grant select on key_quotas to einvoice_reader;
 comment on table key_quotas is
   'Requests of each key in the current minute, counted for all processes.';
+comment on column key_quotas.owner_kind is 'company or account.';
+comment on column key_quotas.owner_id is 'Id of the company or account.';
 comment on column key_quotas.key_id is 'Key that is counted.';
 comment on column key_quotas.ends_at is 'When the minute ends.';
 comment on column key_quotas.used is 'Requests in this minute.';

@@ -18,13 +18,15 @@ create table idempotency_keys (
   primary key (owner_kind, owner_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
-call keep_owners_apart('idempotency_keys');
+call keep_apart('idempotency_keys');
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
-  owner_kind, owner_id, company_id, account_id, route, key, status, created_at
+  owner_kind, owner_id, route, key, status, created_at
 ) on idempotency_keys to einvoice_reader;
 comment on table idempotency_keys is
   'Requests of companies and accounts with an Idempotency-Key, and the first response to each.';
+comment on column idempotency_keys.owner_kind is 'company or account.';
+comment on column idempotency_keys.owner_id is 'Id of the company or account.';
 comment on column idempotency_keys.route is 'Method and path.';
 comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
 comment on column idempotency_keys.body_sha256 is
@@ -55,10 +57,12 @@ create table audit_log (
   before_sha256 bytea,
   after_sha256 bytea,
   changes jsonb,
-  client_address inet default nullif(current_setting('app.client_address', true), '')::inet,
-  constraint audit_log_one_owner check (num_nonnulls(company_id, account_id) = 1)
+  client_address inet default nullif(current_setting('app.client_address', true), '')::inet
 );
-call keep_apart('audit_log');
+call keep_apart(
+  'audit_log',
+  'company_id = current_company() and account_id is null'
+  ' or account_id = current_account() and company_id is null');
 grant select,
       insert (company_id, account_id, action, subject, before_sha256, after_sha256, changes)
   on audit_log to einvoice_service;

@@ -150,33 +150,30 @@ with me as (
     from pg_class c
    where c.relnamespace = 'public'::regnamespace
      and ('pg_class'::regclass, c.oid) not in (select m.classid, m.objid from members m)
+), fencing (place, relname, attname, owner, mine, named) as (
+  -- How a table shows whose its rows are, the first that applies: a column, of one table or of any,
+  -- the columns that name the owner, the condition of the policy, and the columns of a table that
+  -- refers to such a row.
+  values (1, 'companies', 'id', '{id}'::text[], '(id = current_company())', '{company_id}'::text[]),
+         (2, 'accounts', 'id', '{id}', '(id = current_account())', '{account_id}'),
+         (3, 'audit_log', 'company_id', '{company_id,account_id}',
+          '(((company_id = current_company()) AND (account_id IS NULL))'
+          ' OR ((account_id = current_account()) AND (company_id IS NULL)))',
+          '{company_id,account_id}'),
+         (4, null, 'owner_kind', '{owner_kind,owner_id}', '(owner_id = current_owner(owner_kind))',
+          '{owner_kind,owner_id}'),
+         (5, null, 'account_id', '{account_id}', '(account_id = current_account())',
+          '{account_id}'),
+         (6, null, 'company_id', '{company_id}', '(company_id = current_company())',
+          '{company_id}')
 ), fenced as (
-  -- Tables whose rows belong to a company, to an account, or to either: the columns that name the
-  -- owner, the condition of the policy, and the columns of a table that refers to such a row.
-  select c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
-         case c.relname when 'companies' then '{id}'
-                        when 'accounts' then '{id}'
-                        else k.owner end::text[] as owner,
-         case c.relname when 'companies' then '(id = current_company())'
-                        when 'accounts' then '(id = current_account())'
-                        else k.mine end as mine,
-         case c.relname when 'companies' then '{company_id}'
-                        when 'accounts' then '{account_id}'
-                        else k.owner end::text[] as named
+  select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
+         k.owner, k.mine, k.named
     from relations c
-    left join pg_attribute o on o.attrelid = c.oid and o.attname = 'company_id'
-    left join pg_attribute a on a.attrelid = c.oid and a.attname = 'account_id'
-    join (values
-           ('{company_id}', '(company_id = current_company())'),
-           ('{account_id}', '(account_id = current_account())'),
-           ('{owner_kind,owner_id}',
-            '((company_id = current_company()) OR (account_id = current_account()))')
-         ) k (owner, mine)
-      on k.owner = case when a.attnum is null then '{company_id}'
-                        when o.attnum is null or a.attnotnull then '{account_id}'
-                        else '{owner_kind,owner_id}' end
+    join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
+    join fencing k on k.attname = a.attname and coalesce(k.relname, c.relname) = c.relname
    where c.relkind in ('r', 'p', 'f')
-     and (o.attnum is not null or a.attnum is not null or c.relname in ('companies', 'accounts'))
+   order by c.oid, k.place
 ), definers as (
   select p.oid, p.proname, p.proowner, p.proacl, p.proconfig
     from pg_proc p
@@ -199,9 +196,11 @@ select format('the role %s may truncate the table %s', me.rolname, c.relname)
   from me
   join relations c on c.relkind in ('r', 'p') and has_table_privilege(me.oid, c.oid, 'truncate')
 union all
-select 'current_company() or current_account() has a value without a setting'
- where current_setting('app.company_id', true) is null and current_company() is not null
-    or current_setting('app.account_id', true) is null and current_account() is not null
+select 'current_company(), current_account() or current_owner() has a value without a setting'
+ where current_setting('app.company_id', true) is null
+   and coalesce(current_company(), current_owner('company')) is not null
+    or current_setting('app.account_id', true) is null
+   and coalesce(current_account(), current_owner('account')) is not null
 union all
 select format('the table %s has no forced policy', f.relname)
   from fenced f

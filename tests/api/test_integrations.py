@@ -38,15 +38,17 @@ UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"
 NO_USER, NO_ORGANIZATION = f"usr_{'0' * 22}", f"org_{'0' * 22}"
 QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
-ACCOUNT_TABLES = (
-    "api_keys",
-    "key_quotas",
-    "integration_users",
-    "organizations",
-    "organization_members",
-    "organization_companies",
-    "idempotency_keys",
-)
+#: Tables with rows of accounts, and the column with the id of the account.
+ACCOUNT_TABLES = {
+    "api_keys": "owner_id",
+    "key_quotas": "owner_id",
+    "idempotency_keys": "owner_id",
+    "audit_log": "account_id",
+    "integration_users": "account_id",
+    "organizations": "account_id",
+    "organization_members": "account_id",
+    "organization_companies": "account_id",
+}
 
 
 class OpenPortal(Protocol):
@@ -954,17 +956,16 @@ async def test_row_level_security_hides_other_accounts(
     await owner.execute(f"set role {SERVICE_ROLE}")
     async with owner.transaction():
         await owner.execute(f"set local app.account_id = '{account.id}'")
-        for table in ACCOUNT_TABLES:
-            assert await owner.fetchval(f"select array_agg(distinct account_id) from {table}") == [
-                account.id
-            ], table
+        for table, column in ACCOUNT_TABLES.items():
+            query = f"select array_agg(distinct {column}) from {table}"
+            assert await owner.fetchval(query) == [account.id], table
         for view, place in (("integration_user_records", 0), ("organization_records", 1)):
             assert [row["id"] for row in await owner.fetch(f"select id from {view}")] == [
                 filled[account.id][place]
             ]
         assert await owner.fetch("select id from accounts") == [(account.id,)]
-    for table in ACCOUNT_TABLES:
-        assert await owner.fetchval(f"select count(account_id) from {table}") == 0, table
+    for table, column in ACCOUNT_TABLES.items():
+        assert await owner.fetchval(f"select count({column}) from {table}") == 0, table
 
 
 @pytest.mark.parametrize(

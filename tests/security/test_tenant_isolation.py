@@ -85,7 +85,7 @@ GAPS = (
         "the table organization_members has no forced policy",
     ),
     (
-        "alter policy own_rows on idempotency_keys using (company_id = current_company())",
+        "alter policy own_rows on idempotency_keys using (owner_id = current_company())",
         "the table idempotency_keys has no forced policy",
     ),
     (
@@ -175,7 +175,12 @@ GAPS = (
     (
         "create or replace function current_company() returns bigint stable language sql"
         " return 1::bigint",
-        "current_company() or current_account() has a value without a setting",
+        "current_company(), current_account() or current_owner() has a value without a setting",
+    ),
+    (
+        "create or replace function current_owner(kind text) returns bigint stable language sql"
+        " return 1::bigint",
+        "current_company(), current_account() or current_owner() has a value without a setting",
     ),
     (
         f"create function leaks() returns int {DEFINER}",
@@ -676,8 +681,8 @@ async def rows_of(owner: asyncpg.Connection, tenant: Tenant) -> dict[tuple[str, 
         ("company_id", tenant.company),
         ("account_id", tenant.account),
     ):
-        for table in await _tenant_tables(owner, column):
-            query = f"select to_jsonb(t)::text from {table} t where {column} = $1 order by 1"
+        for table, name in (await _tenant_tables(owner, column)).items():
+            query = f"select to_jsonb(t)::text from {table} t where {name} = $1 order by 1"
             rows[table, column] = [row[0] for row in await owner.fetch(query, owner_id)]
     for table, owner_id in (("companies", tenant.company), ("accounts", tenant.account)):
         rows[table, "id"] = await owner.fetchval(
@@ -705,7 +710,7 @@ async def test_a_policy_hides_rows_from_a_query_without_predicate(
 ) -> None:
     stranger = await _stranger(environment, column)
     owners, transaction = OWNERS[column]
-    fenced = dict.fromkeys(await _tenant_tables(owner, column), column) | {owners: "id"}
+    fenced = await _tenant_tables(owner, column) | {owners: "id"}
     async with connected_pool(database, 1) as pool:
         for table, name in fenced.items():
             others = f"select count({name}) from {table} where {name} <> $1"
@@ -721,40 +726,43 @@ async def _stranger(environment: dict[str, str], column: str) -> Any:
     return (await make_account(environment, "Ipoh Holdings")).id
 
 
-async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
-    """Return the tables with an owner column."""
+async def _tenant_tables(owner: asyncpg.Connection, column: str) -> dict[str, str]:
+    """Return the tables whose rows belong to companies, or to accounts, with the id of the owner.
+
+    The id is an SQL expression, which is null for an owner of the other kind.
+    """
     rows = await owner.fetch(
         """
-        select c.relname
+        select c.relname, bool_or(a.attname = 'owner_kind') as is_shared
           from pg_class c
-          join pg_attribute a on a.attrelid = c.oid and a.attname = $1
+          join pg_attribute a on a.attrelid = c.oid and a.attname in ($1, 'owner_kind')
          where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
+         group by c.relname
         """,
         column,
     )
-    return [row["relname"] for row in rows]
+    shared = f"case owner_kind when '{column.removesuffix('_id')}' then owner_id end"
+    return {row["relname"]: shared if row["is_shared"] else column for row in rows}
 
 
 async def test_companies_and_accounts_cannot_read_each_others_tables(
     tenant: Tenant, owner: asyncpg.Connection, database: str, company: Company
 ) -> None:
-    companies, accounts = [set(await _tenant_tables(owner, column)) for column in OWNERS]
+    companies, accounts = [await _tenant_tables(owner, column) for column in OWNERS]
+    del companies["organization_companies"]
     async with connected_pool(database, 1) as pool:
         database_of_pool = Database(pool)
-        for tables, column, begin in (
+        for tables, begin in (
             (
-                {*accounts, "accounts"},
-                "account_id",
+                {**accounts, "accounts": "id"},
                 lambda: database_of_pool.company(company.id),
             ),
             (
-                {*companies - {"organization_companies"}, "companies"},
-                "company_id",
+                {**companies, "companies": "id"},
                 lambda: database_of_pool.account(tenant.account),
             ),
         ):
-            for table in tables:
-                name = "id" if table in ("companies", "accounts") else column
+            for table, name in tables.items():
                 async with begin() as conn:
                     assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
 
@@ -764,8 +772,8 @@ async def test_a_transaction_without_a_tenant_sees_no_rows(
 ) -> None:
     async with connected_pool(database, 1) as pool, Database(pool).across() as conn:
         for column, (owners, _) in OWNERS.items():
-            for table in await _tenant_tables(owner, column):
-                assert await conn.fetchval(f"select count({column}) from {table}") == 0, table
+            for table, name in (await _tenant_tables(owner, column)).items():
+                assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
             assert await conn.fetchval(f"select count(id) from {owners}") == 0
 
 
