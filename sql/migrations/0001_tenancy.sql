@@ -83,10 +83,7 @@ comment on procedure keep_apart is
 create procedure keep_companies_apart(
     fenced regclass,
     company_column name default 'company_id')
-  language plpgsql as $$
-begin
-  call keep_apart(fenced, format('%I = current_company()', company_column));
-end $$;
+  language sql as $$ call keep_apart(fenced, format('%I = current_company()', company_column)) $$;
 comment on procedure keep_companies_apart is
   'Isolate the rows of a table by company. See keep_apart().';
 

@@ -153,22 +153,19 @@ with me as (
 ), fencing (place, relname, attname, owner, mine, named) as (
   -- How a table shows whose its rows are, the first that applies: a column, of one table or of any,
   -- the columns that name the owner, the condition of the policy, and the columns of a table that
-  -- refers to such a row.
+  -- refers to such a row, if they have other names.
   values (1, 'companies', 'id', '{id}'::text[], '(id = current_company())', '{company_id}'::text[]),
          (2, 'accounts', 'id', '{id}', '(id = current_account())', '{account_id}'),
          (3, 'audit_log', 'company_id', '{company_id,account_id}',
           '(((company_id = current_company()) AND (account_id IS NULL))'
-          ' OR ((account_id = current_account()) AND (company_id IS NULL)))',
-          '{company_id,account_id}'),
+          ' OR ((account_id = current_account()) AND (company_id IS NULL)))', null),
          (4, null, 'owner_kind', '{owner_kind,owner_id}', '(owner_id = current_owner(owner_kind))',
-          '{owner_kind,owner_id}'),
-         (5, null, 'account_id', '{account_id}', '(account_id = current_account())',
-          '{account_id}'),
-         (6, null, 'company_id', '{company_id}', '(company_id = current_company())',
-          '{company_id}')
+          null),
+         (5, null, 'account_id', '{account_id}', '(account_id = current_account())', null),
+         (6, null, 'company_id', '{company_id}', '(company_id = current_company())', null)
 ), fenced as (
   select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
-         k.owner, k.mine, k.named
+         k.owner, k.mine, coalesce(k.named, k.owner) as named
     from relations c
     join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
     join fencing k on k.attname = a.attname and coalesce(k.relname, c.relname) = c.relname
