@@ -185,7 +185,7 @@ OWN_FILTERS = (
 def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
     """Return the filters of a list of documents of some types."""
     return (
-        some_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
+        some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),
         _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
         _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),

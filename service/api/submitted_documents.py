@@ -11,7 +11,7 @@ from service.http import app_keys, responses
 
 operations: list[Operation] = []
 FILTERS = (
-    filters.some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "SubmittedDocumentStatus"),
+    filters.some_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),
 )
 
 

@@ -8,7 +8,7 @@ CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still a
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
 
 #: Invoices, notes and consolidated invoices: status -> next statuses.
-RECORD_TRANSITIONS: dict[str, set[str]] = {
+DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
     "Draft": {"Submitting"},
     "Submitting": {"Submitted", "Draft"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
@@ -20,7 +20,7 @@ RECORD_TRANSITIONS: dict[str, set[str]] = {
 LOCKED = {"Submitting", "Submitted", "Valid"}
 
 #: Submitted documents: status -> next statuses. A status without any is final.
-DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
+SUBMITTED_TRANSITIONS: dict[str, set[str]] = {
     "Submitting": {"Submitted", "Rejected", "NotSent"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
     "Valid": {"Cancelled"},
@@ -29,7 +29,7 @@ DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
     "Rejected": set(),
     "NotSent": set(),
 }
-FINAL = {status for status, moves in DOCUMENT_TRANSITIONS.items() if not moves}
+FINAL = {status for status, moves in SUBMITTED_TRANSITIONS.items() if not moves}
 
 #: Submissions (one portal request each): state -> next states.
 SUBMISSION_TRANSITIONS: dict[str, set[str]] = {
@@ -54,7 +54,7 @@ SUBMISSION_TRANSITIONS: dict[str, set[str]] = {
 }
 
 #: Status of the latest submitted document -> status of its document.
-RECORD_STATUSES = {
+DOCUMENT_STATUSES = {
     "Submitting": "Submitting",
     "Submitted": "Submitted",
     "Valid": "Valid",

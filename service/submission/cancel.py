@@ -74,7 +74,7 @@ class CancelOrder:
     """
 
     kind: DocumentKind
-    record_id: int
+    document_id: int
     reason: str
     guard: Callable[[Connection], Awaitable[None]]
 
@@ -94,7 +94,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
     while (begun := await _begin(context, company_id, order)) is None:
-        await _join(context, company_id, order.record_id, until)
+        await _join(context, company_id, order.document_id, until)
     task = context.spawn(_run(context, *begun))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
@@ -107,12 +107,12 @@ async def _begin(
     context: SubmissionContext, company_id: int, order: CancelOrder
 ) -> tuple[Cancellation, CancellationState] | None:
     """Store the intent. Return None while another process may still send a request."""
-    kind, record_id = order.kind, order.record_id
+    kind, document_id = order.kind, order.document_id
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
-        key = {"company_id": company_id, "document_id": record_id}
+        row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
+        key = {"company_id": company_id, "document_id": document_id}
         latest = await sql.submitted_document_latest(conn, **key)
         if latest and latest["status"] == "Submitting":
             raise Conflict(STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting")
@@ -139,10 +139,14 @@ def _check_remaining_amount(note: Mapping[str, Any]) -> None:
         raise ValidationError([violation("", "amount", states.DEBIT_NOTE_USED)])
 
 
-async def _check_tin_verified(conn: Connection, company_id: int, document_id: int) -> None:
+async def _check_tin_verified(
+    conn: Connection, company_id: int, submitted_document_id: int
+) -> None:
     """Raise BadRequest if the document has the company's current TIN and that is not verified."""
     await sql.company_hold(conn, company_id=company_id)
-    if await sql.cancellation_lacks_verified_tin(conn, company_id=company_id, id=document_id):
+    if await sql.cancellation_lacks_verified_tin(
+        conn, company_id=company_id, id=submitted_document_id
+    ):
         raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 
@@ -155,7 +159,9 @@ def _is_being_sent(latest: Mapping[str, Any], lease: timedelta) -> bool:
     return sent_by is not None and latest["now"] < sent_by <= latest["now"] + lease
 
 
-async def _join(context: SubmissionContext, company_id: int, record_id: int, until: float) -> None:
+async def _join(
+    context: SubmissionContext, company_id: int, document_id: int, until: float
+) -> None:
     """Wait for the result of a request that another process or task sends.
 
     Raises BadRequest if its outcome is unclear or not known in time.
@@ -163,7 +169,7 @@ async def _join(context: SubmissionContext, company_id: int, record_id: int, unt
     while (left := until - time.monotonic()) > 0:
         async with context.database.reading(company_id) as conn:
             latest = await sql.submitted_document_latest(
-                conn, company_id=company_id, document_id=record_id
+                conn, company_id=company_id, document_id=document_id
             )
         if not _is_being_sent(latest, context.config.portal_lease):
             if latest["cancelling_until"]:

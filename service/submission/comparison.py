@@ -283,7 +283,7 @@ async def _load_attempts(conn: Connection, company_id: int, listing: Listing) ->
     if keys := [row.key for row in listing.odd]:
         found = await sql.comparison_attempts(conn, company_id=company_id, uuids=keys, numbers=[])
         rows |= {row["id"]: row for row in found}
-    return [rows[document_id] for document_id in sorted(rows)]
+    return [rows[submitted_document_id] for submitted_document_id in sorted(rows)]
 
 
 async def _find_elsewhere(

@@ -18,11 +18,11 @@ Row = Mapping[str, Any]  # of comparison_attempts
 
 
 def describe_change(
-    config: Config, document_id: int, there: Document, errors: list[Error] | None = None
+    config: Config, submitted_document_id: int, there: Document, errors: list[Error] | None = None
 ) -> Change:
     """Return the change of a document to the state that the portal shows."""
     return Change(
-        document_id,
+        submitted_document_id,
         there.status,
         uuid=there.uuid,
         long_id=there.long_id,
@@ -52,11 +52,11 @@ async def record_rejection_requests(
     if not requested:
         return
     async with context.database.company(company_id) as conn:
-        for document_id, there in requested:
+        for submitted_document_id, there in requested:
             await sql.submitted_document_note(
                 conn,
                 company_id=company_id,
-                id=document_id,
+                id=submitted_document_id,
                 submitted_at=None,
                 rejection_requested_at=there.rejection_requested_at,
                 rejection_reason=there.reason if there.status == "Valid" else None,
@@ -97,7 +97,7 @@ async def _write_changes(
     """Store the states that follow those of the rows, one submission in each transaction."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for row, there in shown:
-        if there.status in states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid"}:
+        if there.status in states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid"}:
             change = describe_change(context.config, row["id"], there)
             changes[row["submission_id"]].append(change)
     for submission_id, changed in changes.items():
@@ -113,6 +113,8 @@ async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[Ro
     ids = sorted(documents)
     for start in range(0, len(ids), BLOCK):
         block = ids[start : start + BLOCK]
-        listed = [document_id for key in block for document_id in documents[key]]
+        listed = [
+            submitted_document_id for key in block for submitted_document_id in documents[key]
+        ]
         async with context.database.company(company_id) as conn:
             await sql.submissions_finish(conn, company_id=company_id, ids=block, listed=listed)

@@ -90,7 +90,8 @@ class _Candidate:
     def was_seen(self, *sources: str) -> bool:
         """Return whether a sighting from one of the sources is stored."""
         return any(
-            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in sources
+            (one.submitted_document_id, one.uuid) == (self.doc.id, self.there.uuid)
+            and one.via in sources
             for one in self.submission.sightings
         )
 
@@ -153,7 +154,7 @@ async def find_first_send(
         if claim.id in found.undecided:
             raise found.undecided[claim.id]
         for sighting in found.proven.get(claim.id, ()):
-            if sighting.document_id == doc.id:
+            if sighting.submitted_document_id == doc.id:
                 return there, sighting
     return None
 

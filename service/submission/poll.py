@@ -149,7 +149,7 @@ async def _find_change(
 
     Return None if there is no change, or the first send is not validated yet. Raises PortalError.
     """
-    moves = states.DOCUMENT_TRANSITIONS[doc.status]
+    moves = states.SUBMITTED_TRANSITIONS[doc.status]
     if there.status == doc.status or there.status not in moves:
         return None
     errors = first = None

@@ -41,7 +41,7 @@ async def preflight_document(
     context: SubmissionContext,
     company_id: int,
     kind: DocumentKind,
-    record_id: int,
+    document_id: int,
     at: datetime | None = None,
 ) -> str:
     """Return the JSON of {ready, errors, warnings, document} of a record, judged at `at` or now.
@@ -50,7 +50,7 @@ async def preflight_document(
     Raises NotFound.
     """
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
+        row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
         record = LockedRecord(company_id, kind, row)
         document = await load_document(conn, context.config, record)
         document = document.as_of(at or document.issuer["now"])

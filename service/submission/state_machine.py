@@ -196,20 +196,22 @@ def create_parts(submission: Submission, write: Write) -> list[Submission]:
             submission_uid=part.uid,
             possibly_received=submission.possibly_received or part.possibly_received,
             docs=tuple(doc for doc in docs if doc.id in part.ids),
-            sightings=tuple(one for one in submission.sightings if one.document_id in part.ids),
+            sightings=tuple(
+                one for one in submission.sightings if one.submitted_document_id in part.ids
+            ),
         )
         for part in write.parts
     ]
 
 
 def _part_ids(parts: Iterable[Part]) -> frozenset[int]:
-    return frozenset(document_id for part in parts for document_id in part.ids)
+    return frozenset(submitted_document_id for part in parts for submitted_document_id in part.ids)
 
 
 def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
     """Return a document with its change, if its status allows that change."""
     for change in changes:
-        if change.id == doc.id and change.status in states.DOCUMENT_TRANSITIONS[doc.status]:
+        if change.id == doc.id and change.status in states.SUBMITTED_TRANSITIONS[doc.status]:
             return replace(
                 doc,
                 status=change.status,
@@ -435,9 +437,9 @@ def _adopt(submission: Submission, proven: list[Sighting]) -> Write:
     """
     groups = _group_by_uid(proven)
     changes = tuple(
-        Change(document_id, "Submitted", uuid=one.uuid, submitted_at=one.received_at)
+        Change(submitted_document_id, "Submitted", uuid=one.uuid, submitted_at=one.received_at)
         for _, group in groups
-        for document_id, one in group.items()
+        for submitted_document_id, one in group.items()
     )
     parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
     missing = submission.missing_from(proven)
@@ -455,8 +457,8 @@ def _group_by_uid(sightings: list[Sighting]) -> list[tuple[str | None, dict[int,
     """
     by_uid: dict[str | None, dict[int, Sighting]] = {}
     for one in sightings:
-        by_uid.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
-    left = {one.document_id for one in sightings}
+        by_uid.setdefault(one.submission_uid, {}).setdefault(one.submitted_document_id, one)
+    left = {one.submitted_document_id for one in sightings}
 
     def rank(uid: str | None) -> tuple[bool, bool, int]:
         count = len(by_uid[uid].keys() & left)
@@ -477,8 +479,8 @@ def _group_by_uid(sightings: list[Sighting]) -> list[tuple[str | None, dict[int,
 def _apply_states(submission: Submission, event: StatesReceived, times: Times) -> list[Command]:
     """Write new states. Finish once no document can change any more."""
     parts = tuple(
-        Part(frozenset({document_id}), "Accepted", one.submission_uid)
-        for document_id, one in event.duplicates.items()
+        Part(frozenset({submitted_document_id}), "Accepted", one.submission_uid)
+        for submitted_document_id, one in event.duplicates.items()
     )
     staying = [doc for doc in submission.docs if doc.id not in event.duplicates]
     docs = [_apply_changes(doc, event.changes) for doc in staying]

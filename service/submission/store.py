@@ -125,7 +125,7 @@ def _submission(
     return Submission(
         docs=docs,
         sightings=tuple(
-            Sighting(one["document_id"], one["uuid"], one["submission_uid"], one["via"])
+            Sighting(one["submitted_document_id"], one["uuid"], one["submission_uid"], one["via"])
             for one in sightings
         ),
         **_read_last_error(row["last_error"]),
@@ -249,9 +249,9 @@ async def _find_taken(
     recorded = {row["uuid"] for row in rows}
     repeated = {uuid for uuid, count in Counter(uuids.values()).items() if count > 1}
     taken = {
-        document_id
-        for document_id, uuid in uuids.items()
-        if uuid in repeated or (uuid in recorded and document_id not in unchanged)
+        submitted_document_id
+        for submitted_document_id, uuid in uuids.items()
+        if uuid in repeated or (uuid in recorded and submitted_document_id not in unchanged)
     }
     return taken or set(uuids)
 
@@ -358,7 +358,7 @@ async def record_sightings(
         for claim, submission, command in commands
         for one in command.sightings
         for doc in submission.docs
-        if doc.id == one.document_id
+        if doc.id == one.submitted_document_id
     ]
     async with context.database.company(company_id) as conn:
         await insert_sightings(conn, company_id, shown)
@@ -475,9 +475,9 @@ def _change_values(change: Change) -> dict[str, Any]:
     }
     del values["status"]
     expected = [
-        status for status, moves in states.DOCUMENT_TRANSITIONS.items() if change.status in moves
+        status for status, moves in states.SUBMITTED_TRANSITIONS.items() if change.status in moves
     ]
-    subject_status = states.RECORD_STATUSES[change.status]
+    subject_status = states.DOCUMENT_STATUSES[change.status]
     moved = {"next": change.status, "expected": expected, "subject_status": subject_status}
     if change.status == "NotSent":
         errors = change.errors or []

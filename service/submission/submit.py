@@ -125,12 +125,12 @@ class Content:
 class Former:
     """An earlier attempt whose document was absent at the portal and has not changed since."""
 
-    document_id: int
+    submitted_document_id: int
     content: Content
 
 
 async def submit(
-    context: SubmissionContext, company_id: int, kind: DocumentKind, record_id: int, guard: Guard
+    context: SubmissionContext, company_id: int, kind: DocumentKind, document_id: int, guard: Guard
 ) -> str:
     """Submit an invoice, a note or a consolidated invoice, and return the message of success.
 
@@ -139,10 +139,10 @@ async def submit(
     error is `retryable` if the portal has not refused the document: a repetition tries again, or
     joins the submission that is under way.
     """
-    status, claim = await _begin(context, company_id, kind, record_id, guard)
+    status, claim = await _begin(context, company_id, kind, document_id, guard)
     if status in ("Submitted", "Valid"):
         return states.ALREADY_SUBMITTED.format(noun=kind.noun)
-    wait = _send(context, claim, record_id) if claim else _join(context, company_id, record_id)
+    wait = _send(context, claim, document_id) if claim else _join(context, company_id, document_id)
     outcome = await wait
     failpoints.reach("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
@@ -152,7 +152,7 @@ async def submit(
 
 
 async def _begin(
-    context: SubmissionContext, company_id: int, kind: DocumentKind, record_id: int, guard: Guard
+    context: SubmissionContext, company_id: int, kind: DocumentKind, document_id: int, guard: Guard
 ) -> tuple[str, Claim | None]:
     """Store the submission of a record that has none. Return the record's status and the claim.
 
@@ -162,7 +162,7 @@ async def _begin(
     intent = Intent("release", context.config.portal_lease)
     try:
         async with context.database.company(company_id) as conn:
-            row = or_not_found(await lock_document(conn, kind, company_id, record_id), kind.title)
+            row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn, row)
@@ -304,7 +304,7 @@ async def _make_content(
     """
     former = await _find_former(conn, document)
     issued_at = former.content.issued_at if former else document.next_issue_time
-    former_id = former.document_id if former else None
+    former_id = former.submitted_document_id if former else None
     await eligibility.check_not_blocked(conn, document, intent.on_absence, former_id)
     if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
         raise refuse_submission("check_failed", errors)
@@ -374,13 +374,13 @@ async def _store(
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 
-async def _send(context: SubmissionContext, claim: Claim, record_id: int) -> Any:
+async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Any:
     """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(_send_or_release(context, claim))},
         timeout=context.config.submit_wait.total_seconds(),
     )
-    return await _get_submission(context, claim.company_id, record_id)
+    return await _get_submission(context, claim.company_id, document_id)
 
 
 async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
@@ -395,30 +395,30 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
         await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
-async def _join(context: SubmissionContext, company_id: int, record_id: int) -> Any:
+async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Any:
     """Wait for a submission of another request, and return its row. It is not waited for in a hold.
 
     The document is followed from submission to submission, because it may be merged into another or
     split off.
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
-    row = await _get_submission(context, company_id, record_id)
-    document_id = row["document_id"]
+    row = await _get_submission(context, company_id, document_id)
+    submitted_document_id = row["submitted_document_id"]
     while True:
         submission_id = row["id"]
         with context.waiters.waiting(company_id, submission_id) as moved:
-            row = await _get_submission(context, company_id, record_id)
+            row = await _get_submission(context, company_id, document_id)
             left = until - time.monotonic()
             is_answered = row["state"] in ANSWERED or row["is_held"]
-            if row["document_id"] != document_id or is_answered or left <= 0:
+            if row["submitted_document_id"] != submitted_document_id or is_answered or left <= 0:
                 return row
             if row["id"] == submission_id:
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
-async def _get_submission(context: SubmissionContext, company_id: int, record_id: int) -> Any:
+async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Any:
     async with context.database.reading(company_id) as conn:
-        return await sql.submission_of_subject(conn, company_id=company_id, document_id=record_id)
+        return await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
 
 
 def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:

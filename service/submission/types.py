@@ -61,7 +61,7 @@ class Sighting:
     `via` is submit, search, details, "damaged answer", unproven or listed. Portal: 4.2, 5.5
     """
 
-    document_id: int
+    submitted_document_id: int
     uuid: str
     submission_uid: str | None
     via: str
@@ -108,12 +108,14 @@ class Submission:
 
     def unproven(self) -> set[int]:
         """Return the ids of documents that have an unproven sighting and no proven one."""
-        proven = {one.document_id for one in self.proven()}
-        return {one.document_id for one in self.sightings if one.via == "unproven"} - proven
+        proven = {one.submitted_document_id for one in self.proven()}
+        return {
+            one.submitted_document_id for one in self.sightings if one.via == "unproven"
+        } - proven
 
     def missing_from(self, sightings: Iterable[Sighting]) -> set[int]:
         """Return the ids of documents that have no sighting among the given ones."""
-        return {doc.id for doc in self.docs} - {one.document_id for one in sightings}
+        return {doc.id for doc in self.docs} - {one.submitted_document_id for one in sightings}
 
 
 # Events

@@ -87,7 +87,8 @@ select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
 -- Return the submission with the latest version of a document, and the state of both. `is_held`: it
 -- is sent when the hold on sending ends. `portal_wait` is the time that the portal asked to wait,
 -- less what has passed; null if it asked for none.
-select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors,
+select s.id, d.id as submitted_document_id, s.state, s.on_absence, d.status,
+       d.errors::text as errors,
        s.last_error::text as last_error,
        s.state = 'Queued'
        and exists (select
@@ -413,7 +414,7 @@ select :company_id::bigint, submission_id, uuid, number, submission_uid, via
 -- Return sightings of the documents of submissions, also in submissions that they have left. A
 -- sighting from a listing is left out if another document has the uuid, because it was recorded
 -- before all copies were compared.
-select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
+select d.submission_id, d.id as submitted_document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
   join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number

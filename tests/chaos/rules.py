@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from service.documents.states import DOCUMENT_TRANSITIONS, LOCKED, RECORD_TRANSITIONS
+from service.documents.states import DOCUMENT_TRANSITIONS, LOCKED, SUBMITTED_TRANSITIONS
 
 from .clients import KeyedRequest, Record
 from .facts import Event, Facts, Subject
@@ -155,7 +155,7 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
     status = FIRST[subject[0]]
     for event in history:
         after = _find_status_after(event)
-        if after is not None and after not in RECORD_TRANSITIONS.get(status, set()):
+        if after is not None and after not in DOCUMENT_TRANSITIONS.get(status, set()):
             yield f"{event.name} while {status}"
         if event.name in CHANGES and status in LOCKED:
             yield f"{event.name} while {status}"
@@ -178,7 +178,7 @@ def _find_wrong_documents(statuses: dict[int, str], history: Sequence[Event]) ->
     for event in history:
         if document := event.data.get("submitted_document_id"):
             before, after = reached.get(document, "none"), event.data["status"]
-            if after not in DOCUMENT_TRANSITIONS.get(before, set()):
+            if after not in SUBMITTED_TRANSITIONS.get(before, set()):
                 yield f"submitted document {document} from {before} to {after}"
             reached[document] = after
     if reached != statuses:

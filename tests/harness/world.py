@@ -629,13 +629,13 @@ class World(Tables):
 
     def _keep(self, job: Job, command: RecordSightings) -> None:
         for one in command.sightings:
-            if one.document_id in self.origins:
+            if one.submitted_document_id in self.origins:
                 self.keep_sighting(one)
         job.submission = state_machine.apply_command(job.submission, command)
 
     def keep_sighting(self, sighting: Sighting) -> None:
         """Insert a sighting: (uuid, via) is the table's key."""
-        known = self.sightings.setdefault(sighting.document_id, [])
+        known = self.sightings.setdefault(sighting.submitted_document_id, [])
         if (sighting.uuid, sighting.via) not in {(kept.uuid, kept.via) for kept in known}:
             known.append(sighting)
 
@@ -810,7 +810,7 @@ class World(Tables):
             docs = tuple(
                 replace(doc, status="Cancelled")
                 if (doc.id, doc.uuid) == (job.document_id, job.uuid)
-                and "Cancelled" in states.DOCUMENT_TRANSITIONS[doc.status]
+                and "Cancelled" in states.SUBMITTED_TRANSITIONS[doc.status]
                 else doc
                 for doc in row.submission.docs
             )
@@ -912,7 +912,7 @@ class World(Tables):
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
             if (
                 entry.status == doc.status
-                or entry.status not in states.DOCUMENT_TRANSITIONS[doc.status]
+                or entry.status not in states.SUBMITTED_TRANSITIONS[doc.status]
             ):
                 duplicates.pop(doc.id, None)
                 continue

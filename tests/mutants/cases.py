@@ -2029,8 +2029,8 @@ HELD = (
     Mutant(
         "listed-cancellation-ignored",
         "service/submission/later_states.py",
-        """states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid"}""",
-        """states.DOCUMENT_TRANSITIONS[row["status"]] - {"Invalid", "Cancelled"}""",
+        """states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid"}""",
+        """states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid", "Cancelled"}""",
         (f"{LATER}::test_a_comparison_takes_over_rejections_and_cancellations",),
     ),
     Mutant(

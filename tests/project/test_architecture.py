@@ -209,10 +209,10 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
 @pytest.mark.parametrize(
     "constraint, words",
     [
-        ("documents_status", states.RECORD_TRANSITIONS),
-        ("submitted_documents_status", states.DOCUMENT_TRANSITIONS),
+        ("documents_status", states.DOCUMENT_TRANSITIONS),
+        ("submitted_documents_status", states.SUBMITTED_TRANSITIONS),
         ("submissions_state", states.SUBMISSION_TRANSITIONS),
-        ("documents_only_unlocked_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
+        ("documents_only_unlocked_deleted", set(states.DOCUMENT_TRANSITIONS) - states.LOCKED),
         ("einvoice_requests_status", schema.get_values("einvoice_request_status")),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
         (
@@ -257,15 +257,20 @@ async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection) 
 
 
 @pytest.mark.parametrize(
-    "moves", [states.RECORD_TRANSITIONS, states.DOCUMENT_TRANSITIONS, states.SUBMISSION_TRANSITIONS]
+    "moves",
+    [
+        states.DOCUMENT_TRANSITIONS,
+        states.SUBMITTED_TRANSITIONS,
+        states.SUBMISSION_TRANSITIONS,
+    ],
 )
 def test_every_transition_leads_to_a_known_state(moves: Any) -> None:
     assert set().union(*moves.values()) <= set(moves)
 
 
 def test_every_document_status_maps_to_an_invoice_status() -> None:
-    assert set(states.RECORD_STATUSES) == set(states.DOCUMENT_TRANSITIONS)
-    assert set(states.RECORD_STATUSES.values()) == set(states.RECORD_TRANSITIONS)
+    assert set(states.DOCUMENT_STATUSES) == set(states.SUBMITTED_TRANSITIONS)
+    assert set(states.DOCUMENT_STATUSES.values()) == set(states.DOCUMENT_TRANSITIONS)
 
 
 # Schemas
