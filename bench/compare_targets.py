@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +16,7 @@ import cpu
 import peer_programs
 from benchmark import Company, Service
 from export import TIMEOUT_SECONDS, read_export
-from invoices import create_requests
+from invoices import make_invoice
 from programs import ProgramError, run_program
 from wrk import Load, LoadResult, run_wrk
 
@@ -119,7 +120,7 @@ async def seed(service: Service, companies: int, invoices: int, exported: int) -
     print(f"Creating a company with {exported:,} invoices …", flush=True)
     large = await add_invoices(service, exported)
     body = service.home / "body.json"
-    body.write_text(next(create_requests(0))[2] or "")
+    body.write_text(json.dumps(make_invoice(0)))
     return Data(in_turn, large, write_companies(service, "in-turn", in_turn), body)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import aiohttp
 from benchmark import Service, make_parser, print_table, run, sql, start_service
-from invoices import create_requests
+from invoices import make_invoice
 from yarl import URL
 
 from service.http.api_keys import new_key
@@ -40,7 +40,6 @@ LARGE, LINES = 16, 1_000  # invoices of the flooding company, and their lines
 SETTLE_SECONDS = 2.0  # for which a flood runs before it is measured
 IDLE_MS = 6.0  # p90 of the victim without a flood is about 4 ms
 REFERENCE = "gets"
-JSON = {"Content-Type": "application/json"}
 FLOOD = Path(__file__).with_name("flood.py")
 VARIABLES = {"TRUSTED_PROXIES": "127.0.0.1", "WRONG_KEYS_PER_MINUTE": "300"}
 COLUMNS = ("flood", "p50 ms", "p99 ms", "ratio", "goal", "gets", "creates", "refused")
@@ -107,8 +106,8 @@ class Victim:
         return response.status
 
     async def _create(self) -> int:
-        _, path, text = next(create_requests(next(self.creates)))
-        async with self.http.post(path, data=text, headers=JSON) as response:
+        body = make_invoice(next(self.creates))
+        async with self.http.post("/api/invoices", json=body) as response:
             await response.read()
         return response.status
 
@@ -252,10 +251,8 @@ async def _create_large(base: str, company: Company) -> list[int]:
     """Create the large invoices, and return their ids."""
     ids: list[int] = []
     async with aiohttp.ClientSession(base, headers={"X-API-Key": company.key}) as http:
-        for (_, path, text), _ in zip(create_requests(), range(LARGE), strict=False):
-            body = json.loads(text or "")
-            lines = [{**body["lineItems"][0], "id": f"{number}"} for number in range(LINES)]
-            async with http.post(path, json={**body, "lineItems": lines}) as response:
+        for code in range(1, LARGE + 1):
+            async with http.post("/api/invoices", json=make_invoice(code, LINES)) as response:
                 ids.append((await response.json())["data"]["id"])
     return ids
 

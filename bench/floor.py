@@ -28,7 +28,7 @@ from asyncpg.prepared_stmt import PreparedStatement
 from benchmark import Company, Service, parse_options, prepare_service, run
 from compare_targets import PAGE, Invoices, add_invoices, next_codes, write_companies
 from cpu import find_postmaster, read_cpu
-from invoices import create_requests
+from invoices import make_invoice
 from wrk import Load, run_wrk
 
 from service import json_codec, schema
@@ -190,7 +190,7 @@ async def _print_variant(
     options: argparse.Namespace, service: Service, file: Path, variant: Variant
 ) -> None:
     body = service.home / "body.json"
-    body.write_text(next(create_requests(0))[2] or "")
+    body.write_text(json.dumps(make_invoice(0)))
     for operation, request in {
         "get": ("get",),
         "list": ("list", PAGE),

@@ -6,10 +6,8 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import asyncpg
 from yarl import URL
@@ -20,6 +18,8 @@ from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from tests.conftest import AnyClient, Client, until
+from tests.harness.bodies import buyer as buyer
+from tests.harness.bodies import example, last_month, line, now
 from tests.harness.sandbox import Administration
 
 _codes = itertools.count(1)
@@ -66,65 +66,17 @@ AS_SUPPLIER = {
 }
 
 
-def now(**ago: float) -> str:
-    """Return an instant a few seconds, or the given timedelta, in the past, as clients write it."""
-    at = datetime.now(UTC) - timedelta(seconds=5) - timedelta(**ago)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def line(**changes: Any) -> dict[str, Any]:
-    """Return a line item, with some members replaced."""
-    item = {
-        "id": "1",
-        "description": "Coffee beans, 1 kg",
-        "classifications": ["022"],
-        "unit": {"code": "KGM", "price": 48.5, "count": 2},
-        "taxDetails": [{"taxType": "02", "taxRate": {"percentage": 8}}],
-        "originCountry": "MYS",
-    }
-    return {**item, **changes}
-
-
-def buyer(**changes: Any) -> dict[str, Any]:
-    """Return a buyer, with some members replaced."""
-    party = {
-        "type": "LOCAL_INDIVIDUAL",
-        "name": "Aminah binti Salleh",
-        "registration": {"type": "NRIC", "number": "900101105566"},
-        "contactNumber": "+60123456789",
-        "address": {
-            "line1": "5 Jalan Dahlia",
-            "city": "Shah Alam",
-            "state": "10",
-            "zipCode": "40150",
-            "country": "MYS",
-        },
-    }
-    return {**party, **changes}
-
-
 def invoice(**changes: Any) -> dict[str, Any]:
     """Return the body of an invoice that becomes Valid, with members replaced; None removes one."""
-    body = {
-        "type": "INVOICE",
-        "code": next(_codes),
-        "issueDateTime": now(),
-        "buyer": buyer(),
-        "lineItems": [line()],
-    }
+    body = {**example("invoice_create"), "code": next(_codes), "issueDateTime": now()}
     return {name: value for name, value in {**body, **changes}.items() if value is not None}
 
 
 def note(**changes: Any) -> dict[str, Any]:
     """Return the body of a credit note, with some members replaced."""
-    body = {
-        "targetInvoiceType": "INVOICE",
-        "type": "CREDIT_NOTE",
-        "adjustmentNoteCode": next(_codes),
-        "adjustmentNoteIssueDate": now(),
-        "lineItems": [line(unit={"code": "KGM", "price": 48.5, "count": 1})],
-    }
-    return {**body, **changes}
+    body = example("adjustment_note_create")
+    own = {"adjustmentNoteCode": next(_codes), "adjustmentNoteIssueDate": now()}
+    return {**body, **own, **changes}
 
 
 async def request_json(api: AnyClient, method: str, path: str | URL, **request: Any) -> Answer:
@@ -290,12 +242,6 @@ def normalise_error(path: str, status: int, body: dict[str, Any]) -> Answer:
         assert next(iter(body)) == "success" and body["success"] is False, body
         return status, {name: member for name, member in body.items() if name != "success"}
     return status, body
-
-
-def last_month() -> str:
-    """Return an instant in the middle of last month in the business time zone."""
-    first = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1)
-    return f"{first - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
 
 
 async def create_record(api: AnyClient, path: str, **body: Any) -> Any:

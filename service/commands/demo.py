@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from service import json_codec
+from service import json_codec, schema
 from service.commands.banner import local_address
 from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
@@ -37,27 +37,8 @@ OTHER_DATABASE = (
     "Use its values of DATABASE_URL and DATA_DIR."
 )
 
-LINE = {
-    "id": "1",
-    "description": "Coffee beans, 1 kg",
-    "classifications": ["022"],
-    "unit": {"code": "KGM", "price": 48.5, "count": 2},
-    "taxDetails": [{"taxType": "02", "taxRate": {"percentage": 8}}],
-    "originCountry": "MYS",
-}
-BUYER = {
-    "type": "LOCAL_INDIVIDUAL",
-    "name": "Aminah binti Salleh",
-    "registration": {"type": "NRIC", "number": "900101105566"},
-    "contactNumber": "+60123456789",
-    "address": {
-        "line1": "5 Jalan Dahlia",
-        "city": "Shah Alam",
-        "state": "10",
-        "zipCode": "40150",
-        "country": "MYS",
-    },
-}
+SALE = schema.EXAMPLES["invoice_create"]["A sale to a person"]
+RETURN = schema.EXAMPLES["adjustment_note_create"]["One bag came back"]
 #: The members that are shown of responses that have any of them.
 SHOWN = {
     "data",
@@ -97,7 +78,9 @@ def register(line: CommandLine) -> None:
 async def demo(config: Config, database: Database, company_id: int | None = None) -> None:
     """Print every step. Raises OperatorError."""
     base = local_address(config)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_SECONDS)) as session:
+    async with aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(ANSWER_SECONDS), json_serialize=json_codec.dumps
+    ) as session:
         await _check_service(session, base)
         until = datetime.now(UTC) + KEY_LIFE
         owner = company_id or await _demo_company(config, database)
@@ -189,17 +172,10 @@ class Api:
 
 async def _walk(api: Api) -> None:
     code, now = _code(), datetime.now(UTC).isoformat(timespec="seconds")
-    parts = {"code": code, "issueDateTime": now, "buyer": BUYER, "lineItems": [LINE]}
-    one = {**LINE, "unit": {**LINE["unit"], "count": 1}}
-    note = {
-        "targetInvoiceType": "INVOICE",
-        "type": "CREDIT_NOTE",
-        "adjustmentNoteCode": code,
-        "adjustmentNoteIssueDate": now,
-        "lineItems": [one],
-    }
+    sale = {**SALE, "code": code, "issueDateTime": now}
+    note = {**RETURN, "adjustmentNoteCode": code, "adjustmentNoteIssueDate": now}
     step = api.step
-    created = await step("Create an invoice", "POST /api/invoices", {"type": "INVOICE", **parts})
+    created = await step("Create an invoice", "POST /api/invoices", sale)
     path = f"/api/invoices/{created['data']['id']}"
     await step("Submit it to the portal", f"POST {path}/submit-to-portal", {})
     await step("Wait until the portal has validated it", f"GET {path}", holds=_has_status("Valid"))

@@ -10,13 +10,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import aiohttp
 
+from tests.harness.bodies import buyer, last_month, line, now
 from tests.harness.waiting import patience
 
 from .counters import Counters
@@ -38,7 +37,6 @@ CONSOLIDATED_TYPES = {
     "INVOICE": "CONSOLIDATED_INVOICE",
     "SELF_BILLED_INVOICE": "CONSOLIDATED_SELF_BILLED_INVOICE",
 }
-BUSINESS_ZONE = ZoneInfo("Asia/Kuala_Lumpur")
 
 Body = dict[str, Any]
 Company = dict[str, Any]
@@ -277,7 +275,7 @@ class Clients:
         body = {
             "type": record.type,
             "code": record.code,
-            "issueDateTime": instant(),
+            "issueDateTime": now(),
             "invoiceIds": ids,
         }
         if not await self._create(record, CONSOLIDATED.path, body):
@@ -309,8 +307,10 @@ class Clients:
             "targetInvoiceType": target_type,
             "type": record.type,
             "adjustmentNoteCode": record.code,
-            "adjustmentNoteIssueDate": instant(),
-            "lineItems": [{**line(record.text), "unit": unit, "classifications": [classification]}],
+            "adjustmentNoteIssueDate": now(),
+            "lineItems": [
+                line(description=record.text, unit=unit, classifications=[classification])
+            ],
         }
         if await self._create(record, f"{target.path}/adjustment-note", body):
             await self._submit_until_acknowledged(record)
@@ -361,7 +361,7 @@ class Clients:
             "code": record.code,
             "issueDateTime": last_month(),
             party: {"type": "GENERAL_PUBLIC"},
-            "lineItems": [line(record.text)],
+            "lineItems": [line(description=record.text)],
         }
         return await self._create(record, INVOICE.path, body)
 
@@ -466,7 +466,7 @@ class Clients:
     async def _change(self, record: Record) -> None:
         text = f"Coffee {record.company}-{record.code} v{self._random.randrange(1, 10**6)}"
         record.possible.add(text)
-        items = [line(text)]
+        items = [line(description=text)]
         if record.kind is NOTE:
             items[0]["unit"] = {"code": "KGM", "price": 1, "count": 1}
         status = (await self._send_for(record, "PUT", "", {"lineItems": items})).status
@@ -608,34 +608,8 @@ def first_text(record: Record) -> str:
     return f"Coffee {record.company}-{record.code} v0"
 
 
-def instant() -> str:
-    """Return the instant five seconds ago as text."""
-    return f"{datetime.now(UTC) - timedelta(seconds=5):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def last_month() -> str:
-    """Return an instant in the middle of last month in the business time zone."""
-    return (
-        f"{datetime.now(BUSINESS_ZONE).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
-    )
-
-
 def invoice_body(code: int, text: str, invoice_type: str = "INVOICE", **more: Any) -> Body:
     """Return the body of an invoice with one line."""
-    address = {
-        "line1": "5 Jalan Dahlia",
-        "city": "Shah Alam",
-        "state": "10",
-        "zipCode": "40150",
-        "country": "MYS",
-    }
-    party = {
-        "type": "LOCAL_INDIVIDUAL",
-        "name": "Aminah binti Salleh",
-        "registration": {"type": "NRIC", "number": "900101105566"},
-        "contactNumber": "+60123456789",
-        "address": address,
-    }
     if invoice_type == "SELF_BILLED_INVOICE":
         foreign = {
             "line1": "88 Huanshi Road",
@@ -650,24 +624,12 @@ def invoice_body(code: int, text: str, invoice_type: str = "INVOICE", **more: An
         }
         parties = {"supplier": {**mill, "address": foreign}}
     else:
-        parties = {"buyer": party}
+        parties = {"buyer": buyer()}
     return {
         "type": invoice_type,
         "code": code,
-        "issueDateTime": instant(),
+        "issueDateTime": now(),
         **parties,
-        "lineItems": [line(text)],
+        "lineItems": [line(description=text)],
         **more,
-    }
-
-
-def line(text: str) -> Body:
-    """Return a line of a document."""
-    return {
-        "id": "1",
-        "description": text,
-        "classifications": ["022"],
-        "unit": {"code": "KGM", "price": 48, "count": 2},
-        "taxDetails": [{"taxType": "02", "taxRate": {"percentage": 8}}],
-        "originCountry": "MYS",
     }

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
-from service import json_codec, schema
 from service.commands.integrations import add_integration_key, insert_organization
 from service.config import Config, read_config
 from service.dashboard import sharing, sign_in
@@ -24,6 +23,7 @@ from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.http import limits
 from tests.harness import failing
+from tests.harness.bodies import example
 from tests.harness.companies import Company, add_company
 from tests.harness.databases import create_database, name_of, provide_server
 from tests.harness.environments import make_environment
@@ -271,8 +271,3 @@ async def _add_records(installation: Installation) -> None:
     for purpose, place in (("view", "/shared"), ("request", "/receipt")):
         link = installation.create(f"/api/invoices/{pending['id']}/links", {"purpose": purpose})
         installation.tokens[place] = link["url"].rpartition("/")[2]
-
-
-def example(name: str) -> dict[str, Any]:
-    """Return the first example of the bodies of a schema."""
-    return json.loads(json_codec.encode(next(iter(schema.EXAMPLES[name].values()))))

@@ -11,9 +11,10 @@ from service import members, schema
 from service.api.operation import Operation, QueryParameter
 from service.api.table import OPERATIONS
 from tests.growth.door import BODY_LIMIT, HEADER_LIMIT, Door
-from tests.growth.installation import Installation, Request, example
+from tests.growth.installation import Installation, Request
 from tests.growth.shapes import ASCII_PIECES, Make, list_body_shapes, repeat
 from tests.growth.special import list_special_shapes
+from tests.harness.bodies import example
 from tests.harness.paths import ROOT
 
 #: A code in a body, in place of which each request has another one.

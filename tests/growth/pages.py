@@ -14,9 +14,10 @@ from service.dashboard.repetition import KEY
 from service.dashboard.table import MODULES
 from service.http.tokens import make_token
 from tests.growth.door import FIELD_LIMIT, HEADER_LIMIT, PUBLIC_LIMIT, SESSION_LIMIT, Door
-from tests.growth.installation import Installation, Request, example
+from tests.growth.installation import Installation, Request
 from tests.growth.operations import list_path_doors, list_query_shapes, make_text
 from tests.growth.shapes import ASCII_PIECES, PIECES, Make, repeat
+from tests.harness.bodies import example
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 #: Codecs whose work grows with the square of the text, or expands it.

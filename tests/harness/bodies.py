@@ -1,18 +1,49 @@
-"""Request bodies that each schema accepts and rejects, from `tests/bodies/`.
+"""Request bodies: the examples of the API, and those of `tests/bodies/`.
 
-A file has groups of bodies. A body is written as its differences from the base of its group: paths
-of members and entries with their values, `"(absent)"` for a member that is left out. The object
-`{"repeat": "x", "times": 301}` is a text, or an array, that is repeated.
+The latter are bodies that each schema accepts and rejects. A file has groups of bodies. A body is
+written as its differences from the base of its group: paths of members and entries with their
+values, `"(absent)"` for a member that is left out. The object `{"repeat": "x", "times": 301}` is a
+text, or an array, that is repeated.
 """
 
 import json
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from service import json_codec, schema
 from tests.harness.paths import ROOT
 
 VALID, INVALID = "valid", "invalid"
+
+
+def example(name: str) -> Any:
+    """Return the first example of the bodies of a schema, for any JSON library."""
+    return json.loads(json_codec.encode(next(iter(schema.EXAMPLES[name].values()))))
+
+
+def now(**ago: float) -> str:
+    """Return an instant a few seconds, or the given timedelta, in the past, as clients write it."""
+    at = datetime.now(UTC) - timedelta(seconds=5) - timedelta(**ago)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def last_month() -> str:
+    """Return an instant in the middle of last month in the business time zone."""
+    first = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1)
+    return f"{first - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    """Return a line item, with some members replaced."""
+    return {**example("invoice_create")["lineItems"][0], **changes}
+
+
+def buyer(**changes: Any) -> dict[str, Any]:
+    """Return a buyer, with some members replaced."""
+    return {**example("invoice_create")["buyer"], **changes}
 
 
 def load_bodies(side: str, number: type[Decimal | float] = Decimal) -> dict[str, dict[str, Any]]:
