@@ -19,17 +19,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-import aiohttp
 import asyncpg
-from batches import create_ready_invoices
-from benchmark import (
-    Service,
-    parse_options,
-    print_table,
-    read_memory,
-    run,
-    start_service,
-)
+from batches import count_requests, create_ready_invoices, start_idle_service
+from benchmark import Service, parse_options, print_table, read_memory, run
 
 from service.documents.ubl import document
 from tests.harness.network import Network
@@ -66,14 +58,7 @@ select state, count(*) as n,
 
 async def main(options: argparse.Namespace) -> None:
     """Send the invoices, lose the responses, resolve them and print the figures."""
-    async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(
-            start_service(
-                sandbox=True, background=False, variables={"SANDBOX_PROCESSING_SECONDS": "0"}
-            )
-        )
-        owner = await asyncpg.connect(service.url)
-        stack.push_async_callback(owner.close)
+    async with start_idle_service() as (service, owner), AsyncExitStack() as stack:
         await _send(service, owner, options.documents)
         await _lose_responses(owner)
         print(
@@ -81,7 +66,7 @@ async def main(options: argparse.Namespace) -> None:
             flush=True,
         )
         await service.portal.settings(rate_scale=options.scale)
-        before = await _count_requests(service)
+        before = await count_requests(service)
         began, pids = time.perf_counter(), []
         async with _add_delay(service, options) as distant:
             for _ in range(options.processes):
@@ -90,14 +75,11 @@ async def main(options: argparse.Namespace) -> None:
             most, states = await _wait_until_resolved(owner)
             seconds = time.perf_counter() - began
             peak = max(read_memory(pid)[1] or 0 for pid in pids)
-            requests = {
-                name: count - before.get(name, 0)
-                for name, count in (await _count_requests(service)).items()
-            }
+            requests = await count_requests(service) - before
     rows = [
         ("seconds until all were resolved", seconds),
         *((f"submissions {state}", count) for state, count in sorted(states.items())),
-        *((f"portal requests: {name}", count) for name, count in sorted(requests.items()) if count),
+        *((f"portal requests: {name}", count) for name, count in sorted(requests.items())),
         ("submissions claimed at a time, at most", most),
         ("MB of a process, at most", float(peak)),
     ]
@@ -113,8 +95,7 @@ async def main(options: argparse.Namespace) -> None:
 async def _send(service: Service, owner: asyncpg.Connection, documents: int) -> None:
     company = await service.add_company()
     print(f"Sending {documents:,} invoices …", flush=True)
-    async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
-        await create_ready_invoices(http, service, documents)
+    await create_ready_invoices(service, company, documents)
     async with service.make_another(), asyncio.timeout(TIMEOUT_SECONDS):
         while (await owner.fetchval(COUNT_SENT) or 0) < documents:
             await asyncio.sleep(0.5)
@@ -157,13 +138,6 @@ async def _add_delay(service: Service, options: argparse.Namespace) -> AsyncIter
         "LOG_LEVEL": "WARNING",
     }
     yield replace(service, environment={**service.environment, **variables})
-
-
-async def _count_requests(service: Service) -> dict[str, int]:
-    """Return the requests of the sandbox by operation, and the responses 429."""
-    counts = await service.portal.calls()
-    refused = sum(answers.get("429", 0) for answers in counts["answers"].values())
-    return {**counts["calls"], "response 429": refused}
 
 
 async def _wait_until_resolved(owner: asyncpg.Connection) -> tuple[int, dict[str, int]]:

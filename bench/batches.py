@@ -11,15 +11,21 @@ the service has the same limits.
 import argparse
 import asyncio
 import time
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
+import asyncpg
 import cpu
-from benchmark import Service, parse_options, print_table, run, start_service
+from benchmark import Company, Service, parse_options, print_table, run, start_service
 from invoices import make_invoice
+
+from tests.harness.databases import open_connection
 
 CONNECTIONS = 16
 TIMEOUT_SECONDS = 1800
+REFUSED = "response 429"
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -35,21 +41,17 @@ async def main(options: argparse.Namespace) -> None:
             start_service(sandbox=True, background=False, variables=variables)
         )
         company = await service.add_company()
-        http = await stack.enter_async_context(
-            aiohttp.ClientSession(headers={"X-API-Key": company.key})
-        )
         print(f"Creating {options.invoices:,} invoices …", flush=True)
-        await create_ready_invoices(http, service, options.invoices)
+        await create_ready_invoices(service, company, options.invoices)
         postmaster = await cpu.find_postmaster(service.url)
         before, began = cpu.read_cpu(postmaster), time.perf_counter()
         workers = [await stack.enter_async_context(service.make_another()) for _ in range(2)]
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            times = await wait_until_valid(http, service, options.invoices, began)
+        times = await wait_until_valid(service, company, options.invoices, began)
         spent = sum(cpu.read_cpu(worker.pid) for worker in workers if worker.pid)
         spent_by_postgresql = cpu.read_cpu(postmaster) - before
-        calls = await service.portal.calls()
+        requests = await count_requests(service)
         numbers = [entry["number"] for entry in await service.portal.ledger()]
-    submits = calls["calls"]["submit"]
+    submits, refused = requests["submit"], requests.pop(REFUSED)
     rows = [
         ("submit requests", submits),
         ("documents per submit request", len(numbers) / submits),
@@ -58,47 +60,66 @@ async def main(options: argparse.Namespace) -> None:
         ("seconds until all were Valid", times["valid"]),
         ("CPU ms per invoice, both processes", spent / options.invoices * 1000),
         ("CPU ms per invoice, PostgreSQL", spent_by_postgresql / options.invoices * 1000),
-        ("all portal requests", sum(calls["calls"].values())),
-        ("responses 429", sum(answers.get("429", 0) for answers in calls["answers"].values())),
+        ("all portal requests", requests.total()),
+        ("responses 429", refused),
     ]
     title = f"{options.invoices:,} invoices, two processes, rate limits times {rate}"
     print_table(title, ("", ""), rows)
 
 
-async def create_ready_invoices(
-    http: aiohttp.ClientSession, service: Service, invoices: int
-) -> None:
+@asynccontextmanager
+async def start_idle_service() -> AsyncIterator[tuple[Service, asyncpg.Connection]]:
+    """Run a service without background work, and its sandbox. Yields it with a connection."""
+    variables = {"SANDBOX_PROCESSING_SECONDS": "0"}
+    async with (
+        start_service(sandbox=True, background=False, variables=variables) as service,
+        open_connection(service.url) as owner,
+    ):
+        yield service, owner
+
+
+async def count_requests(service: Service) -> Counter[str]:
+    """Return the requests of the sandbox by operation, and as REFUSED its responses 429."""
+    counts = await service.portal.calls()
+    refused = sum(answers.get("429", 0) for answers in counts["answers"].values())
+    return Counter({**counts["calls"], REFUSED: refused})
+
+
+async def create_ready_invoices(service: Service, company: Company, invoices: int) -> None:
     """Create invoices of a company that submits automatically."""
-    base = f"{service.base}/api"
-    async with http.get(f"{base}/companies") as response:
-        setting = (await response.json())["data"]["setting"]
-    async with http.put(
-        f"{base}/companies", json={"setting": {**setting, "AUTO_SUBMIT_INVOICE": True}}
-    ) as response:
-        assert response.status == 200, await response.text()
     bodies = ({**make_invoice(code), "isReady": True} for code in range(1, invoices + 1))
 
     async def create_some() -> None:
         for body in bodies:
-            async with http.post(f"{base}/invoices", json=body) as response:
+            async with http.post("/api/invoices", json=body) as response:
                 assert response.status == 201, await response.text()
 
-    await asyncio.gather(*[create_some() for _ in range(CONNECTIONS)])
+    async with _open_client(service, company) as http:
+        async with http.get("/api/companies") as response:
+            setting = (await response.json())["data"]["setting"]
+        setting["AUTO_SUBMIT_INVOICE"] = True
+        async with http.put("/api/companies", json={"setting": setting}) as response:
+            assert response.status == 200, await response.text()
+        await asyncio.gather(*[create_some() for _ in range(CONNECTIONS)])
 
 
 async def wait_until_valid(
-    http: aiohttp.ClientSession, service: Service, invoices: int, began: float
+    service: Service, company: Company, invoices: int, began: float
 ) -> dict[str, float]:
     """Return {sent, valid}: seconds until none was waiting, and until all were Valid."""
     times: dict[str, float] = {}
-    base = f"{service.base}/api/invoices?per_page=1&status="
-    while "valid" not in times:
-        for name, status, expected in (("sent", "Submitting", 0), ("valid", "Valid", invoices)):
-            async with http.get(base + status) as response:
-                if name not in times and (await response.json())["meta"]["total"] == expected:
-                    times[name] = time.perf_counter() - began
-        await asyncio.sleep(0.2)
+    async with asyncio.timeout(TIMEOUT_SECONDS), _open_client(service, company) as http:
+        while "valid" not in times:
+            for name, status, expected in (("sent", "Submitting", 0), ("valid", "Valid", invoices)):
+                async with http.get(f"/api/invoices?per_page=1&status={status}") as response:
+                    if name not in times and (await response.json())["meta"]["total"] == expected:
+                        times[name] = time.perf_counter() - began
+            await asyncio.sleep(0.2)
     return times
+
+
+def _open_client(service: Service, company: Company) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key})
 
 
 if __name__ == "__main__":

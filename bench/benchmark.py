@@ -19,13 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 ROOT = Path(__file__).resolve().parent.parent
 #: The scripts import the service and the harness of the tests.
 sys.path[1:1] = [str(ROOT)]
 
-from programs import run_program
+from programs import ProgramError, run_program
 
 from service.commands.bootstrap import run as run_loop
 from service.commands.companies import DETAILS
@@ -37,7 +35,7 @@ from service.db.statements import Statements
 from service.db.transactions import Database
 from tests.harness import processes
 from tests.harness.companies import Company, add_company, make_tin
-from tests.harness.databases import create_database, provide_server
+from tests.harness.databases import administer, create_database, provide_server
 from tests.harness.environments import make_environment
 from tests.harness.sandbox import Administration
 
@@ -73,6 +71,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         run_loop(_cancel_on_sigterm(work))
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit("Interrupted.")
+    except ProgramError as error:
+        sys.exit(str(error))
 
 
 async def _cancel_on_sigterm(work: Coroutine[Any, Any, None]) -> None:
@@ -108,14 +108,6 @@ class Service:
     portal: Administration
     home: Path
     root: Path
-
-    @property
-    def port(self) -> int:
-        return self.process.port
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid
 
     @property
     def base(self) -> str:
@@ -156,9 +148,7 @@ class Service:
 
     async def vacuum(self) -> None:
         """Run VACUUM ANALYZE, as autovacuum does while a table grows to this size."""
-        conn = await asyncpg.connect(self.url)
-        await conn.execute("vacuum analyze")
-        await conn.close()
+        await administer(self.url, "vacuum analyze")
 
 
 async def run_command(root: Path, environment: Environment, *arguments: str) -> str:
@@ -169,20 +159,13 @@ async def run_command(root: Path, environment: Environment, *arguments: str) -> 
 
 @asynccontextmanager
 async def start_service(
-    sandbox: bool = False,
-    background: bool = True,
-    server: str | None = None,
-    variables: Environment | None = None,
+    sandbox: bool = False, background: bool = True, variables: Environment | None = None
 ) -> AsyncIterator[Service]:
     """Run the service on an empty database, without rate limits unless `variables` set them.
 
     `sandbox`: run the sandbox as its portal. `background`: run its background work.
-    `server`: address of a PostgreSQL that the caller runs.
     """
-    async with (
-        prepare_service(sandbox, background, server, variables) as service,
-        service.process,
-    ):
+    async with prepare_service(sandbox, background, variables) as service, service.process:
         yield service
 
 
@@ -190,13 +173,14 @@ async def start_service(
 async def prepare_service(
     sandbox: bool = False,
     background: bool = True,
-    server: str | None = None,
     variables: Environment | None = None,
+    server: str | None = None,
     root: Path = ROOT,
 ) -> AsyncIterator[Service]:
     """Prepare what `start_service` does, without starting the process of the service.
 
-    `root`: the folder of another version, whose commands and migrations run.
+    `server`: address of a PostgreSQL that the caller runs. `root`: the folder of another version,
+    whose commands and migrations run.
     """
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))

@@ -27,7 +27,15 @@ from pathlib import Path
 
 import compare_report as report
 import peer_programs
-from benchmark import ROOT, Service, make_parser, prepare_service, provide_large_server, run
+from benchmark import (
+    ROOT,
+    Service,
+    make_parser,
+    prepare_service,
+    print_table,
+    provide_large_server,
+    run,
+)
 from compare_checks import compare_responses, read_responses
 from compare_growth import measure_growth
 from compare_targets import (
@@ -52,7 +60,7 @@ from compare_targets import (
     take_median,
 )
 from cpu import find_postmaster
-from programs import ProgramError, find_missing, run_program
+from programs import find_missing, run_program
 
 #: The operations in the order in which they are measured. The last ones leave background work.
 OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
@@ -68,13 +76,6 @@ Rounds = dict[str, dict[str, list[Figures]]]
 
 async def main(options: argparse.Namespace) -> None:
     """Measure and print or write the tables."""
-    try:
-        await _compare(options)
-    except ProgramError as error:
-        sys.exit(str(error))
-
-
-async def _compare(options: argparse.Namespace) -> None:
     if messages := find_missing(["wrk"]):
         sys.exit("\n".join(messages))
     targets = list(_choose_targets(options))
@@ -104,7 +105,8 @@ async def _compare(options: argparse.Namespace) -> None:
             growth = await measure_growth(setting, options.largest, options.rounds)
         facts = await report.describe_run(setting, options.rounds)
     tables = list(report.make_tables(figures, growth))
-    report.print_report(tables)
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
     print(f"\n{facts}")
     if options.write:
         report.replace_section(facts, tables)

@@ -18,9 +18,9 @@ async def read_responses(base: str, data: Data) -> dict[str, Any]:
     async with aiohttp.ClientSession(base) as http:
 
         async def send(method: str, path: str, key: str, text: str = "") -> tuple[int, Any]:
-            headers = {"X-API-Key": key, "Content-Type": "application/json"}
-            if not text:
-                headers.pop("Content-Type")
+            headers = {"X-API-Key": key}
+            if text:
+                headers["Content-Type"] = "application/json"
             async with http.request(method, path, headers=headers, data=text or None) as response:
                 return response.status, await response.json()
 

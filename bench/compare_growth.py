@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 from benchmark import Company
 from compare_targets import (
     LIST,
@@ -22,6 +21,8 @@ from compare_targets import (
     write_companies,
 )
 from wrk import Load
+
+from tests.harness.databases import open_connection
 
 SMALL = 1000  # invoices
 FEW, MANY = 10, 10_000  # companies
@@ -134,11 +135,8 @@ async def _add_companies(setting: Setting, count: int, name: str) -> Path:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(WRITERS):
             tasks.create_task(add_some())
-    conn = await asyncpg.connect(service.url)
-    try:
+    async with open_connection(service.url) as conn:
         query = "select company_id, min(id) as id from documents group by company_id"
         ids = {row["company_id"]: row["id"] for row in await conn.fetch(query)}
-    finally:
-        await conn.close()
     found = [Invoices(each, range(ids[each.id], ids[each.id] + 1)) for each in companies]
     return write_companies(service, name, found)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import asyncpg
-from benchmark import ROOT, print_table
+from benchmark import ROOT
 from compare_growth import Growth
 from compare_targets import (
     AGAINST,
@@ -26,6 +25,8 @@ from compare_targets import (
     Figures,
     Setting,
 )
+
+from tests.harness.databases import open_connection
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
@@ -153,12 +154,6 @@ def _find_growth_goals(growth: Sequence[Growth]) -> Iterator[Goal]:
         yield Goal(f"{each.operation}, CPU with {sizes}", cost, MOST_COST, is_least=False)
 
 
-def print_report(tables: Sequence[Table]) -> None:
-    """Print the tables."""
-    for table in tables:
-        print_table(table.title, table.columns, table.rows)
-
-
 def replace_section(facts: str, tables: Sequence[Table]) -> None:
     """Write the tables between the marks of the page."""
     parts = [facts, *(_to_markdown(table) for table in tables)]
@@ -178,11 +173,8 @@ def _to_markdown(table: Table) -> str:
 
 async def describe_run(setting: Setting, rounds: int) -> str:
     """Return a sentence about the machine, the versions and the options."""
-    conn = await asyncpg.connect(setting.service.url)
-    try:
+    async with open_connection(setting.service.url) as conn:
         version = await conn.fetchval("show server_version")
-    finally:
-        await conn.close()
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=ROOT,

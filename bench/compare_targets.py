@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import cpu
 import peer_programs
 from benchmark import Company, Service
@@ -20,6 +19,7 @@ from invoices import make_invoice
 from programs import ProgramError, run_program
 from wrk import Load, LoadResult, run_wrk
 
+from tests.harness.databases import open_connection
 from tests.harness.processes import ChildProcess
 
 PEERS = peer_programs.PEERS
@@ -140,12 +140,9 @@ def write_companies(service: Service, name: str, companies: Sequence[Invoices]) 
 
 async def read_ids(url: str, company: Company) -> range:
     """Return the ids of the invoices of a company, which must be consecutive."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         query = "select min(id), max(id), count(*) from invoice_records where company_id = $1"
         first, last, count = await conn.fetchrow(query, company.id) or (0, 0, 0)
-    finally:
-        await conn.close()
     if last - first + 1 != count:
         raise RuntimeError("The ids of the invoices are not consecutive.")
     return range(first, last + 1)
@@ -153,23 +150,17 @@ async def read_ids(url: str, company: Company) -> range:
 
 async def fill_peers(service: Service, companies: list[Company]) -> None:
     """Create the tables of the peers with all companies, their invoices and keys."""
-    conn = await asyncpg.connect(service.url)
-    try:
+    async with open_connection(service.url) as conn:
         await conn.execute((PEERS / "schema.sql").read_text())
         keys = [(company.key.encode(), company.id) for company in companies]
         await conn.executemany("insert into peers.api_keys values (sha256($1), $2)", keys)
-    finally:
-        await conn.close()
 
 
 async def stop_autovacuum(service: Service) -> None:
     """Switch autovacuum off for the tables of this database, and nothing else of the server."""
-    conn = await asyncpg.connect(service.url)
-    try:
+    async with open_connection(service.url) as conn:
         for statement in await conn.fetchval(STOP_AUTOVACUUM):
             await conn.execute(statement)
-    finally:
-        await conn.close()
 
 
 def choose_process(setting: Setting, target: str) -> Process:
@@ -258,13 +249,10 @@ async def _create_drafts(setting: Setting, load: Load) -> Path:
     """Create invoices, and return a file with a line for each, its companies in turn."""
     service = setting.service
     keys = {each.company.id: each.company.key for each in setting.data.companies}
-    conn = await asyncpg.connect(service.url)
-    try:
+    async with open_connection(service.url) as conn:
         last = await conn.fetchval("select max(id) from invoice_records")
         await run_wrk(load, setting.seconds)
         rows = await conn.fetch(DRAFTS, last)
-    finally:
-        await conn.close()
     await service.vacuum()  # The planner must know the size of the companies.
     path = service.home / "drafts.txt"
     path.write_text("".join(f"{keys[row['company_id']]} {row['id']} {row['id']}\n" for row in rows))

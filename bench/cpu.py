@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 from benchmark import processes
 from programs import ProgramError
+
+from tests.harness.databases import open_connection
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 SNAPSHOTS = 20  # attempts at a snapshot during which no process ends
@@ -41,11 +42,8 @@ async def find_postmaster(url: str) -> int:
 
     Raises ProgramError.
     """
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         status = processes.read_status(await conn.fetchval("select pg_backend_pid()"))
-    finally:
-        await conn.close()
     if not status.get("Name", "").startswith("postgres"):
         raise ProgramError("PostgreSQL runs on another machine or in another container.")
     return int(status["PPid"])

@@ -38,12 +38,12 @@ async def main(options: argparse.Namespace) -> None:
         print(f"Creating {options.invoices:,} invoices of five lines …", flush=True)
         company = await service.add_company(options.invoices)
         await service.vacuum()
-        before, _ = read_memory(service.pid)
+        before, _ = read_memory(service.process.pid)
         exports = [
-            await asyncio.to_thread(read_export, service.port, company.key)
+            await asyncio.to_thread(read_export, service.process.port, company.key)
             for _ in range(options.rounds)
         ]
-        after = read_memory(service.pid)
+        after = read_memory(service.process.pid)
     rows = [(number, *astuple(export)) for number, export in enumerate(exports, 1)]
     print_table(f"GET {PATH}", COLUMNS, rows)
     print_memory(before, *after)

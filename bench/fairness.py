@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-from benchmark import Service, make_parser, print_table, run, sql, start_service
+from benchmark import Service, make_parser, print_table, run, start_service
+from compare_targets import Invoices, add_invoices
 from invoices import make_invoice
 from yarl import URL
 
@@ -79,7 +80,7 @@ class Victim:
     """A company that sends requests at fixed times, over as many connections as it needs."""
 
     http: aiohttp.ClientSession
-    first_id: int
+    ids: range
     creates: Iterator[int] = field(default_factory=lambda: itertools.count(INVOICES + 1))
 
     async def measure(self, seconds: float) -> Times:
@@ -100,7 +101,7 @@ class Victim:
         times.refused += status != expected
 
     async def _get(self) -> int:
-        path = f"/api/invoices/{self.first_id + random.randrange(INVOICES)}"
+        path = f"/api/invoices/{random.choice(self.ids)}"
         async with self.http.get(path) as response:
             await response.read()
         return response.status
@@ -121,8 +122,7 @@ class Flooder:
     """
 
     port: int
-    small: Company
-    first_id: int
+    small: Invoices
     large_company: Company
     large: list[int]
     small_session: str
@@ -130,34 +130,20 @@ class Flooder:
     visitor: str
     form_token: str
 
-    def get_sender(self, name: str) -> tuple[str, str]:
-        """Return (API key, cookies) of a sender."""
-        senders = {
-            "": ("", ""),
-            "small company": (self.small.key, ""),
-            "large company": (self.large_company.key, ""),
-            "person of the small company": ("", self.small_session),
-            "person of the large company": ("", self.large_session),
+    def get_headers(self, sender: str) -> str:
+        """Return the headers of a sender."""
+        small_key = self.small.company.key
+        return {
+            "": "",
+            "small company": f"X-API-Key: {small_key}\r\n",
+            "large company": f"X-API-Key: {self.large_company.key}\r\n",
+            "person of the small company": self.small_session,
+            "person of the large company": self.large_session,
             # A well-formed key of which no one knows the secret: its checksum is right.
-            "unknown key": (new_key(live="_live_" in self.small.key).text, ""),
-            "unknown person": ("", "Cookie: einvoice={random}\r\n"),
-            "visitor": ("", self.visitor),
-        }
-        return senders[name]
-
-
-def make_request(method: str, path: str, key: str = "", body: str = "", more: str = "") -> str:
-    """Return the text of a request. `more` are further headers."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    if key:
-        head += f"X-API-Key: {key}\r\n"
-    if body and "Content-Type" not in more:
-        more += "Content-Type: application/json\r\n"
-    if body:
-        # Of a body with a random number, which has 24 characters.
-        length = len(body.replace("{random}", "0" * 24).encode())
-        more += f"Content-Length: {length}\r\n"
-    return f"{head}{more}\r\n{body}"
+            "unknown key": f"X-API-Key: {new_key(live='_live_' in small_key).text}\r\n",
+            "unknown person": "Cookie: einvoice={random}\r\n",
+            "visitor": self.visitor,
+        }[sender]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +160,16 @@ class Flood:
     def make(self, flooder: Flooder, number: int) -> str:
         """Return the text of the request of a connection."""
         method, path = self.request.split(" ")
-        path = path.replace("{small}", str(flooder.first_id + random.randrange(INVOICES)))
+        path = path.replace("{small}", str(random.choice(flooder.small.ids)))
         path = path.replace("{large}", str(flooder.large[number % len(flooder.large)]))
-        key, headers = flooder.get_sender(self.sender)
-        if self.form:
-            headers += "Content-Type: application/x-www-form-urlencoded\r\n"
+        headers = f"Host: 127.0.0.1\r\n{flooder.get_headers(self.sender)}"
         form = self.form.replace("{token}", flooder.form_token)
-        return make_request(method, path, key, form, headers)
+        if form:
+            # A random number has 24 characters.
+            length = len(form.replace("{random}", "0" * 24).encode())
+            headers += "Content-Type: application/x-www-form-urlencoded\r\n"
+            headers += f"Content-Length: {length}\r\n"
+        return f"{method} {path} HTTP/1.1\r\n{headers}\r\n{form}"
 
 
 LOGIN = "form_token={token}&email={random}%40example.com&password=a+wrong+guess"
@@ -207,13 +196,13 @@ async def main(options: argparse.Namespace) -> None:
     """Measure the victim under each flood, and print the table."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(start_service(variables=VARIABLES))
-        company, first_id = await _add_company(service)
+        invoices = await add_invoices(service, INVOICES)
         http = aiohttp.ClientSession(
             service.base,
-            headers={"X-API-Key": company.key},
+            headers={"X-API-Key": invoices.company.key},
             connector=aiohttp.TCPConnector(limit=0),
         )
-        victim = Victim(await stack.enter_async_context(http), first_id)
+        victim = Victim(await stack.enter_async_context(http), invoices.ids)
         print("Creating companies, invoices and sessions …", flush=True)
         flooder = await _make_flooder(service)
         await service.vacuum()
@@ -228,23 +217,14 @@ async def main(options: argparse.Namespace) -> None:
 
 
 async def _make_flooder(service: Service) -> Flooder:
-    (small, first_id), large = await _add_company(service), await service.add_company()
+    small, large = await add_invoices(service, INVOICES), await service.add_company()
     ids = await _create_large(service.base, large)
     async with Visitor(URL(service.base)) as visitor:
         await visitor.get("/sign-in")
         token = visitor.text.partition('name="form_token" value="')[2].partition('"')[0]
         cookie = _make_cookie(visitor)
-    sessions = [await _sign_in_owner(service, each) for each in (small, large)]
-    return Flooder(
-        service.port, small, first_id, large, ids, sessions[0], sessions[1], cookie, token
-    )
-
-
-async def _add_company(service: Service) -> tuple[Company, int]:
-    """Create a company with invoices, and return it with the id of the first one."""
-    company = await service.add_company(INVOICES)
-    async with service.database.company(company.id) as conn:
-        return company, await sql.first_invoice_id(conn, company_id=company.id)
+    sessions = [await _sign_in_owner(service, each) for each in (small.company, large)]
+    return Flooder(service.process.port, small, large, ids, sessions[0], sessions[1], cookie, token)
 
 
 async def _create_large(base: str, company: Company) -> list[int]:

@@ -20,15 +20,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import asyncpg
 from aiohttp import web
 from asyncpg.prepared_stmt import PreparedStatement
 from benchmark import Company, Service, parse_options, prepare_service, run
-from compare_targets import PAGE, Invoices, add_invoices, next_codes, write_companies
+from compare_targets import PAGE, Data, Invoices, next_codes, seed
 from cpu import find_postmaster, read_cpu
-from invoices import make_invoice
 from wrk import Load, run_wrk
 
 from service import json_codec, schema
@@ -158,25 +156,24 @@ async def measure(
 async def main(options: argparse.Namespace) -> None:
     """Measure the variants of the three operations, and print the table."""
     async with prepare_service(background=False) as service:
-        companies = [await add_invoices(service, INVOICES) for _ in range(COMPANIES)]
-        file = write_companies(service, "in-turn", companies)
+        data = await seed(service, COMPANIES, INVOICES, exported=1)
         await service.vacuum()
         async with open_connections(service.url) as connections:
             variants = {
                 "aiohttp alone": make_bare_handlers(
-                    *await _read_texts(connections, companies[0].company)
+                    *await _read_texts(connections, data.companies[0].company)
                 ),
-                "with the statement, or the checks": make_handlers(connections, companies),
+                "with the statement, or the checks": make_handlers(connections, data.companies),
             }
             for name, handlers in variants.items():
                 async with serve(handlers) as base:
                     variant = Variant(name, base, time.process_time)
-                    await _print_variant(options, service, file, variant)
+                    await _print_variant(options, service, data, variant)
         async with service.make_another() as process:
             assert process.pid
             variant = Variant("the service", process.base, partial(read_cpu, process.pid))
-            await _print_variant(options, service, file, variant)
-            load = Load(process.base, file, ("list", NO_STATEMENT), options.connections)
+            await _print_variant(options, service, data, variant)
+            load = Load(process.base, data.file, ("list", NO_STATEMENT), options.connections)
             await _print_operation(options, service, variant, "no statement", load)
 
 
@@ -187,16 +184,14 @@ async def _read_texts(connections: Connections, company: Company) -> tuple[str, 
 
 
 async def _print_variant(
-    options: argparse.Namespace, service: Service, file: Path, variant: Variant
+    options: argparse.Namespace, service: Service, data: Data, variant: Variant
 ) -> None:
-    body = service.home / "body.json"
-    body.write_text(json.dumps(make_invoice(0)))
     for operation, request in {
         "get": ("get",),
         "list": ("list", PAGE),
-        "create": ("create", str(body)),
+        "create": ("create", str(data.body)),
     }.items():
-        load = Load(variant.base, file, request, options.connections)
+        load = Load(variant.base, data.file, request, options.connections)
         await _print_operation(options, service, variant, operation, load)
 
 

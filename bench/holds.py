@@ -17,10 +17,9 @@ import sys
 import time
 from contextlib import AsyncExitStack
 
-import aiohttp
 import asyncpg
-from batches import create_ready_invoices
-from benchmark import Service, parse_options, print_table, run, start_service
+from batches import REFUSED, count_requests, create_ready_invoices, start_idle_service
+from benchmark import Service, parse_options, print_table, run
 
 GOAL_SECONDS = 12.0  # of one company, with a scale of 1
 SETTLE_SECONDS = 5
@@ -36,18 +35,11 @@ select extract(epoch from released_at - since)::float8 as seconds
 
 async def main(options: argparse.Namespace) -> None:
     """Send the documents, hold sending, wait for the end of the holds and print the figures."""
-    async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(
-            start_service(
-                sandbox=True, background=False, variables={"SANDBOX_PROCESSING_SECONDS": "0"}
-            )
-        )
-        owner = await asyncpg.connect(service.url)
-        stack.push_async_callback(owner.close)
+    async with start_idle_service() as (service, owner), AsyncExitStack() as stack:
         await _send(service, owner, options)
         await service.portal.settings(rate_scale=options.scale)
         held = await owner.fetchval("select hold_sending('A benchmark.')")
-        before = await service.portal.calls()
+        before = await count_requests(service)
         print(f"Sending is held for {held:,} companies …", flush=True)
         for _ in range(options.processes):
             await stack.enter_async_context(
@@ -58,20 +50,19 @@ async def main(options: argparse.Namespace) -> None:
             )
         goal = GOAL_SECONDS * options.companies / options.scale + 60
         times = await _wait_for_releases(owner, goal)
-        after = await service.portal.calls()
-    searches = after["calls"]["search"] - before["calls"].get("search", 0)
+        requests = await count_requests(service) - before
     released = [seconds for seconds in times if seconds is not None]
     rows: list[tuple[str, object]] = [
         ("companies held", held),
         ("companies released", len(released)),
-        ("searches", searches),
-        ("logins", _count_logins(after) - _count_logins(before)),
-        ("responses 429", _count_refusals(after) - _count_refusals(before)),
+        ("searches", requests["search"]),
+        ("logins", sum(n for name, n in requests.items() if name.startswith("login"))),
+        ("responses 429", requests[REFUSED]),
     ]
     if released:
         quota = SEARCHES_A_MINUTE * options.scale * max(released) / 60
         rows += [
-            ("share of the search quota that was used, %", 100 * searches / quota),
+            ("share of the search quota that was used, %", 100 * requests["search"] / quota),
             ("seconds until the first company was released", released[0]),
             ("seconds until half were released", statistics.median(released)),
             ("seconds until the last one was released", released[-1]),
@@ -92,8 +83,7 @@ async def _send(service: Service, owner: asyncpg.Connection, options: argparse.N
     async def create() -> None:
         async with crowd:
             company = await service.add_company()
-            async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
-                await create_ready_invoices(http, service, options.documents)
+            await create_ready_invoices(service, company, options.documents)
 
     await asyncio.gather(*[create() for _ in range(options.companies)])
     expected = options.companies * options.documents
@@ -117,14 +107,6 @@ async def _wait_for_releases(owner: asyncpg.Connection, seconds: float) -> list[
             shown = time.monotonic()
             print(f"{len(times) - times.count(None):,} are released", flush=True)
         await asyncio.sleep(1)
-
-
-def _count_logins(counts: dict[str, dict[str, int]]) -> int:
-    return sum(n for name, n in counts["calls"].items() if name.startswith("login"))
-
-
-def _count_refusals(counts: dict[str, dict[str, dict[str, int]]]) -> int:
-    return sum(answers.get("429", 0) for answers in counts["answers"].values())
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ async def main(options: argparse.Namespace) -> None:
         print(f"Creating {options.records} invoices of {options.bytes:,} bytes …", flush=True)
         company = await service.add_company(options.records)
         await _enlarge(service, company, options)
-        before, _ = read_memory(service.pid)
+        before, _ = read_memory(service.process.pid)
         rows = []
         async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
             for number in range(1, options.rounds + 1):
@@ -44,7 +44,7 @@ async def main(options: argparse.Namespace) -> None:
                 seconds = time.perf_counter() - began
                 fewest = min(count for _, count in pages)
                 rows.append((number, options.clients, pages[0][0] / 1e6, fewest, seconds))
-        after, peak = read_memory(service.pid)
+        after, peak = read_memory(service.process.pid)
     print_table(f"GET {PATH}", ("round", "clients", "MB each", "records", "all s"), rows)
     print_memory(before, after, peak)
     if (peak or after) >= MAX_MB or any(row[3] != min(options.records, 100) for row in rows):

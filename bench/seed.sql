@@ -158,7 +158,3 @@ select c.relname as name,
    and c.relkind = 'r'
    and pg_relation_size(c.oid) > 0
  order by total desc, name;
-
--- name: first_invoice_id :value
--- Return the id of the oldest invoice of a company.
-select min(id) from documents where company_id = :company_id and kind = 'invoice';

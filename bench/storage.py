@@ -7,13 +7,12 @@ Invoices of five lines are created over the API and submitted in batches until a
 """
 
 import argparse
-import asyncio
 import time
 
-import aiohttp
-import asyncpg
-from batches import TIMEOUT_SECONDS, create_ready_invoices, wait_until_valid
+from batches import create_ready_invoices, wait_until_valid
 from benchmark import Service, parse_options, print_table, run, sql, start_service
+
+from tests.harness.databases import open_connection
 
 VARIABLES = {"SANDBOX_PROCESSING_SECONDS": "0.5"}
 #: Smaller shares of the total are summed.
@@ -25,11 +24,9 @@ async def main(options: argparse.Namespace) -> None:
     async with start_service(sandbox=True, variables=VARIABLES) as service:
         company = await service.add_company()
         empty = await read_sizes(service)
-        async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
-            print(f"Submitting {options.invoices:,} invoices …", flush=True)
-            await create_ready_invoices(http, service, options.invoices)
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                await wait_until_valid(http, service, options.invoices, time.perf_counter())
+        print(f"Submitting {options.invoices:,} invoices …", flush=True)
+        await create_ready_invoices(service, company, options.invoices)
+        await wait_until_valid(service, company, options.invoices, time.perf_counter())
         await service.vacuum()
         sizes = await read_sizes(service)
     grown = {
@@ -41,9 +38,8 @@ async def main(options: argparse.Namespace) -> None:
 
 async def read_sizes(service: Service) -> dict[str, tuple[int, int]]:
     """Return {table: (bytes with everything, bytes of its indexes)}."""
-    conn = await asyncpg.connect(service.url)
-    rows = await sql.sizes_of_tables(conn)
-    await conn.close()
+    async with open_connection(service.url) as conn:
+        rows = await sql.sizes_of_tables(conn)
     return {row["name"]: (row["total"], row["indexes"]) for row in rows}
 
 

@@ -49,6 +49,7 @@ from tests.fixtures_webhooks import (
     list_deliveries,
     wait_for_delivery,
 )
+from tests.harness.databases import open_connection
 from tests.harness.processes import Service
 from tests.harness.signatures import is_signed_by
 from tests.harness.waiting import wait_until
@@ -448,16 +449,13 @@ async def test_an_event_of_a_slow_transaction_is_delivered(
         " values ($1, 'invoice.created', '{}') returning id"
     )
     fan_out = "select fan_out_webhooks(9, 100)"
-    slow = await asyncpg.connect(database)
-    try:
+    async with open_connection(database) as slow:
         ids = [await owner.fetchval(insert, company.id)]
         await slow.execute("begin")
         ids.append(await slow.fetchval(insert, company.id))
         ids.append(await owner.fetchval(insert, company.id))
         await owner.execute(fan_out)
         await slow.execute("commit")
-    finally:
-        await slow.close()
 
     async def deliver() -> list[int] | None:
         """Transactions in other databases of the server delay events too."""

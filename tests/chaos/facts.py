@@ -10,6 +10,7 @@ import aiohttp
 import asyncpg
 
 from service.db.statements import Statements
+from tests.harness.databases import open_connection
 from tests.harness.sandbox import Administration
 
 from .clients import KINDS, Company, KeyedRequest, Record
@@ -117,11 +118,8 @@ async def collect_facts(
     source: Source, known: Known, detects: bool, findings: Sequence[dict[str, Any]] = ()
 ) -> Facts:
     """Return the facts after everything has settled."""
-    conn = await asyncpg.connect(source.url)
-    try:
+    async with open_connection(source.url) as conn:
         rows = {name: await getattr(sql, f"{name}_all")(conn) for name in STATEMENTS}
-    finally:
-        await conn.close()
     feed: list[Event] = []
     totals: list[Total] = []
     for company in source.companies:

@@ -15,6 +15,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
+from tests.harness.databases import open_connection
 
 from . import rules
 from .clients import Record
@@ -26,11 +27,8 @@ CLOSED = {"Invalid", "Cancelled"}
 
 async def submit_automatically(url: str, company_id: int) -> None:
     """Set a company to submit ready documents automatically."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         await sql.company_automatic(conn, company_id=company_id)
-    finally:
-        await conn.close()
 
 
 async def most_claims(url: str) -> int:

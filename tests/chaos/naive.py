@@ -19,6 +19,7 @@ from service.commands.bootstrap import run
 from service.commands.serve import DEMO_COMPANY
 from service.db.statements import Statements
 from service.documents.ubl import document
+from tests.harness.databases import open_connection
 
 from .clients import invoice_body
 
@@ -79,14 +80,11 @@ async def _process_job(conn: asyncpg.Connection, session: aiohttp.ClientSession)
 
 async def prepare(url: str, documents: int) -> None:
     """Create the jobs, which become due one after the other."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         await sql.naive_prepare(conn)
         for number in range(1, documents + 1):
             due = timedelta(seconds=number * JOB_SECONDS)
             await sql.naive_insert(conn, id=number, body=_make_body(number), due=due)
-    finally:
-        await conn.close()
 
 
 async def count_open(url: str) -> int:

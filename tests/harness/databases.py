@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -34,6 +35,16 @@ def add_migration(root: Path, name: str, text: str) -> Path:
 
 
 @asynccontextmanager
+async def open_connection(url: str, **options: Any) -> AsyncIterator[Any]:
+    """Open a connection for the block, with the options of asyncpg.connect."""
+    conn = await asyncpg.connect(url, **options)
+    try:
+        yield conn
+    finally:
+        await conn.close()
+
+
+@asynccontextmanager
 async def provide_server(
     home: Path, durable: bool = True, settings: Sequence[str] = ()
 ) -> AsyncIterator[str]:
@@ -55,25 +66,19 @@ async def provide_server(
 
 async def _alter_system(url: str, settings: Sequence[str]) -> None:
     """Change settings of a server, which it reads when it starts or reloads them."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         for setting in settings:
             await conn.execute(f"alter system set {setting}")
-    finally:
-        await conn.close()
 
 
 async def _make_fast(url: str) -> None:
     """Give up durability, and the cost of a password check, which is most of a connection's."""
     await _alter_system(url, NOT_DURABLE)
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         await conn.execute("select pg_reload_conf()")
         if conn.get_server_version().major >= 16:
             await conn.execute("set scram_iterations = 1")
             await conn.execute(f"alter user current_user password '{urlsplit(url).password}'")
-    finally:
-        await conn.close()
 
 
 @asynccontextmanager
@@ -100,11 +105,8 @@ async def create_database(
 
 async def administer(url: str, statement: str) -> None:
     """Run a statement on a connection of its own."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         await conn.execute(statement)
-    finally:
-        await conn.close()
 
 
 def replace_database(url: str, name: str) -> str:

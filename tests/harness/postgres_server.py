@@ -19,6 +19,7 @@ from service.embedded_postgres.binaries import (
     restrict_account,
 )
 from service.embedded_postgres.lifecycle import SETTINGS, Cluster, change_owner, make_cluster
+from tests.harness.databases import open_connection
 from tests.harness.processes import START_SECONDS, free_port
 from tests.harness.waiting import POLL_SECONDS, patience, until, wait_until
 
@@ -130,11 +131,8 @@ class PostgresServer:
 
     async def execute(self, statement: str) -> Any:
         """Run a statement as the superuser and return its first value."""
-        conn = await asyncpg.connect(self.url)
-        try:
+        async with open_connection(self.url) as conn:
             return await conn.fetchval(statement)
-        finally:
-            await conn.close()
 
     async def configure(self, name: str, value: str) -> None:
         """Change a setting of the running server."""

@@ -14,6 +14,7 @@ from tests.api_requests import (
     submit,
 )
 from tests.conftest import Company, Sandbox, StartService, until
+from tests.harness.databases import open_connection
 
 STEP = timedelta(hours=1)
 #: Columns with times that are recorded ahead, as table, columns and condition.
@@ -86,8 +87,7 @@ async def test_an_open_write_transaction_is_noted_until_it_ends(
 ) -> None:
     look = "update database_clock set seen_at = clock_timestamp() - interval '6 s'"
     noted = "select oldest, open_since from database_clock"
-    other = await asyncpg.connect(database)
-    try:
+    async with open_connection(database) as other:
         writing = other.transaction()
         await writing.start()
         written = await other.fetchval("select pg_current_xact_id()")
@@ -102,8 +102,6 @@ async def test_an_open_write_transaction_is_noted_until_it_ends(
         assert await note() == seen
         await writing.rollback()
         assert (await note())[0] != written
-    finally:
-        await other.close()
 
 
 async def test_a_small_step_moves_nothing(owner: asyncpg.Connection) -> None:

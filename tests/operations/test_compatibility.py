@@ -11,7 +11,7 @@ from service.db.compatibility import SchemaError, newest_number, read_migrations
 from service.db.migrations import migrate
 from service.db.statements import sql
 from tests.conftest import Templates
-from tests.harness.databases import add_migration, create_database
+from tests.harness.databases import add_migration, create_database, open_connection
 from tests.harness.processes import Service
 from tests.operations.test_migration_logins import create_login
 
@@ -112,11 +112,8 @@ async def test_an_applied_migration_that_changed_is_refused_before_anything_is_a
 @asynccontextmanager
 async def open_session(url: str, name: str) -> AsyncIterator[None]:
     """Open a session like that of a process of the service."""
-    conn = await asyncpg.connect(url, server_settings={"application_name": name})
-    try:
+    async with open_connection(url, server_settings={"application_name": name}):
         yield
-    finally:
-        await conn.close()
 
 
 @pytest.mark.parametrize("name", ["einvoice", "einvoice 0020", f"einvoice {CURRENT}"])

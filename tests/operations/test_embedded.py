@@ -20,6 +20,7 @@ from service.embedded_postgres.binaries import (
     restrict_account,
 )
 from service.embedded_postgres.lifecycle import postgres
+from tests.harness.databases import open_connection
 from tests.harness.paths import ROOT
 from tests.harness.postgres_server import launch
 from tests.harness.waiting import wait_until
@@ -90,11 +91,8 @@ def kill(owner: subprocess.Popen[Any]) -> None:
 
 
 async def query(url: str, text: str) -> Any:
-    connection = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as connection:
         return await connection.fetchval(text)
-    finally:
-        await connection.close()
 
 
 def postmaster(data: Path) -> int:

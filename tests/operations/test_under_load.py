@@ -22,6 +22,7 @@ from service.db.migrations import migrate
 from tests.api.test_exports import insert_copies
 from tests.api_requests import create_invoice, invoice, request_json, submit
 from tests.conftest import Company, Sandbox, make_company, until
+from tests.harness.databases import open_connection
 from tests.harness.environments import variables
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import Service, read_peak
@@ -134,12 +135,9 @@ class Load:
 
 async def read_references(url: str) -> dict[int, str]:
     """Return {id: reference} of the invoices of the load."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         query = "select id, reference from documents where reference like 'order %'"
         return {row["id"]: row["reference"] for row in await conn.fetch(query)}
-    finally:
-        await conn.close()
 
 
 async def create_drafts(service: Service, company: Company, count: int) -> list[int]:

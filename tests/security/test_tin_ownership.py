@@ -44,6 +44,7 @@ from tests.api_requests import (
 )
 from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
 from tests.fixtures_service import RunCommand
+from tests.harness.databases import open_connection
 from tests.operations.test_commands import read_error, read_result
 
 OWN, OTHER = DEMO_COMPANY["tin_code"], "C20880059990"
@@ -164,12 +165,9 @@ async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
 @asynccontextmanager
 async def open_transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
     """Yield a connection in a transaction, which is rolled back unless the block ends it."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         await conn.execute("begin")
         yield conn
-    finally:
-        await conn.close()
 
 
 async def wait_for_lock(owner: asyncpg.Connection, statement: str) -> None:

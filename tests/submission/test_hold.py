@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
-import asyncpg
 import pytest
 
 from service.app import create_app
@@ -29,7 +28,7 @@ from tests.api_requests import (
     wait_for_status,
 )
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
-from tests.harness.databases import administer, create_database, name_of
+from tests.harness.databases import administer, create_database, name_of, open_connection
 from tests.harness.environments import variables
 from tests.harness.processes import Service
 from tests.harness.visitors import Visitor, make_person
@@ -84,11 +83,8 @@ async def backup(cluster: str, database: str) -> AsyncIterator[CopyDatabase]:
 
 async def count_holds(url: str) -> int:
     """Return how many companies are held."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         return await conn.fetchval("select count(*) from sending_holds where released_at is null")
-    finally:
-        await conn.close()
 
 
 async def submit_refused(api: Client, invoice_id: int) -> str:
@@ -220,16 +216,13 @@ async def test_automatic_submissions_wait_for_the_end_of_the_hold(
 
 async def _claimed(url: str) -> int:
     """Claim waiting submissions, and return how many were claimed."""
-    conn = await asyncpg.connect(url)
-    try:
+    async with open_connection(url) as conn:
         waiting = (
             "select count(*) from submissions "
             "where state = 'Queued' and not_before < now() and lease_until is null"
         )
         await until(lambda: conn.fetchval(waiting))
         return await conn.fetchval("select count(*) from claim_submissions('1s', 9)")
-    finally:
-        await conn.close()
 
 
 async def _release(url: str, sandbox: Sandbox) -> None:
@@ -400,8 +393,7 @@ async def test_an_absence_confirmed_before_a_hold_does_not_count_after_it(
     config = read_config(variables(database, sandbox.base))
     async with serving(database, background=False) as api:
         await submit(api, await create_invoice(api))
-    conn = await asyncpg.connect(database)
-    try:
+    async with open_connection(database) as conn:
         await conn.execute(
             "update submissions set absence_confirmations = 1, lease_until = now() + interval '1h',"
             " absence_confirmed_at = now() - interval '1h', last_sent_at = now() - interval '2h'"
@@ -409,8 +401,6 @@ async def test_an_absence_confirmed_before_a_hold_does_not_count_after_it(
         before = await conn.fetchrow("select * from submissions")
         await run_command(config, hold_sending, "A test.")
         after = await conn.fetchrow("select * from submissions")
-    finally:
-        await conn.close()
     assert before["state"] == after["state"] == "Uncertain"
     assert (after["absence_confirmations"], after["absence_confirmed_at"]) == (0, None)
     assert after["last_sent_at"] > before["absence_confirmed_at"]
@@ -425,8 +415,7 @@ async def test_nothing_is_claimed_in_another_database_than_the_noted_one(
     async with serving(database, background=False) as api:
         await sandbox.fault("submit", "accept_then_drop")
         await submit(api, await create_invoice(api))
-    conn = await asyncpg.connect(database)
-    try:
+    async with open_connection(database) as conn:
         await conn.execute("select set_config('app.company_id', $1, false)", str(company.id))
         await conn.execute(
             "update submissions set state = $1, not_before = now() - interval '1h',"
@@ -443,5 +432,3 @@ async def test_nothing_is_claimed_in_another_database_than_the_noted_one(
         assert [await claim() for claim in claims] == [[], []]
         await conn.execute("update database_identities set identity = database_identity()")
         assert len(await claims[state == "Uncertain"]()) == 1
-    finally:
-        await conn.close()
