@@ -13,14 +13,15 @@ from service.api import documents, links, printing, submissions
 from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Operation
+from service.api.records import store_created
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.body_checks import Draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
 from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
-from service.http import app_keys, responses
-from service.http.idempotency import store_response
+from service.http import app_keys
+from service.http.access import company_transaction
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
 
 operations: list[Operation] = []
@@ -71,7 +72,7 @@ async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> we
     draft, text = await documents.read_draft(request, NOTE)
     company, target_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     columns = documents.make_columns(request, NOTE, draft, **{f"{kind.name}_id": target_id})
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
         if kind is CONSOLIDATED:
@@ -79,11 +80,7 @@ async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> we
         await _check_target(conn, company, target, draft)
         row = await documents.insert_document(conn, company, text, columns)
         warn_of_doubts(request, draft.doubts, row)
-        response = responses.created_response(
-            CREATED, row["id"], warnings=request.get(app_keys.WARNINGS)
-        )
-        await store_response(request, conn, response)
-    return response
+        return await store_created(request, conn, CREATED, row["id"])
 
 
 async def _check_target(

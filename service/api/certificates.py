@@ -11,12 +11,14 @@ from aiohttp import web
 
 from service import json_codec
 from service.api.operation import Operation
+from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.documents.signing import certificate
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
+from service.http.access import company_transaction
 from service.http.requests import check_if_match, not_found, or_not_found, read_body
 from service.offload import run_in_thread
 from service.submission import signers
@@ -41,11 +43,7 @@ REMOVED = "Signing certificate removed."
 )
 async def get_signing_certificate(request: web.Request) -> web.Response:
     """Return the certificate."""
-    company = request[app_keys.COMPANY]
-    record = await request.app[app_keys.READS].read_with(
-        company, partial(_read_record, company=company)
-    )
-    return responses.record_response(request, or_not_found(record, NOUN))
+    return await get_own_record(request, _read_record, NOUN)
 
 
 @operation(
@@ -74,12 +72,12 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     async with database.company(company) as conn:
         await sql.company_lock(conn, company_id=company)
-        await check_if_match(request, conn, _read_current, company=company)
+        await check_if_match(request, conn, _read_record, company=company)
         try:
             await signers.store(conn, vault, company, signer, form)
         except MissingSecretKey:
             raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
-        return responses.json_text_response(await _read_current(conn, company))
+        return responses.json_text_response(await _read_record(conn, company) or "")
 
 
 @operation(
@@ -94,10 +92,10 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
 async def delete_signing_certificate(request: web.Request) -> web.Response:
     """Delete the certificate and its private key."""
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)
         or_not_found(await _read_record(conn, company), NOUN)
-        await check_if_match(request, conn, _read_current, company=company)
+        await check_if_match(request, conn, _read_record, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
     return responses.success_response(REMOVED)
 
@@ -118,7 +116,3 @@ async def _read_record(conn: Connection, company: int) -> str | None:
     """Return the JSON text of the response, or None if there is no certificate."""
     record = await signers.stored(conn, company)
     return json_codec.dumps({"data": record}) if record else None
-
-
-async def _read_current(conn: Connection, company: int) -> str:
-    return await _read_record(conn, company) or ""

@@ -7,12 +7,14 @@ from aiohttp import web
 
 from service import json_codec
 from service.api.operation import ErrorResponse, Operation
+from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes
 from service.documents.ubl import parties
 from service.errors import CONSTRAINTS, Conflict, ValidationError
 from service.http import app_keys, responses
+from service.http.access import company_transaction
 from service.http.requests import check_if_match, or_not_found, read_body
 
 operations: list[Operation] = []
@@ -36,11 +38,7 @@ TIN_IN_USE = (
 )
 async def get_company(request: web.Request) -> web.Response:
     """Return the company."""
-    company = request[app_keys.COMPANY]
-    record = await request.app[app_keys.READS].read_with(
-        company, partial(_read_record, company_id=company)
-    )
-    return responses.record_response(request, record)
+    return await get_own_record(request, _read_record, NOUN)
 
 
 @operation(
@@ -68,9 +66,9 @@ async def update_company(request: web.Request) -> web.Response:
     """
     body, _ = await read_body(request, "company_update")
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))
-        await check_if_match(request, conn, _read_record, company_id=company)
+        await check_if_match(request, conn, _read_record, company=company)
         _reject_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await sql.tin_lock(conn, tin=parties.get_own_tin({"tin": body["tin_code"]}))
@@ -82,12 +80,12 @@ async def update_company(request: web.Request) -> web.Response:
             verifies_tin=is_automatic and "tin_code" in body,
             **{**row, **_columns(body)},
         )
-        return responses.json_text_response(await _read_record(conn, company_id=company))
+        return responses.json_text_response(await _read_record(conn, company))
 
 
-async def _read_record(conn: Connection, company_id: int) -> str:
+async def _read_record(conn: Connection, company: int) -> str:
     """Return the JSON text of the responses."""
-    record = or_not_found(await sql.company_get(conn, company_id=company_id), NOUN)
+    record = or_not_found(await sql.company_get(conn, company_id=company), NOUN)
     return f'{{"data":{record}}}'
 
 

@@ -15,6 +15,7 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
 from service.api.filters import document_filters
 from service.api.operation import Operation
+from service.api.records import store_created
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -23,7 +24,7 @@ from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
-from service.http.idempotency import store_response
+from service.http.access import company_transaction, read_own_with
 from service.http.requests import (
     parse_document_instant,
     read_body,
@@ -102,7 +103,7 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "consolidated_invoice_create")
     issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         wanted = await _read_request(request, conn, body, omits_submitted=True)
         if violations := wanted.violations(issue_date):
             raise ValidationError(violations)
@@ -115,9 +116,7 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
         )
         row = await documents.insert_document(conn, company, text, columns)
         await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
-        response = responses.created_response(CREATED, row["id"])
-        await store_response(request, conn, response)
-    return response
+        return await store_created(request, conn, CREATED, row["id"])
 
 
 @operation(
@@ -145,7 +144,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
         plan = await _make_plan(conn, company, wanted)
         return wanted, plan, await _count_omitted(conn, company, wanted)
 
-    wanted, plan, omitted = await request.app[app_keys.READS].read_with(company, read)
+    wanted, plan, omitted = await read_own_with(request, read)
     at = issue_date or wanted.now
     draft = check_draft(plan.body(), at)
     data = {
@@ -197,7 +196,7 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
         )
         return facts, classes, await _count_submitted(conn, company, period, types)
 
-    facts, classes, submitted = await request.app[app_keys.READS].read_with(company, read)
+    facts, classes, submitted = await read_own_with(request, read)
     terms = consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
     )

@@ -25,6 +25,7 @@ from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
+from service.http.access import company_transaction, read_own
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -159,10 +160,11 @@ async def _get_document(documents: Documents, request: web.Request) -> web.Respo
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
     """Return a document as a file, which is named after its full code."""
-    company, title = request[app_keys.COMPANY], documents.kind.title
-    key = {"company_id": company, "id": read_path_id(request, title)}
-    statement = documents.statement("export")
-    row = or_not_found(await request.app[app_keys.READS].read(statement, **key), title)
+    title = documents.kind.title
+    document_id = read_path_id(request, title)
+    row = or_not_found(
+        await read_own(request, documents.statement("export"), id=document_id), title
+    )
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
     return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
@@ -171,10 +173,8 @@ async def list_of_document(
     kind: DocumentKind, request: web.Request, statement: Statement
 ) -> web.Response:
     """Return what a statement lists of one document. Raises NotFound without the document."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    text = await request.app[app_keys.READS].read(
-        statement, company_id=company, kind=kind.name, document_id=document_id
-    )
+    document_id = read_path_id(request, kind.title)
+    text = await read_own(request, statement, kind=kind.name, document_id=document_id)
     return responses.json_text_response(or_not_found(text, kind.title))
 
 
@@ -261,7 +261,7 @@ async def update_document(documents: Documents, request: web.Request) -> web.Res
     """
     kind, company = documents.kind, request[app_keys.COMPANY]
     body, _ = await read_body(request, f"{kind.name}_update")
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
@@ -332,7 +332,7 @@ def reject_excess(adjustable: Decimal, draft: Draft) -> None:
 async def delete_document(documents: Documents, request: web.Request) -> web.Response:
     """Hide a document that is not submitted, and free its code. Spec: Errors"""
     kind, company = documents.kind, request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "deleted")
         _reject_consolidated(kind, row)
         key = {"company_id": company, "id": row["id"]}

@@ -13,7 +13,7 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import documents, filters, links, pagination
 from service.api.operation import REPLACES, Operation
-from service.api.records import Source, get_record, list_page
+from service.api.records import Source, get_record, list_page, store_created
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
@@ -24,7 +24,7 @@ from service.documents.checks.rule import ERROR
 from service.documents.kind import INVOICE
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.idempotency import store_response
+from service.http.access import company_transaction
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -123,7 +123,7 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
     company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
     if link is not None:
         _reject_wrong_buyer(body, datetime.now(UTC))
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         if link is not None:
             await _check_link(conn, company, link, text)
         request_id = await sql.einvoice_request_insert(
@@ -133,11 +133,7 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
             secret_sha256=request.get(app_keys.VISITOR_SHA256),
             body=text,
         )
-        response = responses.created_response(
-            CREATED, request_id, warnings=request.get(app_keys.WARNINGS)
-        )
-        await store_response(request, conn, response)
-    return response
+        return await store_created(request, conn, CREATED, request_id)
 
 
 @operation(
@@ -182,7 +178,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     key = {"company_id": company, "id": request_id}
     is_approval, finalized = body.get("status") == "Approve", None
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         if is_approval:
             await sql.einvoice_request_lock_approvals(conn, company_id=company)
         stored = or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
@@ -220,7 +216,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
 async def delete_einvoice_request(request: web.Request) -> web.Response:
     """Delete a request."""
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
-    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+    async with company_transaction(request) as conn:
         or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
         await sql.einvoice_request_delete(conn, **key)

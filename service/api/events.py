@@ -11,7 +11,8 @@ from service.api.operation import Operation, QueryParameter
 from service.api.pagination import read_number
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, violation
-from service.http import app_keys, requests, responses
+from service.http import requests, responses
+from service.http.access import read_own
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Events")
@@ -58,9 +59,7 @@ async def list_events(request: web.Request) -> web.Response:
     """
     query = requests.read_query(request, ("after", "limit", "types"))
     after, most, types = _parse_query(query)
-    row = await request.app[app_keys.READS].read(
-        sql.event_page, company_id=request[app_keys.COMPANY], after=after, most=most, types=types
-    )
+    row = await read_own(request, sql.event_page, after=after, most=most, types=types)
     if not row["known"]:
         raise ValidationError(
             [violation("after", "known", "after must be 0 or the id of an event of the company.")]

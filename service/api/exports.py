@@ -11,6 +11,7 @@ from aiohttp import web
 from service.db.statements import Statement
 from service.errors import format_traceback
 from service.http import app_keys, responses
+from service.http.access import read_own
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,9 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
     """
     most = FIRST_BATCH
     read = partial(
-        request.app[app_keys.READS].read,
+        read_own,
+        request,
         statement,
-        company_id=request[app_keys.COMPANY],
         budget=BATCH_CHARACTERS,
     )
     rows = await read(before=LAST_ID, most=most)

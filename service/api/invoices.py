@@ -11,13 +11,15 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Operation
+from service.api.records import store_created
 from service.db.audit_actor import get_actor
 from service.db.statements import sql
 from service.documents.doubts import Doubt
 from service.documents.kind import INVOICE
 from service.errors import CONSTRAINTS
 from service.http import app_keys, responses
-from service.http.idempotency import CLAIM, store_response
+from service.http.access import company_transaction
+from service.http.idempotency import CLAIM
 from service.http.requests import warn_of_doubts
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
@@ -107,17 +109,14 @@ async def _store_with_effects(
 ) -> tuple[int, submit.Started | None]:
     """Store a draft with the submission that it asks for and the response to a repetition."""
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         row = await documents.insert_document(conn, company, invoice.body, invoice.columns)
         warn_of_doubts(request, invoice.doubts, row)
         invoice_id = row["id"]
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, invoice.submission
         )
-        response = responses.created_response(
-            CREATED, invoice_id, warnings=request.get(app_keys.WARNINGS)
-        )
-        await store_response(request, conn, response)
+        await store_created(request, conn, CREATED, invoice_id)
     return invoice_id, started
 
 

@@ -15,6 +15,7 @@ from service.documents import states
 from service.documents.kind import INVOICE, DocumentKind
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
+from service.http.access import company_transaction
 from service.http.idempotency import store_response_without
 from service.http.requests import not_found, or_not_found, read_body, read_path_id
 from service.http.tokens import digest_of, make_token
@@ -79,7 +80,7 @@ async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
     body, _ = await read_body(request, "document_link_create")
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     purpose, token = body.get("purpose", VIEW), make_token()
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
         _check_purpose(kind, row["type"], purpose)
         link = await sql.document_link_insert(
@@ -118,7 +119,7 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
     """Revoke a link. Raises NotFound, also if it can no longer be used."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
         revoked = await sql.document_link_revoke(
             conn, company_id=company, id=link_id, document_id=document_id

@@ -9,11 +9,13 @@ from functools import partial
 from aiohttp import web
 
 from service.api.operation import Operation
+from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
 from service.http import app_keys, responses
+from service.http.access import company_transaction
 from service.http.requests import check_if_match, not_found, or_not_found, read_body
 from service.portal.logins import Login, OwnClient
 from service.submission import login_check, own_clients
@@ -44,11 +46,7 @@ TOO_MANY = "Too many tests of portal credentials, please slow down."
 )
 async def get_portal_credentials(request: web.Request) -> web.Response:
     """Return the credentials without their secret."""
-    company = request[app_keys.COMPANY]
-    record = await request.app[app_keys.READS].read_with(
-        company, partial(_read_record, company=company)
-    )
-    return responses.record_response(request, or_not_found(record, NOUN))
+    return await get_own_record(request, _read_record, NOUN)
 
 
 @operation(
@@ -93,7 +91,7 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
             await own_clients.store(conn, context.config, company, own)
         except MissingSecretKey:
             raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
-        return responses.json_text_response(await _read_current(conn, company))
+        return responses.json_text_response(await _read_record(conn, company) or "")
 
 
 @operation(
@@ -109,7 +107,7 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
 async def delete_portal_credentials(request: web.Request) -> web.Response:
     """Remove the credentials with their secret. Raises Conflict while documents are under way."""
     company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         await _lock(request, conn, company)
         or_not_found(await _read_record(conn, company), NOUN)
         await _reject_busy(conn, company, None)
@@ -123,7 +121,7 @@ async def _lock(request: web.Request, conn: Connection, company: int) -> str:
     Waits for transactions that are about to send or cancel a document.
     """
     await sql.company_lock_alone(conn, company_id=company)
-    await check_if_match(request, conn, _read_current, company=company)
+    await check_if_match(request, conn, _read_record, company=company)
     return (await sql.company_tin_lock(conn, company_id=company))["tin"]
 
 
@@ -144,7 +142,3 @@ async def _read_record(conn: Connection, company: int) -> str | None:
     """Return the JSON text of the response, or None if there are no credentials."""
     record = await sql.portal_credentials_record(conn, company_id=company)
     return f'{{"data":{record}}}' if record else None
-
-
-async def _read_current(conn: Connection, company: int) -> str:
-    return await _read_record(conn, company) or ""

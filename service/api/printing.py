@@ -27,6 +27,7 @@ from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
+from service.http.access import read_own, read_own_with
 from service.http.requests import or_not_found, read_path_id
 from service.offload import offload
 
@@ -100,8 +101,8 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
 async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the page of the sent document, or of the draft."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    row, issuer, sent = await request.app[app_keys.READS].read_with(
-        company, partial(_read_printed, kind, company, document_id)
+    row, issuer, sent = await read_own_with(
+        request, partial(_read_printed, kind, company, document_id)
     )
     zone = request.app[app_keys.CONFIG].time_zone
     size = len(sent["document"] if sent else row["body"])
@@ -159,9 +160,9 @@ def _render(
 
 async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    row = await request.app[app_keys.READS].read(
-        sql.submitted_document_link, company_id=company, kind=kind.name, document_id=document_id
+    document_id = read_path_id(request, kind.title)
+    row = await read_own(
+        request, sql.submitted_document_link, kind=kind.name, document_id=document_id
     )
     if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:
         raise NotFound(NO_LINK.format(noun=kind.noun))

@@ -17,6 +17,8 @@ from service.api.pagination import Page
 from service.db.connections import Connection
 from service.db.statements import Statement
 from service.http import app_keys, responses
+from service.http.access import read_own, read_own_with
+from service.http.idempotency import store_response
 from service.http.requests import or_not_found, read_path_id
 
 #: Bytes of records that one statement returns. A larger page is streamed.
@@ -37,9 +39,28 @@ class Source:
 
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
     """Return the record of the path's id. `statement` returns its JSON text."""
-    company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
-    record = await request.app[app_keys.READS].read(statement, company_id=company, id=record_id)
+    record = await read_own(request, statement, id=read_path_id(request, noun))
     return responses.record_response(request, or_not_found(record, noun))
+
+
+async def get_own_record(
+    request: web.Request, read: Callable[[Connection, int], Awaitable[str | None]], noun: str
+) -> web.Response:
+    """Return the only record of its kind that the company has. `read` returns its JSON text."""
+    company = request[app_keys.COMPANY]
+    record = await read_own_with(request, lambda conn: read(conn, company))
+    return responses.record_response(request, or_not_found(record, noun))
+
+
+async def store_created(
+    request: web.Request, conn: Connection, message: str, record_id: int
+) -> web.Response:
+    """Return the 201 for a new record, and store it for repetitions of the request."""
+    response = responses.success_response(
+        message, 201, request.get(app_keys.WARNINGS), data={"id": record_id}
+    )
+    await store_response(request, conn, response)
+    return response
 
 
 async def list_page(request: web.Request, page: Page, source: Source) -> web.StreamResponse:
@@ -82,8 +103,7 @@ async def read_parts(
 
 async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
-    company = request[app_keys.COMPANY]
-    read = partial(request.app[app_keys.READS].read, company_id=company, budget=BUDGET_BYTES)
+    read = partial(read_own, request, budget=BUDGET_BYTES)
     if not page.is_plain:
         return await read(
             source.search,
@@ -152,4 +172,4 @@ async def _read_part(
                 length += len(text)
         return records, end
 
-    return await request.app[app_keys.READS].read_with(company, read)
+    return await read_own_with(request, read)

@@ -15,6 +15,7 @@ from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http import app_keys, idempotency, responses
+from service.http.access import read_own
 from service.http.requests import (
     not_found,
     or_not_found,
@@ -199,11 +200,11 @@ async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return a submitted document."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    document_id = read_path_id(request, kind.title)
     submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
-    row = await request.app[app_keys.READS].read(
+    row = await read_own(
+        request,
         sql.submitted_document_get,
-        company_id=company,
         id=submitted_id,
         kind=kind.name,
         document_id=document_id,

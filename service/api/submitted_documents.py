@@ -7,7 +7,8 @@ from service.api import filters, pagination
 from service.api.operation import Operation
 from service.db.statements import sql
 from service.documents import states
-from service.http import app_keys, responses
+from service.http import responses
+from service.http.access import read_own
 
 operations: list[Operation] = []
 FILTERS = (
@@ -30,9 +31,9 @@ async def list_company_documents(request: web.Request) -> web.Response:
     """Return a page of submitted documents."""
     page = pagination.read_page(request, FILTERS)
     statuses = page.filters["status"]
-    row = await request.app[app_keys.READS].read(
+    row = await read_own(
+        request,
         sql.submitted_document_list,
-        company_id=request[app_keys.COMPANY],
         statuses=statuses.split(",") if statuses else None,
         per_page=page.per_page,
         offset=page.offset,

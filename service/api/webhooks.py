@@ -14,6 +14,7 @@ from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
+from service.http.access import company_transaction, read_own
 from service.http.idempotency import store_response, store_response_without
 from service.http.requests import check_if_match, not_found, or_not_found, read_body, read_path_id
 from service.submission.context import SUBMISSION_CONTEXT
@@ -53,9 +54,9 @@ FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
     page = pagination.read_page(request)
-    row = await request.app[app_keys.READS].read(
+    row = await read_own(
+        request,
         sql.webhook_page,
-        company_id=request[app_keys.COMPANY],
         per_page=page.per_page,
         offset=page.offset,
     )
@@ -85,7 +86,7 @@ async def create_webhook(request: web.Request) -> web.Response:
     _reject_url(request, body)
     company, secret = request[app_keys.COMPANY], signature.new_secret()
     sealed = _seal(request, secret)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         await sql.company_limit_lock(conn, company_id=company)
         webhook_id = await sql.webhook_insert(
             conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
@@ -129,7 +130,7 @@ async def update_webhook(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "webhook_update")
     _reject_url(request, body)
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
-    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+    async with company_transaction(request) as conn:
         row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
         await sql.webhook_update(conn, **key, **{**row, **body})
@@ -147,7 +148,7 @@ async def update_webhook(request: web.Request) -> web.Response:
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
-    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+    async with company_transaction(request) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
         await sql.webhook_delete(conn, **key)
@@ -173,7 +174,7 @@ async def rotate_webhook_secret(request: web.Request) -> web.Response:
     await read_body(request, "webhook_action")
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
-    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+    async with company_transaction(request) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         sealed = _seal(request, secret)
         until = await sql.webhook_secret_rotate(conn, **key, sealed_secret=sealed, overlap=overlap)
@@ -193,12 +194,10 @@ async def rotate_webhook_secret(request: web.Request) -> web.Response:
 )
 async def list_webhook_deliveries(request: web.Request) -> web.Response:
     """Return a page of the delivery log of an endpoint, newest first."""
-    company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
+    webhook_id = read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
-    row = await request.app[app_keys.READS].read(
-        sql.webhook_delivery_page, company_id=company, endpoint_id=webhook_id, **window
-    )
+    row = await read_own(request, sql.webhook_delivery_page, endpoint_id=webhook_id, **window)
     return _list_response(page, or_not_found(row, NOUN))
 
 
@@ -217,7 +216,7 @@ async def redeliver_event(request: web.Request) -> web.Response:
     await read_body(request, "webhook_action")
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     delivery_id = read_path_id(request, DELIVERY, "delivery_id")
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         webhook = or_not_found(
             await sql.webhook_lock(conn, company_id=company, id=webhook_id), NOUN
         )

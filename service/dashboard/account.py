@@ -10,7 +10,7 @@ from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
 from service.db.statements import sql
 from service.errors import NotFound
-from service.http import app_keys
+from service.http.access import shared_connection
 from service.http.forms import FORM
 
 PAGES: list[PageRoute] = []
@@ -25,7 +25,7 @@ MOST_ENTRIES = 50  # of the log on a page
 async def show_account(request: web.Request) -> web.Response:
     """Return the sessions of the person, and the log, the latest first."""
     session, before = request[SESSION], read_number(request.query.get("before", ""), 17)
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         sessions = await sql.session_list(
             conn,
             user_id=session.user_id,
@@ -44,7 +44,7 @@ async def show_account(request: web.Request) -> web.Response:
 async def end_session(request: web.Request) -> web.Response:
     """End a session of the person. Raises NotFound if it is that of another person."""
     session_id, user_id = int(request.match_info["id"]), request[SESSION].user_id
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         ended = await sql.session_end_one(conn, user_id=user_id, id=session_id)
     if ended is None:
         raise NotFound(TEXTS["no_session"])
@@ -55,7 +55,7 @@ async def end_session(request: web.Request) -> web.Response:
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all sessions of the person except this one."""
     session = request[SESSION]
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         await sql.sessions_end_others(conn, user_id=session.user_id, token_sha256=session.digest)
     return redirect(f"{PLACE}?notice=sessions_ended")
 
@@ -64,6 +64,6 @@ async def end_other_sessions(request: web.Request) -> web.Response:
 async def see_links(request: web.Request) -> web.Response:
     """Show the notice about links that others made no more, up to the one in the form."""
     until = read_number(request[FORM].get("until", ""), 18)
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         await sql.links_see(conn, user_id=request[SESSION].user_id, until=until)
     return redirect(PLACE)

@@ -32,7 +32,7 @@ from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
-from service.http import app_keys
+from service.http.access import read_own
 from service.http.forms import FORM
 from service.offload import offload
 
@@ -242,9 +242,8 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     checks = None
     if record["status"] in ("Draft", "Invalid"):
         checks = (await call(request, "POST", f"{place}/preflight")).value
-    company = request[app_keys.COMPANY]
-    activity = await request.app[app_keys.READS].read(
-        sql.activity_of, company_id=company, subject=f"{kind.documents.kind.noun} {record['id']}"
+    activity = await read_own(
+        request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
@@ -296,9 +295,9 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str,
     """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
     if kind is NOTES:
         return []
-    return await request.app[app_keys.READS].read(
+    return await read_own(
+        request,
         sql.notes_of_document,
-        company_id=request[app_keys.COMPANY],
         document_id=int(request.match_info["id"]),
         most=MOST_NOTES,
     )
@@ -310,9 +309,9 @@ async def _describe_submitting(
     """Return what is known of a submission without outcome, or None for another document."""
     if record["status"] != "Submitting":
         return None
-    row = await request.app[app_keys.READS].read(
+    row = await read_own(
+        request,
         sql.submission_of_subject,
-        company_id=request[app_keys.COMPANY],
         document_id=record["id"],
     )
     return describe_submitting(row["state"], row["is_held"])

@@ -21,6 +21,7 @@ from service.documents.consolidation import Period, make_period
 from service.documents.printing import tax_name
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
+from service.http.access import read_own_with
 from service.submission.context import SUBMISSION_CONTEXT
 
 PAGES: list[PageRoute] = []
@@ -85,9 +86,7 @@ async def show_overview(request: web.Request) -> web.Response:
     """Return the overview."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     zone = config.time_zone
-    found = await request.app[app_keys.READS].read_with(
-        company, partial(_read_figures, company, config)
-    )
+    found = await read_own_with(request, partial(_read_figures, company, config))
     now = found.facts["now"]
     record = await operations.read(request, "/api/companies")
     may = request[SESSION].may

@@ -18,6 +18,7 @@ from service.db.statements import sql
 from service.db.transactions import Owner
 from service.errors import NotFound
 from service.http import api_keys, app_keys
+from service.http.access import company_transaction
 from service.http.forms import FORM
 from service.http.idempotency import store_response_without
 from service.http.responses import success_response
@@ -57,7 +58,7 @@ async def _insert_key(name: str, expires_at: datetime | None, request: web.Reque
     """Store a new key, and return its text. Raises Conflict if the company has too many."""
     config, company = request.app[app_keys.CONFIG], request[app_keys.COMPANY]
     key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
+    async with company_transaction(request) as conn:
         await api_keys.insert_key(conn, company, key, name, expires_at)
         response = success_response("", 201, data={"key": key.text})
         await store_response_without(request, conn, response, "key")
@@ -67,7 +68,7 @@ async def _insert_key(name: str, expires_at: datetime | None, request: web.Reque
 async def _revoke_key(request: web.Request) -> None:
     """Revoke a key. It stops working in every process within a second."""
     owner = Owner("company", request[app_keys.COMPANY])
-    async with request.app[app_keys.DATABASE].owned(owner) as conn:
+    async with company_transaction(request) as conn:
         known = await sql.api_key_revoke(conn, **owner.variables, key_id=request.match_info["id"])
     if known is None:
         raise NotFound(KEY_TEXTS["no_such"])

@@ -13,7 +13,7 @@ from service.dashboard.sessions import ADMINISTER
 from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
 from service.documents import codes
-from service.http import app_keys
+from service.http.access import read_own
 from service.http.forms import FORM, FormFields
 
 COMPANY = "/api/companies"
@@ -130,10 +130,8 @@ async def _save_numbers(request: web.Request) -> Answer | FormRefusal:
 
 async def _read_activity(request: web.Request) -> Mapping[str, Any]:
     """Return the audit log, the latest first."""
-    company, before = request[app_keys.COMPANY], read_number(request.query.get("before", ""), 17)
-    rows = await request.app[app_keys.READS].read(
-        sql.activity_page, company_id=company, before=before, most=MOST_ENTRIES
-    )
+    before = read_number(request.query.get("before", ""), 17)
+    rows = await read_own(request, sql.activity_page, before=before, most=MOST_ENTRIES)
     return {"rows": rows, "older": rows[-1]["id"] if len(rows) == MOST_ENTRIES else None}
 
 

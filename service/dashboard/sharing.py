@@ -21,6 +21,7 @@ from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
+from service.http.access import read_own, shared_connection
 from service.http.actor import identify
 from service.http.client_address import sender_of
 from service.http.forms import FORM
@@ -67,7 +68,7 @@ async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
     """Return the link of the path, and give the request its company. Raises NotFound."""
     if wait := request.app[LIMITER].take(sender_of(request)):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         row = await sql.document_link_of(conn, token_sha256=digest_of(request.match_info["token"]))
     if row is None or row["purpose"] != purpose:
         raise NotFound(TEXTS["gone"])
@@ -164,9 +165,9 @@ async def _read_outcome(request: web.Request) -> Mapping[str, Any] | None:
     secret = _read_secret(request)
     if secret is None:
         return None
-    return await request.app[app_keys.READS].read(
+    return await read_own(
+        request,
         sql.einvoice_request_outcome,
-        company_id=request[app_keys.COMPANY],
         link_id=request[app_keys.LINK],
         secret_sha256=digest_of(secret),
     )

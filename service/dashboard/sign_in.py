@@ -35,6 +35,7 @@ from service.dashboard.sessions import (
 from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
+from service.http.access import shared_connection
 from service.http.actor import identify
 from service.http.client_address import SENDER
 from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
@@ -146,7 +147,7 @@ async def _find_user(request: web.Request, email: str, password: str) -> Mapping
     """
     state, sender = request.app[SIGN_IN], request[SENDER]
     _refuse(state.tries.take(sender.group))
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         user = await sql.user_account(conn, email=email)
     account = user["account"]
     _refuse(state.tries.take((account, sender.network)))
@@ -172,7 +173,7 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
     network = request[SENDER].network
     if network is None:
         return False
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         return await sql.user_is_near(conn, user_id=user_id, first=network[0], last=network[-1])
 
 
@@ -182,7 +183,7 @@ async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) 
     if not passwords.is_outdated(user["password_hash"]):
         return user["password_hash"]
     digest = await passwords.hash(password)
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         await sql.user_rehash(
             conn, user_id=user["id"], former=user["password_hash"], password_hash=digest
         )
@@ -210,7 +211,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     """End the session."""
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         await sql.session_end(conn, token_sha256=request[SESSION].digest)
     response = redirect("/sign-in?notice=signed_out")
     delete_cookie(response, request.app[app_keys.CONFIG])
@@ -264,7 +265,7 @@ async def _use_link(request: web.Request) -> web.Response:
 
 async def _find_link(request: web.Request) -> Link:
     """Return the link of the path. Raises NotFound if it cannot be used."""
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         link = await links.find_link(conn, digest_of(request.match_info["token"]))
     if link is None:
         raise NotFound(TEXTS["link_gone"])
@@ -321,7 +322,7 @@ async def change_password(request: web.Request) -> web.Response:
 async def _read_names(request: web.Request) -> list[str]:
     """Return the names that must not be the password: of the person and of all companies."""
     session = request[SESSION]
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         roles = await links.read_roles(conn, session.user_id)
     return [session.name, session.email, *(role.company_name for role in roles)]
 
@@ -335,7 +336,7 @@ def _render_password(
 
 async def _read_user(request: web.Request) -> Mapping[str, Any]:
     """Return the person of the session."""
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         return await sql.user_get(conn, user_id=request[SESSION].user_id)
 
 
@@ -357,7 +358,7 @@ async def confirm(request: web.Request) -> web.Response:
     if user is None:
         values = {"error": TEXTS["wrong_current"], "next": target, "carried": carried}
         return render(request, "confirm.html", 422, **values)
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         await sql.session_end(conn, token_sha256=session.digest)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     if carried:
@@ -368,7 +369,7 @@ async def confirm(request: web.Request) -> web.Response:
 @page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
     """Return the roles of the person, and the choice of a company."""
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         roles = await links.read_roles(conn, request[SESSION].user_id)
     return render(request, "companies.html", roles=roles)
 
@@ -380,7 +381,7 @@ async def choose_company(request: web.Request) -> web.Response:
     company = read_number(request[FORM].get("company", ""), 18)
     if company is None:
         raise NotFound(TEXTS["no_such_company"])
-    async with request.app[app_keys.DATABASE].across() as conn:
+    async with shared_connection(request) as conn:
         shown = await sql.session_set_company(
             conn,
             token_sha256=session.digest,

@@ -36,6 +36,7 @@ from service.db.statements import sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
 from service.http import app_keys
+from service.http.access import read_own
 from service.http.responses import accepts_gzip
 from service.offload import offload
 
@@ -125,9 +126,9 @@ async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGener
     """Yield the text of a list in parts."""
     zone = request.app[app_keys.CONFIG].time_zone
     read_facts = partial(
-        request.app[app_keys.READS].read,
+        read_own,
+        request,
         sql.document_sheet,
-        company_id=request[app_keys.COMPANY],
     )
     yield MARK + _make_rows([COLUMNS])
     async for records in _read_records(request, page, kind.documents.source):

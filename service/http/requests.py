@@ -261,16 +261,17 @@ def not_found(noun: str) -> NotFound:
 async def check_if_match(
     request: web.Request,
     conn: Connection,
-    statement: Callable[..., Awaitable[str]],
+    statement: Callable[..., Awaitable[str | None]],
     **key: int | str,
 ) -> None:
     """Raise PreconditionFailed if If-Match is sent and does not match the record.
 
-    `statement` returns the JSON text of the record.
+    `statement` returns the JSON text of the record, or None if there is none.
     """
     if "If-Match" not in request.headers:
         return
-    tag = responses.etag((await statement(conn, **key)).encode())
+    text = await statement(conn, **key) or ""
+    tag = responses.etag(text.encode())
     if not responses.tag_matches(request.headers["If-Match"], tag):
         raise PreconditionFailed(CHANGED)
 

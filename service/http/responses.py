@@ -96,10 +96,3 @@ def success_response(
     """
     body = {"success": True, "message": message, **members}
     return json_response({**body, "warnings": warnings} if warnings else body, status)
-
-
-def created_response(
-    message: str, record_id: int, warnings: list[dict[str, str]] | None = None
-) -> web.Response:
-    """Return the 201 for a new record, with its id in `data`."""
-    return success_response(message, 201, warnings, data={"id": record_id})

@@ -1,0 +1,39 @@
+"""Access to the database for a request: to the rows of its company, and to shared tables."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from service.db.connections import Connection
+from service.db.statements import Statement
+from service.http import app_keys
+
+_Result = TypeVar("_Result")
+
+
+def company_transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
+    """Open a transaction of the request's company."""
+    return request.app[app_keys.DATABASE].company(request[app_keys.COMPANY])
+
+
+def shared_connection(request: web.Request) -> AbstractAsyncContextManager[Connection]:
+    """Lend a connection without a company: for shared tables and functions."""
+    return request.app[app_keys.DATABASE].across()
+
+
+async def read_own(request: web.Request, statement: Statement, **values: Any) -> Any:
+    """Run a statement that reads rows of the request's company. Raises Unavailable."""
+    company = request[app_keys.COMPANY]
+    return await request.app[app_keys.READS].read(statement, company_id=company, **values)
+
+
+async def read_own_with(
+    request: web.Request, work: Callable[[Connection], Awaitable[_Result]]
+) -> _Result:
+    """Run `work` in a read-only transaction of the request's company, perhaps twice.
+
+    Raises Unavailable.
+    """
+    return await request.app[app_keys.READS].read_with(request[app_keys.COMPANY], work)
