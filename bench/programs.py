@@ -36,9 +36,8 @@ async def run_program(
 ) -> str:
     """Run a program and return its output.
 
-    Raises ProgramError if it is missing, fails or takes too long.
-
-    It is killed if this task is cancelled.
+    Raises ProgramError if it is missing, fails or takes too long. It is killed if this task is
+    cancelled.
     """
     if messages := find_missing(command[:1]):
         raise ProgramError(messages[0])
