@@ -81,9 +81,14 @@ class Worker(Loop):
             yield "einvoice_worker_capacity", (queue,), most
 
     async def stop(self) -> None:
-        """Stop claiming and wait for running work."""
+        """Stop claiming and wait for running work, but not for complete comparisons.
+
+        They may wait long for the portal's rate limit, and another process begins them again.
+        """
         self._context.stopping.set()
         await super().stop()
+        for task in [task for queue in self._check_at for task in self._busy[queue]]:
+            task.cancel()
         await self._context.finish(STOP_SECONDS)
 
     async def _claim(self) -> None:

@@ -2137,6 +2137,13 @@ HELD = (
         (f"{MANY_HOLDS}::test_refused_page_is_requested_again_and_the_pages_before_are_kept",),
     ),
     Mutant(
+        "shutdown-waits-for-a-comparison",
+        "service/submission/worker.py",
+        "            task.cancel()\n",
+        "            pass\n",
+        (f"{MANY_HOLDS}::test_a_process_that_ends_does_not_wait_for_a_complete_comparison",),
+    ),
+    Mutant(
         "failed-comparison-keeps-its-claim",
         COMPARISONS,
         "   set lease_until = clock_timestamp() + :rest::interval,\n       failures",

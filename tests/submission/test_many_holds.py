@@ -15,10 +15,12 @@ from service.commands.reconcile import attention, hold_sending, reconcile
 from service.config import read_config
 from service.db.statements import sql
 from service.portal import listings
+from service.submission import worker
 from service.submission.comparison_rules import MOST_DAYS
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import make_tin
+from tests.harness.waiting import patience
 
 RELEASED = "select count(*) from sending_holds where released_at is not null"
 CLAIM = (
@@ -87,6 +89,26 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     await wait_for_releases(owner, 1)
     assert await owner.fetchval("select fence from comparisons") == 1  # one claim
     assert await count_searches(sandbox) - before == 3 + 2 + 1
+
+
+async def test_a_process_that_ends_does_not_wait_for_a_complete_comparison(
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for the portal's rate limit. Its claim is released."""
+    monkeypatch.setattr(worker, "STOP_SECONDS", 600)
+    await hold(owner)
+    await owner.execute("update sending_holds set since = since - interval '1 hour'")
+    await sandbox.fault("search", "throttle", retry_after=600)
+    api = await start(company, **LONG_LEASE)
+    await until(lambda: count_searches(sandbox))
+    assert await owner.fetchval("select lease_until is not null from comparisons")
+    async with patience():
+        await api.close()
+    assert await owner.fetchval("select lease_until is null from comparisons")
 
 
 async def test_a_company_that_fails_for_its_own_reason_does_not_block_others(
