@@ -6,6 +6,7 @@ proved nothing.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 
+from service import json_codec
 from service.commands.bootstrap import run
 from service.commands.serve import DEMO_COMPANY
 from service.db.statements import Statements
@@ -104,7 +106,8 @@ async def count_open(url: str) -> int:
 def _make_body(job: int) -> bytes:
     number = f"NAIVE-{job:05}"
     issued_at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
-    invoice = invoice_body(job, f"Tea {job}")
+    # As the service reads it: its numbers are exact.
+    invoice = json_codec.loads(json.dumps(invoice_body(job, f"Tea {job}")).encode())
     built = document.build(invoice, DEMO_COMPANY, number=number, issued_at=issued_at)
     return document.build_envelope([(number, document.encode(built))])
 
