@@ -4,8 +4,8 @@ It decides about submissions with an unknown outcome, and finds what prevention 
 restore lost, commits that a failover lost, documents that the portal processed long after they
 seemed not received. One process at a time compares a company, for one of three reasons:
 
-- unknown: the outcome of submissions is unknown. The listing covers their sends, and ends as soon
-  as all of them are decided.
+- unknown: the outcome of submissions is unknown. The listing begins with the first of their sends,
+  and is not read if all of them are decided without it.
 - held: its sending is held. Only a complete comparison without unaccounted documents ends the hold.
 - regular: documents may have changed since the latest complete comparison.
 """

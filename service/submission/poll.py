@@ -11,12 +11,11 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.later_states import describe_change, record_rejection_requests
 from service.submission.matching import find_first_send
 from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import advance, begin, hold_time, make_error, retry_delay
+from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
 from service.submission.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
-    Claimed,
     Error,
     Sighting,
     StatesReceived,
@@ -40,11 +39,8 @@ LATER: Error = {
 async def poll(context: SubmissionContext, claim: Claim) -> None:
     """Read the states of a claimed Accepted submission once, and schedule the next poll."""
     context = await context.sign_in(claim.company_id)
-    submission_run = await begin(context, claim)
+    submission_run = await begin_claimed(context, claim)
     if submission_run is None:
-        return
-    await advance(context, submission_run, Claimed())
-    if not submission_run.is_open:
         return
     event = await _read_states(context, claim, submission_run.submission)
     if search := await advance(context, submission_run, event):

@@ -13,6 +13,7 @@ from service.submission import state_machine, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.types import (
     NO_DELAY,
+    Claimed,
     Command,
     Error,
     Event,
@@ -88,6 +89,17 @@ async def begin(context: SubmissionContext, claim: Claim) -> SubmissionRun | Non
     """Return a run of a claimed submission, or None if the claim was lost."""
     submission = await store.load(context, claim)
     return submission and SubmissionRun(claim, submission)
+
+
+async def begin_claimed(context: SubmissionContext, claim: Claim) -> SubmissionRun | None:
+    """Return a run of a claimed and locked submission that still has to be worked on.
+
+    Return None if the claim was lost, or too many claims have decided about it.
+    """
+    submission_run = await begin(context, claim)
+    if submission_run:
+        await advance(context, submission_run, Claimed())
+    return submission_run if submission_run and submission_run.is_open else None
 
 
 async def advance(

@@ -27,13 +27,13 @@ from service.submission.runner import (
     SubmissionRun,
     advance,
     begin,
+    begin_claimed,
     hold_time,
     make_error,
     retry_delay,
 )
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
-    Claimed,
     Error,
     Event,
     NotReceived,
@@ -100,11 +100,8 @@ async def send(context: SubmissionContext, claim: Claim, is_merged: bool = False
             await store.set_aside(context, claim, context.config.portal_retry)
             return
         failpoints.reach("lock_taken")
-        submission_run = await begin(context, claim)
+        submission_run = await begin_claimed(context, claim)
         if submission_run is None:
-            return
-        await advance(context, submission_run, Claimed())
-        if not submission_run.is_open:
             return
         request = PortalTransmission(context, submission_run, stack, is_merged)
         if event := await transmit(request):

@@ -84,7 +84,7 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
--- The bytes of a merged submission stand in the one that it was merged into.
+-- The bytes of a merged submission are those of the one that it was merged into.
 create function drop_merged_body() returns trigger language plpgsql as $$
 begin
   new.body := '';
