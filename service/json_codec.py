@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -88,6 +89,11 @@ def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
 def loads_own(text: str | bytes) -> Any:
     """Parse JSON that this service has written, which may exceed the limits of requests."""
     return json.loads(text, parse_float=Decimal)
+
+
+def load_data(module: str) -> Any:
+    """Return the JSON of the file next to a module that has its name. `module` is its __file__."""
+    return loads_own(Path(module).with_suffix(".json").read_bytes())
 
 
 def stored_body(row: _Row) -> dict[str, Any]:

@@ -41,11 +41,6 @@ def refer_to(component: str) -> Json:
     return {"$ref": f"{PREFIX}{component}"}
 
 
-def describe_header(name: str, text: str, schema: Json) -> Json:
-    """Return the parameter of a request header."""
-    return {"name": name, "in": "header", "description": text, "schema": schema}
-
-
 class Components:
     """The components that a description refers to. Each is described when it is first used."""
 

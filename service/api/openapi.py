@@ -9,14 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
+from service import json_codec
 from service.api import openapi_webhooks
-from service.api.components import (
-    Components,
-    Json,
-    component_name,
-    describe_header,
-    refer_to,
-)
+from service.api.components import Components, Json, component_name, refer_to
 from service.api.operation import (
     COMPANY,
     INTEGRATION,
@@ -48,22 +43,16 @@ from service.errors import (
 )
 from service.http import api_keys, requests
 from service.http.error_responses import INTERNAL
-from service.http.idempotency import INVALID_KEY, LONGEST_KEY, key_reused
+from service.http.idempotency import INVALID_KEY, key_reused
 from service.http.middleware import SLOW_DOWN
 from service.http.server import NOT_HTTP
 from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
 from service.schema import describe_unknown
 from service.version import VERSION
 
-#: Members of the description's `info` that linters require.
-INFORMATION: Json = {
-    "contact": {"name": "The operator of this installation"},
-    "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
-}
+#: The parts of the description that are equal for all operations.
+FIXED: Json = json_codec.load_data(__file__)
 JSON = "application/json"
-
-#: (description, schema) of a header.
-Header = tuple[str, Json]
 
 _TEXT = f"""\
 Creates invoices and adjustment notes, submits them to the tax authority's portal, cancels them and
@@ -124,59 +113,8 @@ ALWAYS: dict[Surface, tuple[ApiError | ErrorResponse, ...]] = {
     PUBLIC: (),
 }
 
-HEADER_PARAMETERS: dict[str, Header] = {
-    "Idempotency-Key": (
-        "Makes the request safe to repeat. Choose a new text for each operation.",
-        {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[ -~]+$"},
-    ),
-    "If-Match": (
-        "The ETag of the record. The request is rejected if the record has changed.",
-        {"type": "string"},
-    ),
-    "If-None-Match": (
-        "The ETag of the record. The response is a 304 if the record has not changed.",
-        {"type": "string"},
-    ),
-}
-HEADERS: dict[str, Header] = {
-    "X-Request-Id": ("Identifies the request in the logs of the service.", {"type": "string"}),
-    "ETag": ("Changes with the record.", {"type": "string"}),
-    "Idempotent-Replayed": (
-        "Present if the response is that of an earlier request.",
-        {"const": "true"},
-    ),
-    "WWW-Authenticate": ("The header in which the key is sent.", {"type": "string"}),
-    "Retry-After": ("Seconds to wait.", {"type": "integer", "minimum": 1}),
-    "Content-Disposition": ("The name of the file.", {"type": "string"}),
-    "X-RateLimit-Limit": ("Requests per minute.", {"type": "integer"}),
-    "X-RateLimit-Remaining": ("Remaining requests.", {"type": "integer"}),
-    "X-RateLimit-Reset": (
-        "The time at which the limit is reset, in Unix seconds.",
-        {"type": "integer"},
-    ),
-}
 #: Headers of the errors with a status.
 STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
-#: Description of each tag.
-TAGS = {
-    "Invoices": "Invoices and self-billed invoices, from the draft to the exports.",
-    "Adjustment notes": "Credit, debit and refund notes, which adjust a valid invoice.",
-    "Consolidated invoices": "One document for the sales of a month without named buyers.",
-    "Submitted documents": "What the portal received, across all documents of the company.",
-    "Code tables": "The tables of codes that documents use, with their validity.",
-    "Validations": "Checks of TINs and codes before they are used in a document.",
-    "Company": "The company of the key: its profile, its settings and its signing certificate.",
-    "E-invoice requests": "Requests of buyers for an e-invoice of a sale.",
-    "Events": "The feed of changes, in order.",
-    "Webhooks": "Endpoints of the company that receive its events, and their deliveries.",
-    openapi_webhooks.TAG: "The requests that the service sends to the endpoints of webhooks.",
-    "Integrations": "Users and organizations of an account, with an integration key.",
-    "Service": "The state of the service, and this description.",
-}
-SECURITY = {
-    "CompanyKey": ("X-API-Key", "The key of one company."),
-    "IntegrationKey": ("X-Portal-Key", "The key of an integration account."),
-}
 
 
 def describe(
@@ -195,24 +133,17 @@ def describe(
         described = _describe_operation(operation, components, examples)
         _share_responses(operation, described["responses"], shared)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
-    webhooks = openapi_webhooks.describe_webhooks(components)
-    tags = dict.fromkeys((*(each.tag for each in operations), openapi_webhooks.TAG))
+    delivery = FIXED["webhooks"]["event"]["post"]
+    body = openapi_webhooks.describe_body(components)
     return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "E-invoicing API",
-            "version": VERSION,
-            "description": INTRODUCTION,
-            **INFORMATION,
-        },
-        "servers": [{"url": "/", "description": "This installation."}],
-        "tags": [{"name": tag, "description": TAGS.get(tag, tag)} for tag in tags],
+        **FIXED,
+        "info": {**FIXED["info"], "version": VERSION, "description": INTRODUCTION},
         "paths": paths,
-        "webhooks": webhooks,
+        "webhooks": {"event": {"post": {**delivery, "requestBody": body}}},
         "components": {
+            **FIXED["components"],
             "schemas": components.described,
             "responses": dict(sorted(shared.items())),
-            **_describe_shared_headers(components),
         },
     }
 
@@ -226,22 +157,6 @@ def _add_codes(schemas: dict[str, Json]) -> dict[str, Json]:
     codes = {**definitions["ErrorCode"], "x-extensible-enum": sorted(CODES)}
     records = {**schemas["records"], "$defs": {**definitions, "ErrorCode": codes}}
     return {**schemas, "records": records}
-
-
-def _describe_shared_headers(components: Components) -> Json:
-    """Return the components of headers: of requests, of responses, and those with a key."""
-    parameters = {name: describe_header(name, *facts) for name, facts in HEADER_PARAMETERS.items()}
-    return {
-        "parameters": {**parameters, **openapi_webhooks.describe_webhook_headers()},
-        "headers": {
-            name: {"description": text, "schema": components.describe(schema)}
-            for name, (text, schema) in HEADERS.items()
-        },
-        "securitySchemes": {
-            name: {"type": "apiKey", "in": "header", "name": header, "description": text}
-            for name, (header, text) in SECURITY.items()
-        },
-    }
 
 
 def _describe_operation(

@@ -1,10 +1,8 @@
-"""The webhook of the OpenAPI description: the request that the service sends to an endpoint."""
+"""The body of a webhook delivery in the OpenAPI description, with examples."""
 
 from service import schema
-from service.api.components import Components, Json, describe_header, refer_to
+from service.api.components import Components, Json, refer_to
 
-#: It differs from the tags of operations: generators make one class per tag.
-TAG = "Webhook deliveries"
 #: State in the type of an event -> end of the sentence that describes the event.
 STATES = {
     "created": "was created.",
@@ -18,37 +16,12 @@ STATES = {
     "rejected": "was rejected by the portal.",
     "not_sent": "was not sent, or was not received by the portal.",
 }
-#: Request header -> (description, example). Standard Webhooks 1.0.
-HEADERS = {
-    "webhook-id": (
-        "Identifies the event. It is the same in all attempts and redeliveries: use it to ignore "
-        "repetitions.",
-        "evt_42",
-    ),
-    "webhook-timestamp": (
-        "The time of the attempt, in Unix seconds. Reject requests that are minutes old.",
-        "1772415071",
-    ),
-    "webhook-signature": (
-        "Signatures, separated by blanks; one of them must be correct. Each is `v1,` and the "
-        "Base64 form of the HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. The key is "
-        "the Base64-decoded secret without its prefix `whsec_`.",
-        "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
-    ),
-}
-RESPONSES: Json = {
-    "2XX": {"description": "The event was received. The body is ignored."},
-    "410": {"description": "The endpoint no longer exists. The webhook is disabled."},
-    "default": {"description": "The event was not received. It is delivered again later."},
-}
-
-
 #: Key of the example of a delivery to a webhook with `include_record`.
 WITH_RECORD = "invoice.valid with its record"
 
 
-def describe_webhooks(components: Components) -> Json:
-    """Return {name: the request that delivers an event}, with an example of each type of event."""
+def describe_body(components: Components) -> Json:
+    """Return the body of a delivery, with an example of each type of event."""
     media = {
         "schema": components.describe(refer_to("WebhookPayload")),
         "examples": {
@@ -56,31 +29,7 @@ def describe_webhooks(components: Components) -> Json:
             WITH_RECORD: _describe_event_with_record(components),
         },
     }
-    delivery = {
-        "tags": [TAG],
-        "operationId": "receiveEvent",
-        "summary": "Receive an event",
-        "description": "The service sends each event to the webhooks of the company that receive "
-        "its type, signed as Standard Webhooks. Delivery is at least once. A webhook with "
-        "`ordered` receives events in the order of the feed, except for repetitions.",
-        "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in HEADERS],
-        "security": [],
-        "requestBody": {"required": True, "content": {"application/json": media}},
-        "responses": RESPONSES,
-    }
-    return {"event": {"post": delivery}}
-
-
-def describe_webhook_headers() -> Json:
-    """Return {component: parameter} of the headers of every delivery."""
-    return {
-        name: {
-            **describe_header(name, text, {"type": "string"}),
-            "required": True,
-            "example": example,
-        }
-        for name, (text, example) in HEADERS.items()
-    }
+    return {"required": True, "content": {"application/json": media}}
 
 
 def _describe_event(kind: str) -> Json:

@@ -8,10 +8,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from service import json_codec
 from service.db.connections import Connection
 from service.db.pool import Pool
 from service.db.standby import StandbyReads
@@ -21,69 +23,8 @@ from service.errors import describe_error
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 
-#: metric -> (its labels, its description)
-GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
-    "einvoice_submissions": (("state",), "Submissions that wait, by state."),
-    "einvoice_submissions_due": (("state",), "Submissions whose next step is due now, by state."),
-    "einvoice_submissions_due_seconds": (
-        ("state",),
-        "Seconds since the oldest of them became due, by state.",
-    ),
-    "einvoice_submissions_oldest_seconds": (
-        ("state",),
-        "Age of the oldest submission that waits, by state.",
-    ),
-    "einvoice_documents": (
-        ("kind", "status"),
-        "Documents whose validation at the portal is not known yet, by kind and status.",
-    ),
-    "einvoice_documents_oldest_seconds": (
-        ("kind", "status"),
-        "Age of the oldest of them, by kind and status.",
-    ),
-    "einvoice_webhook_deliveries": ((), "Deliveries to enabled webhooks that wait."),
-    "einvoice_webhook_deliveries_due": ((), "Deliveries whose next attempt is due now."),
-    "einvoice_webhook_deliveries_due_seconds": (
-        (),
-        "Seconds since the oldest of them became due.",
-    ),
-    "einvoice_portal_quota": (
-        ("operation",),
-        "Requests a minute that the portal allows the operator's client.",
-    ),
-    "einvoice_portal_quota_remaining": (
-        ("operation",),
-        "Requests of them that are left in this minute.",
-    ),
-    "einvoice_portal_pause_seconds": (
-        ("operation",),
-        "Seconds for which the portal asked the operator's client to wait.",
-    ),
-    "einvoice_overdue": (("kind",), "Overdue work, by kind."),
-    "einvoice_overdue_seconds": (("kind",), "Age of the oldest overdue work, by kind."),
-    "einvoice_attention": (("kind",), "Items that need a person, by kind."),
-    "einvoice_attention_seconds": (
-        ("kind",),
-        "Age of the oldest item that needs a person, by kind.",
-    ),
-    "einvoice_condition_seconds": (("kind",), "Age of each condition of /readyz."),
-    "einvoice_database_up": ((), "1 if the gauges of the database could be read, else 0."),
-    "einvoice_watchdog_age_seconds": ((), "Seconds since the watchdog last read the database."),
-    "einvoice_loop_blocked_seconds": ((), "Longest time for which the event loop was blocked."),
-    "einvoice_pool_size": (("pool",), "Largest number of connections of a pool."),
-    "einvoice_pool_in_use": (("pool",), "Connections of a pool that are lent."),
-    "einvoice_pool_waiting": (("pool",), "Callers that wait for a connection of a pool."),
-    "einvoice_reads_total": (
-        ("target",),
-        "Reads of this process, by the server that they ran on.",
-    ),
-    "einvoice_standby_used": (
-        (),
-        "1 if reads try the standby, 0 if they run on the primary.",
-    ),
-    "einvoice_worker_tasks": (("queue",), "Work under way in this process, by queue."),
-    "einvoice_worker_capacity": (("queue",), "Most work at a time in this process, by queue."),
-}
+#: metric -> {labels, description}
+GAUGES: dict[str, dict[str, Any]] = json_codec.load_data(__file__)
 #: Suffix of a metric -> its column in waiting_work().
 _COLUMNS = (
     ("", "n"),
@@ -115,8 +56,8 @@ class Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges, also those that have no samples."""
         families = {
-            name: _family_of(name)(name, description, labels=labels)
-            for name, (labels, description) in GAUGES.items()
+            name: _family_of(name)(name, gauge["description"], labels=gauge["labels"])
+            for name, gauge in GAUGES.items()
         }
         for source in self._sources:
             for name, labels, value in source():

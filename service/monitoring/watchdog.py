@@ -82,7 +82,8 @@ class Watchdog(Loop):
         current = self.conditions
         for condition in current:
             if condition.kind not in self._logged:
-                log.warning("condition=%s %s %s", condition.kind, *condition.describe())
+                words = condition.describe().values()
+                log.warning("condition=%s %s %s", condition.kind, *words)
         self._logged = {condition.kind for condition in current}
 
     async def work(self) -> None:

@@ -77,8 +77,9 @@ async def test_watchdog_reports_a_condition_with_an_action(
     for statement in STATES[kind]:
         await owner.execute(statement)
     found = (await until(lambda: get_conditions(idle), lambda found: kind in found))[kind]
-    what, action = WORDING[kind]
-    assert (found["what"], found["action"], found["n"]) == (what.format(n=1), action, 1)
+    words = WORDING[kind]
+    expected = (words["what"].format(n=1), words["action"], 1)
+    assert (found["what"], found["action"], found["n"]) == expected
     assert found["since"]
     shown = await run_command(["attention"], {**environment, **IMPATIENT})
     assert found in json.loads(shown.out)["conditions"], shown.err
