@@ -163,7 +163,7 @@ begin
   insert into invoice_words (company_id, word, invoice_id)
   select distinct company_id, word, id
     from inserted
-   cross join lateral regexp_split_to_table(search_text(buyer ->> 'name'), ' ') word
+   cross join lateral string_to_table(search_text(buyer ->> 'name'), ' ') word
    where word <> '';
   return null;
 end $$;
@@ -175,7 +175,7 @@ begin
      and word = any (string_to_array(search_text(old.buyer ->> 'name'), ' '));
   insert into invoice_words (company_id, word, invoice_id)
   select distinct new.company_id, word, new.id
-    from regexp_split_to_table(search_text(new.buyer ->> 'name'), ' ') word
+    from string_to_table(search_text(new.buyer ->> 'name'), ' ') word
    where word <> '';
   return null;
 end $$;
@@ -288,12 +288,13 @@ create table documents (
   constraint documents_only_unlocked_deleted check
     (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
 );
-create unique index invoices_code_once_a_year on documents (company_id, code_year, code)
+-- The code comes first, so that lists are sorted by code with these indexes, too.
+create unique index invoices_code_once_a_year on documents (company_id, code, code_year)
   where kind = 'invoice' and deleted_at is null;
 create unique index consolidated_invoices_code_once_a_year
-  on documents (company_id, code_year, code)
+  on documents (company_id, code, code_year)
   where kind = 'consolidated_invoice' and deleted_at is null;
-create unique index adjustment_notes_code_once_a_type on documents (company_id, type, code)
+create unique index adjustment_notes_code_once_a_type on documents (company_id, code, type)
   where kind = 'adjustment_note' and deleted_at is null;
 create unique index invoices_reference_once on documents (company_id, reference)
   where kind = 'invoice' and reference is not null and deleted_at is null;
@@ -303,7 +304,6 @@ create unique index adjustment_notes_reference_once on documents (company_id, re
 create index documents_live on documents (company_id, kind, id) where deleted_at is null;
 create index documents_by_issue_date on documents (company_id, kind, issue_date, id)
   where deleted_at is null;
-create index documents_by_code on documents (company_id, kind, code, id) where deleted_at is null;
 create index documents_by_status on documents (company_id, kind, status, id)
   where deleted_at is null;
 create index documents_by_update on documents (company_id, kind, updated_at, id)
