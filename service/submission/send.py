@@ -1,5 +1,6 @@
 """Sends queued submissions: commits the intent before the first byte, classifies the response."""
 
+import hashlib
 import time
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -39,6 +40,7 @@ from service.submission.types import (
     NotReceived,
     OutcomeUnknown,
     RefusalReceived,
+    RequestChanged,
 )
 
 # At most this time passes between the intent and the first byte, so that the claim is still held.
@@ -144,6 +146,11 @@ def describe_clocks_apart(difference: timedelta) -> Error:
     return {"code": "ClocksApart", "path": "", "message": message}
 
 
+def hash_request(tin: str, body: bytes) -> bytes:
+    """Return the SHA-256 of what a request tells the portal: the taxpayer and the bytes."""
+    return hashlib.sha256(tin.encode() + b"\n" + body).digest()
+
+
 class PortalTransmission:
     """One request to the portal. The stack closes it, and a request that was not sent.
 
@@ -163,7 +170,7 @@ class PortalTransmission:
         self._context = context
         self._stack = stack
         self._is_merged = is_merged
-        self._body = b""
+        self._sha256 = b""  # of the request
         self._request: OpenSubmission | None = None
         self._confirmation: str | None = None  # who confirms the commit of the intent
 
@@ -194,15 +201,18 @@ class PortalTransmission:
         self.run = merged_run or self.run
 
     async def connect(self) -> Event | None:
-        """Open the request that will carry the stored bytes."""
-        context, claim = self._context, self.run.claim
+        """Open the request that will carry the stored bytes, unless another one was sent before."""
+        context, claim, tin = self._context, self.run.claim, self.run.submission.tin
         async with context.database.reading(claim.company_id) as conn:
-            self._body = await sql.submission_body(conn, **claim.key)
-            if await sql.send_confirmation_get(conn) is None:
-                return NotReceived(STANDBYS_CHANGED)
+            stored = await sql.submission_request(conn, **claim.key)
+        self._sha256 = hash_request(tin, stored["body"])
+        if stored["request_sha256"] not in (None, self._sha256):
+            return RequestChanged()
+        if stored["confirmation"] is None:
+            return NotReceived(STANDBYS_CHANGED)
         try:
             self._request = await self._stack.enter_async_context(
-                context.portal.open_submission(self.run.submission.tin, self._body)
+                context.portal.open_submission(tin, stored["body"])
             )
         except PortalError as why:
             return await _classify(context, why)
@@ -214,10 +224,12 @@ class PortalTransmission:
         context, claim, submission = self._context, self.run.claim, self.run.submission
         async with context.database.company(claim.company_id) as conn:
             row = await sql.submission_send(
-                conn, **claim.key, fence=claim.fence, lease=context.config.portal_lease
+                conn,
+                **claim.key,
+                fence=claim.fence,
+                request_sha256=self._sha256,
+                lease=context.config.portal_lease,
             )
-            if row and (row["tin"], row["body"]) != (submission.tin, self._body):
-                raise RuntimeError(f"The stored bytes of submission {claim} have changed.")
             failpoints.reach("before_intent_commit")
         if row is None:
             return False

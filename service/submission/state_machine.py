@@ -40,6 +40,7 @@ from service.submission.types import (
     RecordSightings,
     RefusalReceived,
     ReleaseClaim,
+    RequestChanged,
     Sighting,
     SightingsReceived,
     StatesReceived,
@@ -88,6 +89,11 @@ UNPROVEN: Error = {
     "path": "",
     "message": "The portal has a document with this number and issue time "
     "that could not be proven to be the one that was sent.",
+}
+REQUEST_CHANGED: Error = {
+    "code": "RequestChanged",
+    "path": "",
+    "message": "The stored request differs from the one that was sent before.",
 }
 UUID_TAKEN: Error = {
     "code": "UuidTaken",
@@ -234,6 +240,11 @@ def _postpone(submission: Submission, event: NotReceived, times: Times) -> list[
     if submission.on_absence == "retry" and event.held_for is not None:
         return [ReleaseClaim(event.held_for)]
     return _retry_or_release(submission, event, times)
+
+
+def _stop_changed(submission: Submission, event: RequestChanged, times: Times) -> list[Command]:
+    """Request manual review: the portal would not recognise the request as the earlier one."""
+    return [Write("NeedsPerson", error=REQUEST_CHANGED)]
 
 
 def _retry_or_release(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
@@ -560,6 +571,7 @@ def _set_all(submission: Submission, status: str, errors: list[Error]) -> tuple[
 RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]] = {
     ("Queued", Claimed): _proceed,
     ("Queued", NotReceived): _postpone,
+    ("Queued", RequestChanged): _stop_changed,
     ("Sending", Claimed): _abandon_send,
     ("Sending", LockUnavailable): _wait_for_sender,
     ("Sending", NotReceived): _retry_or_release,

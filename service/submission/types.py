@@ -140,6 +140,11 @@ class NotReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestChanged:
+    """The request differs from that of an earlier send. It was not sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class RefusalReceived:
     """The portal refused the request as a whole.
 
@@ -222,6 +227,7 @@ class StatesReceived:
 Event = (
     Claimed
     | NotReceived
+    | RequestChanged
     | RefusalReceived
     | OutcomeUnknown
     | SubmissionReceipt

@@ -7,6 +7,7 @@ create table submissions (
   attempt_key uuid not null,
   tin text not null,
   body bytea not null,
+  request_sha256 bytea,
   state text not null default 'Queued',
   on_absence text not null,
   fence bigint not null default 0,
@@ -101,7 +102,7 @@ grant update (
   state, fence, lease_until, not_before, claims, sends, reads, absence_confirmations,
       absence_confirmed_at,
   first_sent_at, last_sent_at, submission_uid, last_error, merged_into, updated_at,
-      possibly_received,
+      possibly_received, request_sha256,
   has_outcome
 ) on submissions to einvoice_service;
 create policy across_companies on submissions to einvoice_across using (true);
@@ -115,6 +116,9 @@ comment on column submissions.id is 'Identifies the submission.';
 comment on column submissions.attempt_key is
   'Chosen before the insert. Finds the row again after the response to a commit was lost.';
 comment on column submissions.tin is 'Taxpayer in whose name it is sent.';
+comment on column submissions.request_sha256 is
+  'SHA-256 of the TIN and the bytes of the first request. A request that differs is not sent. '
+  'Null: never sent.';
 comment on column submissions.body is
   'Exact bytes of the request, the same for each send. Empty if it was merged into another one.';
 comment on column submissions.state is 'State of the submission''s state machine.';

@@ -111,19 +111,21 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
--- Sending later may have been sent. No row also while sending is held, or on another database than
--- the recorded one, whose rows may be older than what was sent. Nothing may be sent if
--- `confirmation` is null, or another one after the commit.
+-- Sending later may have been sent. No row also while sending is held, on another database than the
+-- recorded one, whose rows may be older than what was sent, and after a request with another hash.
+-- Nothing may be sent if `confirmation` is null, or another one after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
+       request_sha256 = :request_sha256,
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
+   and (request_sha256 is null or request_sha256 = :request_sha256)
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)
    and database_identity() = (select identity from database_identities)
-returning tin, body, send_confirmation() as confirmation;
+returning send_confirmation() as confirmation;
 
 -- name: send_confirmation_get :value
 -- Return who confirms the commit of an intent now.
@@ -225,6 +227,12 @@ select id, body
   from submissions
  where company_id = :company_id and id = any (:ids::bigint[])
  order by id;
+
+-- name: submission_request :one
+-- Return the bytes of the request, the hash of the first one, and who confirms a commit now.
+select body, request_sha256, send_confirmation() as confirmation
+  from submissions
+ where company_id = :company_id and id = :id;
 
 -- name: submission_body :value
 select body from submissions where company_id = :company_id and id = :id;

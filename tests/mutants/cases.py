@@ -66,19 +66,41 @@ EXCLUSION = (
     Mutant(
         "sent-with-a-lost-claim",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n"
-        "   and not exists",
-        "where company_id = :company_id and id = :id and :fence::bigint > 0 and state = 'Queued'\n"
-        "   and not exists",
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n",
+        "where company_id = :company_id and id = :id and :fence::bigint > 0 and state = 'Queued'\n",
         (f"{LOST_CLAIM}[submission_send]",),
     ),
     Mutant(
         "sent-in-any-state",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n"
-        "   and not exists",
-        "where company_id = :company_id and id = :id and fence = :fence\n   and not exists",
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n",
+        "where company_id = :company_id and id = :id and fence = :fence\n",
         ("tests/submission/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
+    ),
+    Mutant(
+        "another-request-sent-again",
+        "service/submission/send.py",
+        'if stored["request_sha256"] not in (None, self._sha256):',
+        "if False:",
+        (
+            "tests/submission/test_claims.py::test_a_request_that_differs_from_an_earlier_one_is_not_sent",
+        ),
+    ),
+    Mutant(
+        "intent-of-another-request-committed",
+        SUBMISSIONS,
+        "   and (request_sha256 is null or request_sha256 = :request_sha256)\n",
+        "",
+        ("tests/submission/test_claims.py::test_no_intent_is_committed_for_another_request",),
+    ),
+    Mutant(
+        "hash-of-the-request-not-stored",
+        SUBMISSIONS,
+        "       request_sha256 = :request_sha256,\n",
+        "       request_sha256 = case when :request_sha256::bytea is null then body end,\n",
+        (
+            "tests/submission/test_claims.py::test_a_request_that_differs_from_an_earlier_one_is_not_sent",
+        ),
     ),
     Mutant(
         "sent-while-sending-is-held",

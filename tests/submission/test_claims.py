@@ -14,7 +14,7 @@ from service.submission import state_machine
 from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.runner import SubmissionRun
-from service.submission.send import PortalTransmission
+from service.submission.send import PortalTransmission, hash_request, send
 from service.submission.types import (
     Change,
     NotReceived,
@@ -33,7 +33,7 @@ LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
 STATEMENTS = {
-    "submission_send": {"lease": LEASE},
+    "submission_send": {"lease": LEASE, "request_sha256": b"request"},
     "submission_set_aside": {"delay": DELAY},
 }
 MOVE = {
@@ -79,7 +79,7 @@ class Claimed:
         claim = claim or self.claim
         async with self.context.database.company(claim.company_id) as conn:
             return await getattr(sql, name)(
-                conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values
+                conn, **claim.key, fence=claim.fence, **{**STATEMENTS[name], **values}
             )
 
     async def run_batch(self, name: str) -> None:
@@ -199,6 +199,28 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
     before = await claimed.rows()
     assert await claimed.run("submission_send") is None
     assert await claimed.rows() == before
+
+
+async def test_no_intent_is_committed_for_another_request(claimed: Claimed) -> None:
+    await claimed.owner.execute("update submissions set request_sha256 = 'another request'")
+    before = await claimed.rows()
+    assert await claimed.run("submission_send") is None
+    assert await claimed.rows() == before
+
+
+async def test_a_request_that_differs_from_an_earlier_one_is_not_sent(
+    claimed: Claimed, sandbox: Sandbox
+) -> None:
+    """The bytes were changed between two sends: the portal would take it for another document."""
+    await claimed.run("submission_send", request_sha256=hash_request("C1", b"earlier bytes"))
+    await claimed.owner.execute("update submissions set state = 'Queued'")
+    await send(claimed.context, claimed.claim)
+    row = await claimed.submission()
+    assert (row["state"], json_codec.loads(row["last_error"].encode())["code"]) == (
+        "NeedsPerson",
+        "RequestChanged",
+    )
+    assert not await sandbox.ledger()
 
 
 @pytest.mark.parametrize(

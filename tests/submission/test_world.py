@@ -176,7 +176,12 @@ async def test_the_world_commits_intents_as_the_statement_does(
                 if row.submission.state != "Queued":
                     continue
                 sent = await sql.submission_send(
-                    conn, company_id=company.id, id=key + 1, fence=row.fence, lease=LEASE
+                    conn,
+                    company_id=company.id,
+                    id=key + 1,
+                    fence=row.fence,
+                    request_sha256=b"request",
+                    lease=LEASE,
                 )
                 assert bool(sent) == world.can_send(key, row.fence, world.timeline), seed
                 sent_in_all += bool(sent)
