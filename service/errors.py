@@ -172,6 +172,14 @@ class VersionNotSupported(ApiError):
     code = "http_version_not_supported"
 
 
+def make_reason(code: str, message: str, path: str = "") -> dict[str, Any]:
+    """Return a reason why a document was not sent or not accepted, as stored and shown.
+
+    `path` leads to the member of the request body.
+    """
+    return {"code": code, "path": path, "message": message}
+
+
 def violation(path: str, rule: str, message: str) -> Violation:
     """Return an entry of `errors`.
 

@@ -13,7 +13,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
-from service.errors import ApiError, BadRequest, Conflict, Forbidden
+from service.errors import ApiError, BadRequest, Conflict, Forbidden, make_reason
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
 from service.http.requests import (
@@ -40,9 +40,7 @@ def _tin_not_verified(error: BadRequest) -> ErrorResponse:
 
 
 SUBMIT_ERRORS = (
-    refuse_submission(
-        "check_failed", [{"code": "CF321", "path": "/issueDateTime", "message": TOO_OLD}]
-    ),
+    refuse_submission("check_failed", [make_reason("CF321", TOO_OLD, "/issueDateTime")]),
     _tin_not_verified(refuse_submission(_TIN_CODE, [states.TIN_NOT_VERIFIED])),
 )
 

@@ -9,6 +9,7 @@ from service.documents.checks import preflight
 from service.documents.checks.rule import CheckFinding, Circumstances
 from service.documents.ubl import parties
 from service.documents.ubl.document import NOTE_TYPES
+from service.errors import make_reason
 from service.offload import offload
 from service.submission.document_kinds import SendableDocument
 
@@ -68,4 +69,4 @@ def size_refusals(content: bytes) -> list[dict[str, Any]]:
     message = (
         f"The document has {len(content)} bytes; the portal accepts at most {MOST_DOCUMENT_BYTES}."
     )
-    return [{"code": "MaximumSizeExceeded", "path": "/lineItems", "message": message}]
+    return [make_reason("MaximumSizeExceeded", message, "/lineItems")]

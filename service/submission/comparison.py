@@ -23,6 +23,7 @@ from typing import Any
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.errors import make_reason
 from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
@@ -54,17 +55,14 @@ MOST_FAILURES = 3  # of one page of a listing, before a complete comparison fail
 #: Maximum wait for a company's own client, which other companies do not need.
 OWN_CLIENT_PATIENCE = timedelta(seconds=90)
 
-ADOPTED = {
-    "code": "FoundAtPortal",
-    "path": "",
-    "message": "The portal has the document although it seemed not to be sent.",
-}
-STOPPED = {
-    "code": "NumberAtPortal",
-    "path": "",
-    "message": "The portal has another document with this number, {}, which does not belong to any "
+ADOPTED = make_reason(
+    "FoundAtPortal", "The portal has the document although it seemed not to be sent."
+)
+STOPPED = make_reason(
+    "NumberAtPortal",
+    "The portal has another document with this number, {}, which does not belong to any "
     "submission of this service.",
-}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.ubl import document
-from service.errors import BadRequest
+from service.errors import BadRequest, make_reason
 from service.offload import offload
 from service.submission.failures import refuse_submission
 
@@ -144,5 +144,5 @@ def _check_consolidated(row: Mapping[str, Any], config: Config) -> None:
 
 
 def _not_ready(code: str, path: str, message: str) -> BadRequest:
-    errors = [{"code": code, "path": path, "message": message}]
+    errors = [make_reason(code, message, path)]
     return refuse_submission("check_failed", errors)

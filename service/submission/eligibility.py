@@ -2,7 +2,7 @@
 
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.errors import BadRequest
+from service.errors import BadRequest, make_reason
 from service.submission.document_kinds import SendableDocument
 from service.submission.failures import refuse_submission
 
@@ -39,4 +39,4 @@ async def check_not_blocked(
 
 
 def _blocked(code: str, reason: str, message: str) -> BadRequest:
-    return refuse_submission(code, [{"code": reason, "path": "", "message": message}])
+    return refuse_submission(code, [make_reason(reason, message)])

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from service.documents import states
-from service.errors import BadRequest, retry_after
+from service.errors import BadRequest, make_reason, retry_after
 
 #: Errors that a record shows of a submission of which nothing reached the portal.
 MOST_ERRORS = 20
@@ -30,11 +30,7 @@ FAILURES: dict[str, int | None] = {
     "cancellation_failed": PERSON_SECONDS,
 }
 #: The portal's error for a note without a valid target. Portal: 14.7
-NO_TARGET = {
-    "code": "DR303",
-    "path": "/targetInvoiceType",
-    "message": states.NOTE_WITHOUT_VALID_INVOICE,
-}
+NO_TARGET = make_reason("DR303", states.NOTE_WITHOUT_VALID_INVOICE, "/targetInvoiceType")
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 #: Code of the first error of a submission that the portal did not receive -> code of the failure.

@@ -13,6 +13,7 @@ import asyncpg
 from service.db.statements import sql
 from service.documents import states
 from service.documents.ubl import document
+from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import Refused
 from service.submission import document_comparison, store
@@ -131,7 +132,7 @@ async def resolve_as_not_received(
         raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")
     if case.row["first_sent_at"]:
         await _check_not_listed(context, case)
-    errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
+    errors = [make_reason("NotReceived", NOT_RECEIVED.format(note))]
     changes = [Change(doc.id, RELEASED[doc.status], errors=errors) for doc in case.docs]
     return await _store(context, case, _Decision("not_received", "NotReceived", changes, note))
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 
 from service.documents import states
+from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.context import Claim, CompanyContext, SubmissionContext
@@ -24,16 +25,8 @@ from service.submission.types import (
     SubmittedDocument,
 )
 
-NO_UID: Error = {
-    "code": "NotFound",
-    "path": "",
-    "message": "The portal's identifier of the submission is not known.",
-}
-LATER: Error = {
-    "code": "Held",
-    "path": "",
-    "message": "The remaining documents are read at the next poll.",
-}
+NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
+LATER = make_reason("Held", "The remaining documents are read at the next poll.")
 
 
 async def poll(context: SubmissionContext, claim: Claim) -> None:

@@ -15,7 +15,7 @@ from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
-from service.errors import BadRequest
+from service.errors import BadRequest, make_reason
 from service.http.requests import or_not_found
 from service.offload import offload
 from service.submission import checks
@@ -90,7 +90,7 @@ def _find_stored_only(document: SendableDocument) -> list[dict[str, Any]]:
 
 
 def _certificate_warning(message: str) -> dict[str, Any]:
-    return {"code": "Certificate", "path": certificate.PATH, "message": message}
+    return make_reason("Certificate", message, certificate.PATH)
 
 
 async def _find_obstacles(
@@ -100,7 +100,7 @@ async def _find_obstacles(
     status = record.row["status"]
     if status in ALREADY_SENT:
         code, message = ALREADY_SENT[status]
-        return [{"code": code, "path": "", "message": message.format(noun=record.kind.noun)}]
+        return [make_reason(code, message.format(noun=record.kind.noun))]
     try:
         await check_ready(conn, config, record)
     except BadRequest as error:

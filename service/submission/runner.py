@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from service.db.transient_errors import is_interruption
-from service.errors import describe_error, format_traceback
+from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
 from service.submission.context import Claim, SubmissionContext
@@ -55,7 +55,7 @@ def hold_time(why: PortalError, operation: str) -> timedelta | None:
 
 def make_error(why: PortalError, code: str | None = None) -> Error:
     """Return a failed request as an error of the submission, by default with its class as code."""
-    return {"code": code or type(why).__name__, "path": "", "message": str(why)}
+    return make_reason(code or type(why).__name__, str(why))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Protocol
 from service import failpoints
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
+from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
@@ -46,12 +47,11 @@ from service.submission.types import (
 # At most this time passes between the intent and the first byte, so that the claim is still held.
 STALE_SECONDS = 2
 
-STANDBYS_CHANGED: Error = {
-    "code": "SendingHeld",
-    "path": "",
-    "message": "The synchronous standbys of the database have changed. Sending resumes "
+STANDBYS_CHANGED = make_reason(
+    "SendingHeld",
+    "The synchronous standbys of the database have changed. Sending resumes "
     f"automatically after at most 75 seconds. {NOTHING_SENT}",
-}
+)
 
 #: Codes of refusals that concern the sender. All documents of a submission have the same issuer,
 #: so that none of them is the cause.
@@ -143,7 +143,7 @@ def describe_clocks_apart(difference: timedelta) -> Error:
         f"The portal clock and the database clock differ by {seconds:.0f} seconds "
         f"(at most {most:.0f} allowed). {NOTHING_SENT}"
     )
-    return {"code": "ClocksApart", "path": "", "message": message}
+    return make_reason("ClocksApart", message)
 
 
 def hash_request(tin: str, body: bytes) -> bytes:

@@ -27,7 +27,7 @@ from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
-from service.errors import BadRequest
+from service.errors import BadRequest, make_reason
 from service.offload import offload
 from service.submission.failures import refuse_submission
 
@@ -35,18 +35,18 @@ SIGNED_VERSIONS = {"1.1"}
 CHARACTERS_OF_A_LINE = 800  # minimum of a line item in a document's JSON
 MOST_WARNED = 10_000  # certificates whose latest warning is remembered
 
-NO_CERTIFICATE = {
-    "code": "DS301",
-    "path": certificate.PATH,
-    "message": "There is no certificate to sign the document with: the company has none, and none "
+NO_CERTIFICATE = make_reason(
+    "DS301",
+    "There is no certificate to sign the document with: the company has none, and none "
     "is configured.",
-}
-UNREADABLE = {
-    "code": "SigningKeyUnreadable",
-    "path": certificate.PATH,
-    "message": "The company's signing key cannot be decrypted with the SECRET_KEY of the service; "
+    certificate.PATH,
+)
+UNREADABLE = make_reason(
+    "SigningKeyUnreadable",
+    "The company's signing key cannot be decrypted with the SECRET_KEY of the service; "
     "set the certificate again.",
-}
+    certificate.PATH,
+)
 
 CANNOT_SIGN = f"The signing certificate is unusable: {certificate.OTHER_KEY}"
 SELF_SIGNED = (

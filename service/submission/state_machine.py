@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from service.documents import states
+from service.errors import make_reason
 from service.portal.responses import SubmissionReceipt
 from service.submission.types import (
     NO_DELAY,
@@ -61,45 +62,26 @@ UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that 
 CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
 
-OUTCOME_UNKNOWN: Error = {
-    "code": "OutcomeUnknown",
-    "path": "",
-    "message": "The portal gave no clear response.",
-}
-ABANDONED: Error = {
-    **OUTCOME_UNKNOWN,
-    "message": "The process that was sending it recorded no result.",
-}
-UNNAMED: Error = {
-    **OUTCOME_UNKNOWN,
-    "message": "The portal's receipt does not name every document.",
-}
-FRUITLESS: Error = {
-    "code": "NeedsPerson",
-    "path": "",
-    "message": "Several attempts to process the submission ended without a result.",
-}
-NEVER_THERE: Error = {
-    "code": "NotReceived",
-    "path": "",
-    "message": "The portal did not receive the document. It can be submitted again.",
-}
-UNPROVEN: Error = {
-    "code": "NotProven",
-    "path": "",
-    "message": "The portal has a document with this number and issue time "
+OUTCOME_UNKNOWN = make_reason("OutcomeUnknown", "The portal gave no clear response.")
+ABANDONED = make_reason("OutcomeUnknown", "The process that was sending it recorded no result.")
+UNNAMED = make_reason("OutcomeUnknown", "The portal's receipt does not name every document.")
+FRUITLESS = make_reason(
+    "NeedsPerson", "Several attempts to process the submission ended without a result."
+)
+NEVER_THERE = make_reason(
+    "NotReceived", "The portal did not receive the document. It can be submitted again."
+)
+UNPROVEN = make_reason(
+    "NotProven",
+    "The portal has a document with this number and issue time "
     "that could not be proven to be the one that was sent.",
-}
-REQUEST_CHANGED: Error = {
-    "code": "RequestChanged",
-    "path": "",
-    "message": "The stored request differs from the one that was sent before.",
-}
-UUID_TAKEN: Error = {
-    "code": "UuidTaken",
-    "path": "",
-    "message": "The portal returned an identifier that cannot be recorded for this document.",
-}
+)
+REQUEST_CHANGED = make_reason(
+    "RequestChanged", "The stored request differs from the one that was sent before."
+)
+UUID_TAKEN = make_reason(
+    "UuidTaken", "The portal returned an identifier that cannot be recorded for this document."
+)
 NOTHING_SENT = "Nothing was sent."
 NOT_SENT = "The request to the portal failed: {} " + NOTHING_SENT
 
@@ -322,7 +304,7 @@ def _apply_receipt(submission: Submission, event: SubmissionReceipt, times: Time
 def _separate_rejected(submission: Submission, event: SubmissionReceipt, times: Times) -> Write:
     """Isolate the rejected documents of a possibly received submission, then check each alone."""
     rejected = [doc for doc in submission.docs if doc.number in event.rejected]
-    error = {"code": "Rejected", "path": "", "message": "The portal rejected the document."}
+    error = make_reason("Rejected", "The portal rejected the document.")
     if len(submission.docs) == 1:
         return _check_refusal(error, event.rejected[rejected[0].number], times)
     if len(rejected) == len(submission.docs):

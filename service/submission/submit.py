@@ -24,7 +24,7 @@ from service.documents.kind import INVOICE, DocumentKind
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
-from service.errors import BadRequest, describe_error, format_traceback
+from service.errors import BadRequest, describe_error, format_traceback, make_reason
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.offload import offload
@@ -59,12 +59,11 @@ LOCKED_UNTIL_KNOWN = (
 NOT_SUBMITTED = " It could not be submitted, see errors."
 REJECTED = " The portal rejected it, see errors."
 #: The error of a submission that is sent when the hold ends.
-WAITS_FOR_HOLD = {
-    "code": "SendingHeld",
-    "path": "",
-    "message": "Sending is held. The document is submitted when the hold ends. A repeated submit "
+WAITS_FOR_HOLD = make_reason(
+    "SendingHeld",
+    "Sending is held. The document is submitted when the hold ends. A repeated submit "
     "joins this submission.",
-}
+)
 #: Its outcome, for the response to a create or update.
 HELD_OUTCOME = (
     " Sending is held. It will be submitted when the hold ends.",

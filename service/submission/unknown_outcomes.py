@@ -16,7 +16,7 @@ from typing import Any
 from asyncpg import Record
 
 from service.db.statements import Statement, sql
-from service.errors import format_traceback
+from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Throttled
 from service.portal.listings import Listing
@@ -38,7 +38,6 @@ from service.submission.runner import (
 from service.submission.types import (
     CLOCK_TOLERANCE,
     Claimed,
-    Error,
     Event,
     ListingEnded,
     ListingUnavailable,
@@ -51,12 +50,11 @@ log = logging.getLogger(__name__)
 
 MOST_SEARCHES = 5  # for submissions of many documents, by number, in each comparison
 MOST_RECEIPTS = 60  # that are read in each comparison
-UNREADABLE: Error = {
-    "code": "UnreadableRow",
-    "path": "",
-    "message": "The portal lists an unreadable document that may be this one, "
+UNREADABLE = make_reason(
+    "UnreadableRow",
+    "The portal lists an unreadable document that may be this one, "
     "so that its absence is not confirmed: {}",
-}
+)
 
 #: How the listing ended.
 Ending = ListingEnded | ListingUnavailable
