@@ -123,12 +123,14 @@ def _read_name(path: Path, line: int, name: str) -> Text:
 
 
 def sql_texts(path: Path) -> Iterator[Text]:
-    """Yield the comments of an SQL file, and the texts of its `comment on` statements."""
+    """Yield the comments of an SQL file, and the texts that describe its objects."""
     source = path.read_text()
     for found in re.finditer(r"-- name: (\w+)|(?:table|function) (\w+)|^  (\w+) \w", source, re.M):
         line = source.count("\n", 0, found.start()) + 1
         yield _read_name(path, line, found[1] or found[2] or found[3])
-    for found in re.finditer(r"--(?! name:)(.*)|comment on .*?is\s+'((?:[^']|'')*)'", source):
+    for found in re.finditer(
+        r"--(?! name:)(.*)|(?:comment on .*?is|call describe\('\w+',)\s+'((?:[^']|'')*)'", source
+    ):
         line = source.count("\n", 0, found.start()) + 1
         yield Text(path, line, found[1] or found[2] or "")
 
@@ -167,7 +169,9 @@ def find_texts() -> Iterator[Text]:
         if INSTALLED.intersection(path.parts[len(ROOT.parts) :]):
             continue
         reader = plain_texts if path.name == "Makefile" else READERS.get(path.suffix)
-        is_data = path.suffix == ".json" and path.parent.name not in ("schemas", "examples")
+        is_data = path.suffix == ".json" and not (
+            path.parent.name in ("schemas", "examples", "texts") or path.with_suffix(".py").exists()
+        )
         if path.is_file() and reader:
             yield _read_name(path, 1, path.stem)
         if path.is_file() and reader and not is_data and path != Path(__file__).resolve():

@@ -15,18 +15,18 @@ create table record_counts (
 call keep_companies_apart('record_counts');
 grant select, insert, update on record_counts to einvoice_service;
 grant select on record_counts to einvoice_reader;
-comment on table record_counts is
-  'Number of records that are not deleted, by status and type. Written by triggers. A total is the '
-  'sum of its slots.';
-comment on column record_counts.company_id is 'Company that is counted for.';
-comment on column record_counts.list is
-  'Kind of the counted records: invoice, adjustment_note, consolidated_invoice, einvoice_request '
-  'or submitted_document.';
-comment on column record_counts.status is 'Status of the counted records.';
-comment on column record_counts.type is 'Type of the counted records. Empty: they have no type.';
-comment on column record_counts.slot is
-  'Number of the slot. Concurrent transactions of a company write to different ones.';
-comment on column record_counts.live is 'Records added less those removed. May be negative.';
+call describe('record_counts', '
+  Number of records that are not deleted, by status and type. Written by triggers. A total is the
+  sum of its slots.
+
+  company_id: Company that is counted for.
+  list: Kind of the counted records: invoice, adjustment_note, consolidated_invoice,
+    einvoice_request or submitted_document.
+  status: Status of the counted records.
+  type: Type of the counted records. Empty: they have no type.
+  slot: Number of the slot. Concurrent transactions of a company write to different ones.
+  live: Records added less those removed. May be negative.
+');
 
 -- A transaction writes to one slot. If it waited for a slot of another one while it changes several
 -- records, the two could wait for each other.
@@ -110,14 +110,15 @@ create table metadata_entries (
 call keep_companies_apart('metadata_entries');
 grant select, insert, delete on metadata_entries to einvoice_service;
 grant select on metadata_entries to einvoice_reader;
-comment on table metadata_entries is
-  'Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.';
-comment on column metadata_entries.company_id is 'Company of the record.';
-comment on column metadata_entries.list is
-  'Table of the record: documents or einvoice_requests.';
-comment on column metadata_entries.key is 'Key of the entry.';
-comment on column metadata_entries.value is 'Text of the entry.';
-comment on column metadata_entries.record_id is 'The record.';
+call describe('metadata_entries', '
+  Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.
+
+  company_id: Company of the record.
+  list: Table of the record: documents or einvoice_requests.
+  key: Key of the entry.
+  value: Text of the entry.
+  record_id: The record.
+');
 
 create function replace_metadata_entries() returns trigger language plpgsql as $$
 begin
@@ -339,87 +340,67 @@ create trigger add_invoice_words after insert on documents referencing new table
 create trigger replace_invoice_words after update on documents for each row
   when (old.buyer ->> 'name' is distinct from new.buyer ->> 'name')
   execute function replace_invoice_words();
-comment on table documents is
-  'Invoices, adjustment notes and consolidated invoices. Written by the API and, for the status, '
-  'by the submission flow.';
-comment on column documents.company_id is
-  'Company that issues it, or receives a self-billed one. Row-level security admits only rows of '
-  'the company of the key, which exists: the check of a foreign key would lock its row.';
-comment on column documents.id is 'Identifies the document.';
-comment on column documents.kind is
-  'invoice, adjustment_note or consolidated_invoice, which follows from the type.';
-comment on column documents.type is
-  'INVOICE, SELF_BILLED_INVOICE, one of these that is not final yet (PENDING_FINALIZE_...), '
-  'CREDIT_NOTE, DEBIT_NOTE, REFUND_NOTE, CONSOLIDATED_INVOICE or CONSOLIDATED_SELF_BILLED_INVOICE.';
-comment on column documents.status is
-  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
-comment on column documents.code is
-  'Number without prefix. Among those that are not deleted, unique for each type of note, and for '
-  'each kind of invoice in a year.';
-comment on column documents.code_year is
-  'Year of issue in the business time zone. Null for notes.';
-comment on column documents.invoice_id is
-  'Invoice that a note adjusts. Null for other documents, and if it adjusts a consolidated '
-  'invoice.';
-comment on column documents.consolidated_invoice_id is
-  'Consolidated invoice that a note adjusts, or that includes the invoice now. Null: none.';
-comment on column documents.month is
-  'First day of the month of the sales of a consolidated invoice. Null for other documents.';
-comment on column documents.invoice_ids is
-  'Invoices that a consolidated invoice was made of. Stays when a cancellation releases them. Null '
-  'for other documents.';
-comment on column documents.is_ready is
-  'Whether the client marked the invoice as ready to be submitted.';
-comment on column documents.issue_date is 'When it is issued.';
-comment on column documents.buyer is
-  'Buyer of an invoice as the API shows it. Null for self-billed invoices, while not known, and '
-  'for other documents.';
-comment on column documents.supplier is
-  'Supplier of a self-billed invoice as the API shows it. Null for other documents.';
-comment on column documents.line_items is 'Line items as the API shows them.';
-comment on column documents.invoice_level_allowance_charge is
-  'Allowance or charge of the whole document, as the API shows it. Null: none.';
-comment on column documents.currency_code is
-  'Currency of all amounts, ISO 4217. Notes have that of the document which they adjust instead.';
-comment on column documents.exchange_rate is 'MYR for one unit of the currency. Null: not given.';
-comment on column documents.payment is
-  'Terms and means of payment as the API shows them. Null: none.';
-comment on column documents.delivery is 'Delivery as the API shows it. Null: none.';
-comment on column documents.billing_period is
-  'Period that is billed, as the API shows it. Null: none.';
-comment on column documents.document_references is
-  'References to other documents, as the API shows them. Null: none.';
-comment on column documents.prepayment is
-  'Payment before the issue, as the API shows it. Null: none.';
-comment on column documents.payable_rounding_amount is
-  'Rounding that is part of the amount to pay. Null: none.';
-comment on column documents.reference is
-  'Reference that the client chose, unique among the invoices or notes of the company that are not '
-  'deleted. Null: none.';
-comment on column documents.metadata is 'Texts of the client by key. Null: none.';
-comment on column documents.net_amount is 'Sum of the line items after allowances and charges.';
-comment on column documents.excluding_tax is 'Total without tax.';
-comment on column documents.including_tax is 'Total with tax.';
-comment on column documents.payable_amount is
-  'Amount to pay, or of the adjustment. The value, which notes adjust, includes prepaid_amount.';
-comment on column documents.prepaid_amount is
-  'Amount of the prepayment, rounded. The amount to pay is smaller by it.';
-comment on column documents.adjusted_by is
-  'Valid debit notes less valid credit and refund notes.';
-comment on column documents.taxes is
-  'Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the document. '
-  'rate is null for an amount per unit.';
-comment on column documents.bytes is 'Bytes of its JSON columns as text.';
-comment on column documents.attempts is 'Submissions so far.';
-comment on column documents.is_changed is
-  'Whether it was updated since its last submission. False before the first one.';
-comment on column documents.not_sent is
-  'Outcome of the latest submission as the API shows it, if nothing reached the portal. Null: it '
-  'did, or is under way, or there is none.';
-comment on column documents.created_at is 'When it was created.';
-comment on column documents.updated_at is 'When the row was last changed.';
-comment on column documents.deleted_at is
-  'When it was deleted. The row stays and its code is free again. Null: not deleted.';
+call describe('documents', '
+  Invoices, adjustment notes and consolidated invoices. Written by the API and, for the status, by
+  the submission flow.
+
+  company_id: Company that issues it, or receives a self-billed one. Row-level security admits
+    only rows of the company of the key, which exists: the check of a foreign key would lock its
+    row.
+  id: Identifies the document.
+  kind: invoice, adjustment_note or consolidated_invoice, which follows from the type.
+  type: INVOICE, SELF_BILLED_INVOICE, one of these that is not final yet (PENDING_FINALIZE_...),
+    CREDIT_NOTE, DEBIT_NOTE, REFUND_NOTE, CONSOLIDATED_INVOICE or
+    CONSOLIDATED_SELF_BILLED_INVOICE.
+  status: Draft, Submitting, Submitted, Valid, Invalid or Cancelled.
+  code: Number without prefix. Among those that are not deleted, unique for each type of note, and
+    for each kind of invoice in a year.
+  code_year: Year of issue in the business time zone. Null for notes.
+  invoice_id: Invoice that a note adjusts. Null for other documents, and if it adjusts a
+    consolidated invoice.
+  consolidated_invoice_id: Consolidated invoice that a note adjusts, or that includes the invoice
+    now. Null: none.
+  month: First day of the month of the sales of a consolidated invoice. Null for other documents.
+  invoice_ids: Invoices that a consolidated invoice was made of. Stays when a cancellation
+    releases them. Null for other documents.
+  is_ready: Whether the client marked the invoice as ready to be submitted.
+  issue_date: When it is issued.
+  buyer: Buyer of an invoice as the API shows it. Null for self-billed invoices, while not known,
+    and for other documents.
+  supplier: Supplier of a self-billed invoice as the API shows it. Null for other documents.
+  line_items: Line items as the API shows them.
+  invoice_level_allowance_charge: Allowance or charge of the whole document, as the API shows it.
+    Null: none.
+  currency_code: Currency of all amounts, ISO 4217. Notes have that of the document which they
+    adjust instead.
+  exchange_rate: MYR for one unit of the currency. Null: not given.
+  payment: Terms and means of payment as the API shows them. Null: none.
+  delivery: Delivery as the API shows it. Null: none.
+  billing_period: Period that is billed, as the API shows it. Null: none.
+  document_references: References to other documents, as the API shows them. Null: none.
+  prepayment: Payment before the issue, as the API shows it. Null: none.
+  payable_rounding_amount: Rounding that is part of the amount to pay. Null: none.
+  reference: Reference that the client chose, unique among the invoices or notes of the company
+    that are not deleted. Null: none.
+  metadata: Texts of the client by key. Null: none.
+  net_amount: Sum of the line items after allowances and charges.
+  excluding_tax: Total without tax.
+  including_tax: Total with tax.
+  payable_amount: Amount to pay, or of the adjustment. The value, which notes adjust, includes
+    prepaid_amount.
+  prepaid_amount: Amount of the prepayment, rounded. The amount to pay is smaller by it.
+  adjusted_by: Valid debit notes less valid credit and refund notes.
+  taxes: Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the
+    document. rate is null for an amount per unit.
+  bytes: Bytes of its JSON columns as text.
+  attempts: Submissions so far.
+  is_changed: Whether it was updated since its last submission. False before the first one.
+  not_sent: Outcome of the latest submission as the API shows it, if nothing reached the portal.
+    Null: it did, or is under way, or there is none.
+  created_at: When it was created.
+  updated_at: When the row was last changed.
+  deleted_at: When it was deleted. The row stays and its code is free again. Null: not deleted.
+');
 
 create table invoice_words (
   company_id bigint not null,
@@ -430,11 +411,13 @@ create table invoice_words (
 call keep_companies_apart('invoice_words');
 grant select, insert, delete on invoice_words to einvoice_service;
 grant select on invoice_words to einvoice_reader;
-comment on table invoice_words is
-  'Words of the buyers'' names of invoices, also of deleted ones. Written by triggers.';
-comment on column invoice_words.company_id is 'Company of the invoice.';
-comment on column invoice_words.word is 'A word of search_text of the name.';
-comment on column invoice_words.invoice_id is 'The invoice.';
+call describe('invoice_words', '
+  Words of the buyers'' names of invoices, also of deleted ones. Written by triggers.
+
+  company_id: Company of the invoice.
+  word: A word of search_text of the name.
+  invoice_id: The invoice.
+');
 
 create table code_lists (
   code_list text not null,
@@ -447,16 +430,17 @@ create table code_lists (
 );
 grant select, insert, update, delete on code_lists to einvoice_service;
 grant select on code_lists to einvoice_reader;
-comment on table code_lists is
-  'Code lists that the authority publishes, the same for all companies. Written by the command '
-  'import-codes.';
-comment on column code_lists.code_list is 'Name of the list.';
-comment on column code_lists.code is 'Code.';
-comment on column code_lists.description is 'Meaning of the code.';
-comment on column code_lists.valid_from is
-  'First day on which the code is valid. -infinity: from its first list on, as far as is known.';
-comment on column code_lists.valid_to is
-  'Last day on which the code is valid. infinity: it has no known end.';
+call describe('code_lists', '
+  Code lists that the authority publishes, the same for all companies. Written by the command
+  import-codes.
+
+  code_list: Name of the list.
+  code: Code.
+  description: Meaning of the code.
+  valid_from: First day on which the code is valid. -infinity: from its first list on, as far as
+    is known.
+  valid_to: Last day on which the code is valid. infinity: it has no known end.
+');
 
 -- By the imports, running processes recognise a newer list.
 create table code_list_imports (
@@ -466,8 +450,10 @@ create table code_list_imports (
 );
 grant select, insert, update, delete on code_list_imports to einvoice_service;
 grant select on code_list_imports to einvoice_reader;
-comment on table code_list_imports is
-  'The latest import of each code list, the same for all companies. Written with the codes.';
-comment on column code_list_imports.code_list is 'Name of the list.';
-comment on column code_list_imports.number is 'Number of imports of the list.';
-comment on column code_list_imports.imported_at is 'When the list was imported last.';
+call describe('code_list_imports', '
+  The latest import of each code list, the same for all companies. Written with the codes.
+
+  code_list: Name of the list.
+  number: Number of imports of the list.
+  imported_at: When the list was imported last.
+');

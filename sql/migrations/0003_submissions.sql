@@ -108,58 +108,46 @@ grant update (
 create policy across_companies on submissions to einvoice_across using (true);
 grant select, update on submissions to einvoice_across;
 grant select on submissions to einvoice_reader;
-comment on table submissions is
-  'Submissions: one request to the portal each, with its immutable bytes and its outcome. Never '
-  'deleted.';
-comment on column submissions.company_id is 'Company that submits.';
-comment on column submissions.id is 'Identifies the submission.';
-comment on column submissions.attempt_key is
-  'Chosen before the insert. Finds the row again after the response to a commit was lost.';
-comment on column submissions.tin is 'Taxpayer in whose name it is sent.';
-comment on column submissions.request_sha256 is
-  'SHA-256 of the TIN and the bytes of the first request. A request that differs is not sent. '
-  'Null: never sent.';
-comment on column submissions.body is
-  'Exact bytes of the request, the same for each send. Empty if it was merged into another one.';
-comment on column submissions.state is 'State of the submission''s state machine.';
-comment on column submissions.on_absence is
-  'Response to the client, also after a crash: failed or pending. Decides whether an absent '
-  'submission is released or sent again.';
-comment on column submissions.fence is
-  'Fencing token. Grows with each claim; a write names the token of its claim.';
-comment on column submissions.lease_until is
-  'When the claim ends, unless it is renewed. Null: not claimed.';
-comment on column submissions.not_before is 'When it is due for its next step.';
-comment on column submissions.claims is
-  'How often work on this submission began since its last result. Grows when a process dies or '
-  'fails, not while it waits for a listing.';
-comment on column submissions.sends is 'How often it was sent.';
-comment on column submissions.reads is
-  'Polls, or reads for an unknown outcome, since the last change of state.';
-comment on column submissions.absence_confirmations is
-  'Confirmations that the portal does not have it.';
-comment on column submissions.absence_confirmed_at is
-  'When the latest absence confirmation was made. Null: none.';
-comment on column submissions.first_sent_at is 'When it was first sent. Null: never.';
-comment on column submissions.last_sent_at is 'When it was last sent. Null: never.';
-comment on column submissions.submission_uid is
-  'The portal''s id of the submission. Null: not known.';
-comment on column submissions.last_error is 'Latest error as {code, message, ...}. Null: none.';
-comment on column submissions.created_at is 'When it was created.';
-comment on column submissions.updated_at is 'When its state last changed.';
-comment on column submissions.merged_into is
-  'Submission that its documents moved to before anything was sent. Null: not merged.';
-comment on column submissions.split_from is
-  'Submission that the portal rejected as a whole or accepted in part, and whose documents it '
-  'sends again. Null: not split.';
-comment on column submissions.possibly_received is
-  'Whether it was sent before, seemed absent and is sent again. A rejection then does not prove '
-  'that the first one is absent.';
-comment on column submissions.has_outcome is
-  'Whether an Accepted submission has no document left with an unknown outcome. It is polled for '
-  'later changes only.';
-comment on column submissions.has_repeated_claims is
-  'Whether claims is greater than 1. Set by a trigger.';
+call describe('submissions', '
+  Submissions: one request to the portal each, with its immutable bytes and its outcome. Never
+  deleted.
+
+  company_id: Company that submits.
+  id: Identifies the submission.
+  attempt_key: Chosen before the insert. Finds the row again after the response to a commit was
+    lost.
+  tin: Taxpayer in whose name it is sent.
+  request_sha256: SHA-256 of the TIN and the bytes of the first request. A request that differs is
+    not sent. Null: never sent.
+  body: Exact bytes of the request, the same for each send. Empty if it was merged into another
+    one.
+  state: State of the submission''s state machine.
+  on_absence: Response to the client, also after a crash: failed or pending. Decides whether an
+    absent submission is released or sent again.
+  fence: Fencing token. Grows with each claim; a write names the token of its claim.
+  lease_until: When the claim ends, unless it is renewed. Null: not claimed.
+  not_before: When it is due for its next step.
+  claims: How often work on this submission began since its last result. Grows when a process dies
+    or fails, not while it waits for a listing.
+  sends: How often it was sent.
+  reads: Polls, or reads for an unknown outcome, since the last change of state.
+  absence_confirmations: Confirmations that the portal does not have it.
+  absence_confirmed_at: When the latest absence confirmation was made. Null: none.
+  first_sent_at: When it was first sent. Null: never.
+  last_sent_at: When it was last sent. Null: never.
+  submission_uid: The portal''s id of the submission. Null: not known.
+  last_error: Latest error as {code, message, ...}. Null: none.
+  created_at: When it was created.
+  updated_at: When its state last changed.
+  merged_into: Submission that its documents moved to before anything was sent. Null: not merged.
+  split_from: Submission that the portal rejected as a whole or accepted in part, and whose
+    documents it sends again. Null: not split.
+  possibly_received: Whether it was sent before, seemed absent and is sent again. A rejection then
+    does not prove that the first one is absent.
+  has_outcome: Whether an Accepted submission has no document left with an unknown outcome. It is
+    polled for later changes only.
+  has_repeated_claims: Whether claims is greater than 1. Set by a trigger.
+');
 
 create table submitted_documents (
   company_id bigint not null references companies,
@@ -233,60 +221,45 @@ create index submitted_documents_by_submission on submitted_documents (company_i
 -- Lists of submitted documents by status.
 create index submitted_documents_by_status on submitted_documents (company_id, status, id);
 call keep_counts('submitted_documents', '''submitted_document''', '''''');
-comment on table submitted_documents is 'Documents of submissions. Never deleted.';
-comment on column submitted_documents.company_id is 'Company that submits.';
-comment on column submitted_documents.id is 'Identifies the submitted document.';
-comment on column submitted_documents.submission_id is 'Submission that contains the document now.';
-comment on column submitted_documents.kind is 'Kind of the document.';
-comment on column submitted_documents.document_id is 'Document that it is a version of.';
-comment on column submitted_documents.number is
-  'Full number. The portal lists it with document_type and issued_at.';
-comment on column submitted_documents.document_type is
-  'The portal''s code of the type, such as 01.';
-comment on column submitted_documents.document_version is
-  'The portal''s version of the document format.';
-comment on column submitted_documents.issued_at is 'Time of issue in the document, to the second.';
-comment on column submitted_documents.document_hash is
-  'SHA-256 of the document''s bytes, in hexadecimal.';
-comment on column submitted_documents.status is
-  'Submitting, Submitted, Valid, Invalid, Cancelled, Rejected or NotSent.';
-comment on column submitted_documents.uuid is 'The portal''s id of the document. Null: not known.';
-comment on column submitted_documents.long_id is
-  'The portal''s long id, part of the validation link. Null: not valid yet.';
-comment on column submitted_documents.validation_link is
-  'Public page of the valid document. Null: not valid yet.';
-comment on column submitted_documents.errors is 'Errors of the portal, as an array for the API.';
-comment on column submitted_documents.submitted_at is
-  'When the portal received it. Null: not known.';
-comment on column submitted_documents.validated_at is
-  'When the portal validated it. Null: not yet.';
-comment on column submitted_documents.cancelled_at is 'When it was cancelled. Null: it was not.';
-comment on column submitted_documents.cancel_reason is
-  'Reason of the cancellation. Null: none was requested.';
-comment on column submitted_documents.cancel_fence is
-  'Fencing token of the cancellation. Grows with each claim on it.';
-comment on column submitted_documents.cancelling_until is
-  'End of the claim on a cancellation, or time of its next look. Null: no cancellation is in '
-  'progress.';
-comment on column submitted_documents.rejection_requested_at is
-  'When the buyer asked for a rejection. Null: never.';
-comment on column submitted_documents.rejection_reason is 'Reason that the buyer gave. Null: none.';
-comment on column submitted_documents.created_at is 'When it was created.';
-comment on column submitted_documents.updated_at is 'When the row was last changed.';
-comment on column submitted_documents.earlier_submissions is
-  'Submissions with which the document was sent and which it has left.';
-comment on column submitted_documents.cancellation_requested_at is
-  'When the cancellation in progress was first requested. Null: none is in progress.';
-comment on column submitted_documents.cancel_sent_by is
-  'Latest time at which a cancellation request was sent that may still be processed. May be in '
-  'the future. Null: none.';
-comment on column submitted_documents.cancel_reads is
-  'How often the document was looked at since the latest cancellation request.';
-comment on column submitted_documents.cancel_unclear is
-  'Whether a cancellation request without a trustworthy response ended without effect. If the '
-  'document is cancelled after all, that request may be the cause.';
-comment on column submitted_documents.deleted_at is
-  'When its document was deleted. Null: it is not. Written by triggers.';
+call describe('submitted_documents', '
+  Documents of submissions. Never deleted.
+
+  company_id: Company that submits.
+  id: Identifies the submitted document.
+  submission_id: Submission that contains the document now.
+  kind: Kind of the document.
+  document_id: Document that it is a version of.
+  number: Full number. The portal lists it with document_type and issued_at.
+  document_type: The portal''s code of the type, such as 01.
+  document_version: The portal''s version of the document format.
+  issued_at: Time of issue in the document, to the second.
+  document_hash: SHA-256 of the document''s bytes, in hexadecimal.
+  status: Submitting, Submitted, Valid, Invalid, Cancelled, Rejected or NotSent.
+  uuid: The portal''s id of the document. Null: not known.
+  long_id: The portal''s long id, part of the validation link. Null: not valid yet.
+  validation_link: Public page of the valid document. Null: not valid yet.
+  errors: Errors of the portal, as an array for the API.
+  submitted_at: When the portal received it. Null: not known.
+  validated_at: When the portal validated it. Null: not yet.
+  cancelled_at: When it was cancelled. Null: it was not.
+  cancel_reason: Reason of the cancellation. Null: none was requested.
+  cancel_fence: Fencing token of the cancellation. Grows with each claim on it.
+  cancelling_until: End of the claim on a cancellation, or time of its next look. Null: no
+    cancellation is in progress.
+  rejection_requested_at: When the buyer asked for a rejection. Null: never.
+  rejection_reason: Reason that the buyer gave. Null: none.
+  created_at: When it was created.
+  updated_at: When the row was last changed.
+  earlier_submissions: Submissions with which the document was sent and which it has left.
+  cancellation_requested_at: When the cancellation in progress was first requested. Null: none is
+    in progress.
+  cancel_sent_by: Latest time at which a cancellation request was sent that may still be
+    processed. May be in the future. Null: none.
+  cancel_reads: How often the document was looked at since the latest cancellation request.
+  cancel_unclear: Whether a cancellation request without a trustworthy response ended without
+    effect. If the document is cancelled after all, that request may be the cause.
+  deleted_at: When its document was deleted. Null: it is not. Written by triggers.
+');
 
 -- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for
 -- one document of a submission mean a duplicate legal document.
@@ -309,20 +282,20 @@ grant select, insert on portal_sightings to einvoice_service;
 create policy across_companies on portal_sightings to einvoice_across using (true);
 grant select on portal_sightings to einvoice_across;
 grant select on portal_sightings to einvoice_reader;
-comment on table portal_sightings is
-  'Sightings: each uuid that the portal showed for a submission, once for each way of seeing it. '
-  'Never changed.';
-comment on column portal_sightings.company_id is 'Company of the submission.';
-comment on column portal_sightings.submission_id is 'Submission that the uuid was shown for.';
-comment on column portal_sightings.uuid is 'The portal''s id of the document.';
-comment on column portal_sightings.number is 'Number of the document that was shown.';
-comment on column portal_sightings.submission_uid is
-  'The portal''s id of the submission. Null: not shown.';
-comment on column portal_sightings.via is
-  'submit: named in the receipt. search: listed and proven. damaged answer: in a damaged receipt. '
-  'details: named by a person. unproven, listed: listed without evidence. Only submit and search '
-  'prove identity.';
-comment on column portal_sightings.seen_at is 'When it was seen.';
+call describe('portal_sightings', '
+  Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
+  Never changed.
+
+  company_id: Company of the submission.
+  submission_id: Submission that the uuid was shown for.
+  uuid: The portal''s id of the document.
+  number: Number of the document that was shown.
+  submission_uid: The portal''s id of the submission. Null: not shown.
+  via: submit: named in the receipt. search: listed and proven. damaged answer: in a damaged
+    receipt. details: named by a person. unproven, listed: listed without evidence. Only submit
+    and search prove identity.
+  seen_at: When it was seen.
+');
 
 create table comparisons (
   company_id bigint primary key references companies,
@@ -340,25 +313,21 @@ grant select, insert, update on comparisons to einvoice_service;
 create policy across_companies on comparisons to einvoice_across using (true);
 grant select, insert, update on comparisons to einvoice_across;
 grant select on comparisons to einvoice_reader;
-comment on table comparisons is
-  'The latest complete comparison of each company with the portal, and the claim on the next one. '
-  'One process at a time compares a company.';
-comment on column comparisons.company_id is 'Company that is compared.';
-comment on column comparisons.fence is
-  'Fencing token. Grows with each claim; a process with a smaller token has lost its claim.';
-comment on column comparisons.lease_until is
-  'When the claim ends unless it is renewed. Null: not claimed.';
-comment on column comparisons.is_complete is
-  'Whether the latest claim is for a complete comparison, and not for unknown outcomes alone.';
-comment on column comparisons.compared_at is
-  'When the listing of the latest complete comparison was requested. Null: never.';
-comment on column comparisons.listed is
-  'Documents that the portal listed in the latest complete comparison.';
-comment on column comparisons.found is 'Findings of the latest complete comparison.';
-comment on column comparisons.failures is
-  'Comparisons that have failed since the latest complete one.';
-comment on column comparisons.retry_at is
-  'After a failure, when the next complete comparison may begin. Null: at any time.';
+call describe('comparisons', '
+  The latest complete comparison of each company with the portal, and the claim on the next one.
+  One process at a time compares a company.
+
+  company_id: Company that is compared.
+  fence: Fencing token. Grows with each claim; a process with a smaller token has lost its claim.
+  lease_until: When the claim ends unless it is renewed. Null: not claimed.
+  is_complete: Whether the latest claim is for a complete comparison, and not for unknown outcomes
+    alone.
+  compared_at: When the listing of the latest complete comparison was requested. Null: never.
+  listed: Documents that the portal listed in the latest complete comparison.
+  found: Findings of the latest complete comparison.
+  failures: Comparisons that have failed since the latest complete one.
+  retry_at: After a failure, when the next complete comparison may begin. Null: at any time.
+');
 
 -- The facts of a finding never change; only its resolution is added.
 create table findings (
@@ -400,35 +369,30 @@ grant update (resolved_at, resolved_by, note) on findings to einvoice_service;
 create policy across_companies on findings to einvoice_across using (true);
 grant select on findings to einvoice_across;
 grant select on findings to einvoice_reader;
-comment on table findings is
-  'Differences between the portal and the service, and how each was resolved. Written by the '
-  'comparisons, polls and people.';
-comment on column findings.company_id is 'Company that is affected.';
-comment on column findings.id is 'Identifies the finding.';
-comment on column findings.kind is
-  'duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal. '
-  'adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others. '
-  'shared_uuid: another company has the uuid.';
-comment on column findings.tin is 'Taxpayer that was compared.';
-comment on column findings.number is 'Number of the document.';
-comment on column findings.document_type is
-  'The portal''s code of the document type. Null: cannot be read.';
-comment on column findings.uuid is
-  'The portal''s id of the document; of a duplicate, the later one.';
-comment on column findings.other_uuid is
-  'Uuid of the earlier document. Null unless it is a duplicate.';
-comment on column findings.submitted_document_id is
-  'Submitted document that is affected. Null for an orphan.';
-comment on column findings.received_at is
-  'When the portal received the document. Null: not known.';
-comment on column findings.found_at is 'When the difference was found.';
-comment on column findings.resolved_at is 'When it was resolved. Null: open.';
-comment on column findings.resolved_by is 'person or comparison. Null: open.';
-comment on column findings.note is 'What the person wrote. Null unless a person resolved it.';
-comment on column findings.cancelled_at is
-  'When the portal says that the document was cancelled. Null unless cancelled_elsewhere.';
-comment on column findings.reason is
-  'Reason of the cancellation according to the portal. Null unless cancelled_elsewhere.';
+call describe('findings', '
+  Differences between the portal and the service, and how each was resolved. Written by the
+  comparisons, polls and people.
+
+  company_id: Company that is affected.
+  id: Identifies the finding.
+  kind: duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal.
+    adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others.
+    shared_uuid: another company has the uuid.
+  tin: Taxpayer that was compared.
+  number: Number of the document.
+  document_type: The portal''s code of the document type. Null: cannot be read.
+  uuid: The portal''s id of the document; of a duplicate, the later one.
+  other_uuid: Uuid of the earlier document. Null unless it is a duplicate.
+  submitted_document_id: Submitted document that is affected. Null for an orphan.
+  received_at: When the portal received the document. Null: not known.
+  found_at: When the difference was found.
+  resolved_at: When it was resolved. Null: open.
+  resolved_by: person or comparison. Null: open.
+  note: What the person wrote. Null unless a person resolved it.
+  cancelled_at: When the portal says that the document was cancelled. Null unless
+    cancelled_elsewhere.
+  reason: Reason of the cancellation according to the portal. Null unless cancelled_elsewhere.
+');
 
 create table sending_holds (
   company_id bigint not null references companies,
@@ -447,15 +411,17 @@ grant update (released_at) on sending_holds to einvoice_service;
 create policy across_companies on sending_holds to einvoice_across using (true);
 grant select, insert, update on sending_holds to einvoice_across;
 grant select on sending_holds to einvoice_reader;
-comment on table sending_holds is
-  'Holds on sending. While a company has one that is not released, nothing is sent for it.';
-comment on column sending_holds.company_id is 'Company whose sending is held.';
-comment on column sending_holds.id is 'Identifies the hold.';
-comment on column sending_holds.reason is 'Why sending is held, for people.';
-comment on column sending_holds.since is 'When the hold began.';
-comment on column sending_holds.released_at is 'When it was released. Null: it holds.';
-comment on column sending_holds.known_until is
-  'A time before which the database has recorded everything that was sent. Null: not known.';
+call describe('sending_holds', '
+  Holds on sending. While a company has one that is not released, nothing is sent for it.
+
+  company_id: Company whose sending is held.
+  id: Identifies the hold.
+  reason: Why sending is held, for people.
+  since: When the hold began.
+  released_at: When it was released. Null: it holds.
+  known_until: A time before which the database has recorded everything that was sent. Null: not
+    known.
+');
 
 create table manual_resolutions (
   company_id bigint not null references companies,
@@ -472,14 +438,15 @@ create table manual_resolutions (
 call keep_companies_apart('manual_resolutions');
 grant select, insert on manual_resolutions to einvoice_service;
 grant select on manual_resolutions to einvoice_reader;
-comment on table manual_resolutions is
-  'Manual resolutions of submissions. Written once by the command resolve-submission, never '
-  'changed.';
-comment on column manual_resolutions.company_id is 'Company of the submission.';
-comment on column manual_resolutions.id is 'Identifies the resolution.';
-comment on column manual_resolutions.submission_id is 'Submission that was resolved.';
-comment on column manual_resolutions.outcome is 'received or not_received.';
-comment on column manual_resolutions.uuids is
-  'Uuids of the documents that the portal has. Empty when not received.';
-comment on column manual_resolutions.note is 'What the person wrote.';
-comment on column manual_resolutions.resolved_at is 'When it was resolved.';
+call describe('manual_resolutions', '
+  Manual resolutions of submissions. Written once by the command resolve-submission, never
+  changed.
+
+  company_id: Company of the submission.
+  id: Identifies the resolution.
+  submission_id: Submission that was resolved.
+  outcome: received or not_received.
+  uuids: Uuids of the documents that the portal has. Empty when not received.
+  note: What the person wrote.
+  resolved_at: When it was resolved.
+');

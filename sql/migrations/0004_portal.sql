@@ -26,23 +26,22 @@ grant update (operation, problems, shown, last_seen_at, times)
 create policy across_companies on portal_odd_rows to einvoice_across using (true);
 grant select on portal_odd_rows to einvoice_across;
 grant select on portal_odd_rows to einvoice_reader;
-comment on table portal_odd_rows is
-  'Rows of the portal that could not be read or have an unknown value. They are skipped; all '
-  'others are processed.';
-comment on column portal_odd_rows.company_id is 'Company for which the portal was asked.';
-comment on column portal_odd_rows.id is 'Identifies the row.';
-comment on column portal_odd_rows.row_key is
-  'Uuid of the document, or a hash of the row where the uuid cannot be read.';
-comment on column portal_odd_rows.operation is
-  'Operation that showed it last: search, submission or details.';
-comment on column portal_odd_rows.tin is 'Taxpayer for which the portal was asked.';
-comment on column portal_odd_rows.number is 'Document number in the row. Null: cannot be read.';
-comment on column portal_odd_rows.problems is 'What is unknown or cannot be read, in words.';
-comment on column portal_odd_rows.shown is 'The row as the portal sent it, shortened.';
-comment on column portal_odd_rows.first_seen_at is 'When the portal showed it first.';
-comment on column portal_odd_rows.last_seen_at is
-  'When the portal showed it last, to about a minute.';
-comment on column portal_odd_rows.times is 'How often it was seen, counted at most once a minute.';
+call describe('portal_odd_rows', '
+  Rows of the portal that could not be read or have an unknown value. They are skipped; all others
+  are processed.
+
+  company_id: Company for which the portal was asked.
+  id: Identifies the row.
+  row_key: Uuid of the document, or a hash of the row where the uuid cannot be read.
+  operation: Operation that showed it last: search, submission or details.
+  tin: Taxpayer for which the portal was asked.
+  number: Document number in the row. Null: cannot be read.
+  problems: What is unknown or cannot be read, in words.
+  shown: The row as the portal sent it, shortened.
+  first_seen_at: When the portal showed it first.
+  last_seen_at: When the portal showed it last, to about a minute.
+  times: How often it was seen, counted at most once a minute.
+');
 
 create table portal_pauses (
   client_id text not null,
@@ -52,11 +51,13 @@ create table portal_pauses (
 );
 grant select, insert, update on portal_pauses to einvoice_service;
 grant select on portal_pauses to einvoice_reader;
-comment on table portal_pauses is
-  'Pauses that the portal asked for. Shared by all companies and processes.';
-comment on column portal_pauses.client_id is 'Client id at the portal.';
-comment on column portal_pauses.operation is 'Operation of the portal that must not be called.';
-comment on column portal_pauses.until is 'When the pause ends.';
+call describe('portal_pauses', '
+  Pauses that the portal asked for. Shared by all companies and processes.
+
+  client_id: Client id at the portal.
+  operation: Operation of the portal that must not be called.
+  until: When the pause ends.
+');
 
 -- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
 create table portal_buckets (
@@ -75,22 +76,20 @@ create table portal_buckets (
 ) with (fillfactor = 50);
 grant select, insert, update on portal_buckets to einvoice_service;
 grant select on portal_buckets to einvoice_reader;
-comment on table portal_buckets is
-  'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
-  'take_portal_token().';
-comment on column portal_buckets.client_id is 'Client id at the portal.';
-comment on column portal_buckets.operation is 'Operation of the portal that is limited.';
-comment on column portal_buckets.taxpayer is
-  'TIN that the bucket belongs to. Empty: all taxpayers share it.';
-comment on column portal_buckets.taken is
-  'When each token was taken, oldest first. A promised token lies in the future.';
-comment on column portal_buckets.takers is 'Taxpayer of each token of taken. Empty: not known.';
-comment on column portal_buckets.waiting is 'Taxpayers that were recently denied a token.';
-comment on column portal_buckets.waiting_until is
-  'Until when each taxpayer of waiting counts as waiting.';
-comment on column portal_buckets.expected_until is
-  'For each priority, the highest first, until when a further request is expected. Requests of '
-  'lower priorities get no token before.';
+call describe('portal_buckets', '
+  Token buckets of the portal''s rate limits. Shared by all companies and processes; written by
+  take_portal_token().
+
+  client_id: Client id at the portal.
+  operation: Operation of the portal that is limited.
+  taxpayer: TIN that the bucket belongs to. Empty: all taxpayers share it.
+  taken: When each token was taken, oldest first. A promised token lies in the future.
+  takers: Taxpayer of each token of taken. Empty: not known.
+  waiting: Taxpayers that were recently denied a token.
+  waiting_until: Until when each taxpayer of waiting counts as waiting.
+  expected_until: For each priority, the highest first, until when a further request is expected.
+    Requests of lower priorities get no token before.
+');
 
 create table refused_logins (
   client_id text not null,
@@ -111,20 +110,18 @@ grant select (
 ) on refused_logins to einvoice_reader;
 grant select (client_id, taxpayer, retry_at), update (retry_at) on refused_logins
   to einvoice_across;
-comment on table refused_logins is
-  'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
-comment on column refused_logins.client_id is 'Client id at the portal.';
-comment on column refused_logins.taxpayer is
-  'TIN for which the client logs in. Empty: it logs in for itself.';
-comment on column refused_logins.fingerprint is
-  'Short hash of the client id and its secret. Other credentials may be tried at once.';
-comment on column refused_logins.reason is
-  'login: the login was refused. token: the portal refused the token that it had just issued.';
-comment on column refused_logins.message is 'Message of the portal.';
-comment on column refused_logins.refusals is
-  'Refusals since the last success. Each doubles the pause.';
-comment on column refused_logins.since is 'When the first of these refusals was.';
-comment on column refused_logins.retry_at is 'Until when no process logs in for the taxpayer.';
-comment on column refused_logins.is_trying is
-  'Whether a process makes the next try. It has until retry_at to record the result.';
+call describe('refused_logins', '
+  Logins that the portal refused. No process logs in for the taxpayer before retry_at.
+
+  client_id: Client id at the portal.
+  taxpayer: TIN for which the client logs in. Empty: it logs in for itself.
+  fingerprint: Short hash of the client id and its secret. Other credentials may be tried at once.
+  reason: login: the login was refused. token: the portal refused the token that it had just
+    issued.
+  message: Message of the portal.
+  refusals: Refusals since the last success. Each doubles the pause.
+  since: When the first of these refusals was.
+  retry_at: Until when no process logs in for the taxpayer.
+  is_trying: Whether a process makes the next try. It has until retry_at to record the result.
+');
 grant select, update on portal_buckets, portal_pauses to einvoice_across;

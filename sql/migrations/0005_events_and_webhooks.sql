@@ -27,15 +27,16 @@ grant select on events to einvoice_across;
 grant select on events to einvoice_reader;
 -- PostgreSQL sets the time and the transaction.
 grant insert (company_id, type, data) on events to einvoice_across;
-comment on table events is
-  'Events of companies, written in the transaction of the change and never changed.';
-comment on column events.company_id is 'Company of the event.';
-comment on column events.id is 'Identifies the event.';
-comment on column events.type is 'Type of the event, such as invoice.valid.';
-comment on column events.data is 'Data of the event as the API shows it.';
-comment on column events.created_at is 'When the event was written.';
-comment on column events.transaction_id is
-  'Transaction that wrote it, which decides the order of the feed.';
+call describe('events', '
+  Events of companies, written in the transaction of the change and never changed.
+
+  company_id: Company of the event.
+  id: Identifies the event.
+  type: Type of the event, such as invoice.valid.
+  data: Data of the event as the API shows it.
+  created_at: When the event was written.
+  transaction_id: Transaction that wrote it, which decides the order of the feed.
+');
 
 create table webhook_endpoints (
   company_id bigint not null references companies,
@@ -59,26 +60,25 @@ grant select, insert, update, delete on webhook_endpoints to einvoice_service;
 create policy across_companies on webhook_endpoints to einvoice_across using (true);
 grant select, update on webhook_endpoints to einvoice_across;
 grant select on webhook_endpoints to einvoice_reader;
-comment on table webhook_endpoints is
-  'Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.';
-comment on column webhook_endpoints.company_id is 'Company of the endpoint.';
-comment on column webhook_endpoints.id is 'Identifies the endpoint.';
-comment on column webhook_endpoints.url is 'URL that events are sent to.';
-comment on column webhook_endpoints.description is 'Description for people. Empty: none.';
-comment on column webhook_endpoints.types is 'Types of events to deliver. Empty: all.';
-comment on column webhook_endpoints.enabled is 'Whether events are delivered.';
-comment on column webhook_endpoints.cursor_transaction is
-  'Transaction of the last event that a delivery was created for.';
-comment on column webhook_endpoints.cursor_event is 'Last event that a delivery was created for.';
-comment on column webhook_endpoints.served_at is 'When the endpoint was last claimed.';
-comment on column webhook_endpoints.created_at is 'When it was created.';
-comment on column webhook_endpoints.updated_at is 'When the client last changed it.';
-comment on column webhook_endpoints.slow is
-  'Whether the latest attempt took a third of the timeout or more, or no attempt has ended yet.';
-comment on column webhook_endpoints.include_record is
-  'Whether deliveries contain the record that the event is about.';
-comment on column webhook_endpoints.ordered is
-  'Whether one event is delivered at a time, in the order of the feed.';
+call describe('webhook_endpoints', '
+  Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
+
+  company_id: Company of the endpoint.
+  id: Identifies the endpoint.
+  url: URL that events are sent to.
+  description: Description for people. Empty: none.
+  types: Types of events to deliver. Empty: all.
+  enabled: Whether events are delivered.
+  cursor_transaction: Transaction of the last event that a delivery was created for.
+  cursor_event: Last event that a delivery was created for.
+  served_at: When the endpoint was last claimed.
+  created_at: When it was created.
+  updated_at: When the client last changed it.
+  slow: Whether the latest attempt took a third of the timeout or more, or no attempt has ended
+    yet.
+  include_record: Whether deliveries contain the record that the event is about.
+  ordered: Whether one event is delivered at a time, in the order of the feed.
+');
 
 -- The service adds secrets and retires them. Only a claim to deliver reads one.
 create table webhook_secrets (
@@ -99,15 +99,15 @@ grant select (company_id, endpoint_id, id, valid_until),
 create policy across_companies on webhook_secrets to einvoice_across using (true);
 grant select on webhook_secrets to einvoice_across;
 grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to einvoice_reader;
-comment on table webhook_secrets is
-  'Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.';
-comment on column webhook_secrets.company_id is 'Company of the endpoint.';
-comment on column webhook_secrets.endpoint_id is 'Endpoint that is signed for.';
-comment on column webhook_secrets.id is 'Identifies the secret.';
-comment on column webhook_secrets.valid_until is
-  'When a replaced secret stops signing. Null: current secret.';
-comment on column webhook_secrets.sealed_secret is
-  'The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM.';
+call describe('webhook_secrets', '
+  Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.
+
+  company_id: Company of the endpoint.
+  endpoint_id: Endpoint that is signed for.
+  id: Identifies the secret.
+  valid_until: When a replaced secret stops signing. Null: current secret.
+  sealed_secret: The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM.
+');
 
 create table webhook_deliveries (
   company_id bigint not null,
@@ -148,25 +148,22 @@ create index webhook_deliveries_claimed on webhook_deliveries (company_id, endpo
 create index webhook_deliveries_delivered
   on webhook_deliveries (company_id, endpoint_id, delivered_at)
   where delivered_at is not null;
-comment on table webhook_deliveries is 'Deliveries: one event to one endpoint, and the result.';
-comment on column webhook_deliveries.company_id is 'Company of the endpoint.';
-comment on column webhook_deliveries.id is 'Identifies the delivery.';
-comment on column webhook_deliveries.endpoint_id is 'Endpoint that is delivered to.';
-comment on column webhook_deliveries.event_id is 'Event that is delivered.';
-comment on column webhook_deliveries.status is 'Pending, Delivered or Failed.';
-comment on column webhook_deliveries.attempts is 'Attempts in total.';
-comment on column webhook_deliveries.step is
-  'Attempts of the current schedule. A redelivery starts again at 0.';
-comment on column webhook_deliveries.next_attempt_at is
-  'When the next attempt is due. Null unless Pending.';
-comment on column webhook_deliveries.last_attempt_at is
-  'When the latest attempt began. Null: none.';
-comment on column webhook_deliveries.delivered_at is 'When it was delivered. Null: not yet.';
-comment on column webhook_deliveries.response_status is
-  'HTTP status of the latest response. Null: no response.';
-comment on column webhook_deliveries.error is 'Error of the latest attempt. Null: none.';
-comment on column webhook_deliveries.created_at is 'When it was created.';
-comment on column webhook_deliveries.fence is
-  'Fencing token. Grows with each claim; an attempt with a smaller token has lost its claim.';
-comment on column webhook_deliveries.lease_until is
-  'When the claim of the current attempt ends. Null: not claimed.';
+call describe('webhook_deliveries', '
+  Deliveries: one event to one endpoint, and the result.
+
+  company_id: Company of the endpoint.
+  id: Identifies the delivery.
+  endpoint_id: Endpoint that is delivered to.
+  event_id: Event that is delivered.
+  status: Pending, Delivered or Failed.
+  attempts: Attempts in total.
+  step: Attempts of the current schedule. A redelivery starts again at 0.
+  next_attempt_at: When the next attempt is due. Null unless Pending.
+  last_attempt_at: When the latest attempt began. Null: none.
+  delivered_at: When it was delivered. Null: not yet.
+  response_status: HTTP status of the latest response. Null: no response.
+  error: Error of the latest attempt. Null: none.
+  created_at: When it was created.
+  fence: Fencing token. Grows with each claim; an attempt with a smaller token has lost its claim.
+  lease_until: When the claim of the current attempt ends. Null: not claimed.
+');

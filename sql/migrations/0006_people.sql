@@ -23,18 +23,18 @@ grant select (id, email, name, created_at, updated_at) on users to einvoice_read
 grant select (id, email, name) on users to einvoice_across;
 grant update (links_seen) on users to einvoice_service;
 grant select (links_seen) on users to einvoice_reader;
-comment on table users is 'People who sign in to the dashboard.';
-comment on column users.id is 'Identifies the person.';
-comment on column users.email is 'Email address, unique without regard to case.';
-comment on column users.name is 'Name.';
-comment on column users.password_hash is
-  'Hash of the password by argon2id. Null until the person chooses one.';
-comment on column users.created_at is 'When the person was invited first.';
-comment on column users.updated_at is 'When the row was last changed.';
-comment on column users.links_seen is
-  'Entry of user_audit_log up to which the person has seen the links that others made.';
-comment on column users.form_secret is
-  'Random bytes from which the tokens of the person''s forms are derived.';
+call describe('users', '
+  People who sign in to the dashboard.
+
+  id: Identifies the person.
+  email: Email address, unique without regard to case.
+  name: Name.
+  password_hash: Hash of the password by argon2id. Null until the person chooses one.
+  created_at: When the person was invited first.
+  updated_at: When the row was last changed.
+  links_seen: Entry of user_audit_log up to which the person has seen the links that others made.
+  form_secret: Random bytes from which the tokens of the person''s forms are derived.
+');
 
 create table company_members (
   company_id bigint not null references companies,
@@ -61,15 +61,17 @@ create policy companies_of_user on companies to einvoice_across using (
             from company_members m
            where m.company_id = companies.id
              and m.user_id = nullif(current_setting('app.user_lookup', true), '')::bigint));
-comment on table company_members is 'People who may sign in for a company, with their role.';
-comment on column company_members.company_id is 'Company.';
-comment on column company_members.user_id is 'Person.';
-comment on column company_members.role is 'owner, admin, member or reader.';
-comment on column company_members.created_at is 'When the role was first given.';
-comment on column company_members.updated_at is 'When the row was last changed.';
-comment on column company_members.accepted_at is
-  'When the person accepted the role through a link of the company. Null: it is pending and gives '
-  'no right.';
+call describe('company_members', '
+  People who may sign in for a company, with their role.
+
+  company_id: Company.
+  user_id: Person.
+  role: owner, admin, member or reader.
+  created_at: When the role was first given.
+  updated_at: When the row was last changed.
+  accepted_at: When the person accepted the role through a link of the company. Null: it is
+    pending and gives no right.
+');
 
 create table user_sessions (
   token_sha256 bytea primary key,
@@ -89,20 +91,20 @@ grant update (company, seen_at, authenticated_at, ended_at) on user_sessions to 
 grant select (user_id, company, created_at, seen_at, authenticated_at, ended_at)
   on user_sessions to einvoice_reader;
 grant select (id, client_address) on user_sessions to einvoice_reader;
-comment on table user_sessions is 'Sessions of the dashboard.';
-comment on column user_sessions.token_sha256 is
-  'SHA-256 of the token in the cookie. The token itself is not stored.';
-comment on column user_sessions.user_id is 'Person who signed in.';
-comment on column user_sessions.company is
-  'Company that the session shows now. Null: the person has accepted no role.';
-comment on column user_sessions.created_at is 'When the person signed in.';
-comment on column user_sessions.seen_at is 'When the session was last used, to the minute.';
-comment on column user_sessions.authenticated_at is
-  'When the password was last entered. Null: the session came from a link without one.';
-comment on column user_sessions.ended_at is 'When the session was ended. Null: it was not.';
-comment on column user_sessions.id is 'Identifies the session for the person.';
-comment on column user_sessions.client_address is
-  'Address of the client that signed in. Null: not known.';
+call describe('user_sessions', '
+  Sessions of the dashboard.
+
+  token_sha256: SHA-256 of the token in the cookie. The token itself is not stored.
+  user_id: Person who signed in.
+  company: Company that the session shows now. Null: the person has accepted no role.
+  created_at: When the person signed in.
+  seen_at: When the session was last used, to the minute.
+  authenticated_at: When the password was last entered. Null: the session came from a link without
+    one.
+  ended_at: When the session was ended. Null: it was not.
+  id: Identifies the session for the person.
+  client_address: Address of the client that signed in. Null: not known.
+');
 
 create table user_links (
   token_sha256 bytea primary key,
@@ -120,21 +122,20 @@ grant select, insert, delete on user_links to einvoice_service;
 grant update (used_at) on user_links to einvoice_service;
 grant select (user_id, purpose, created_at, expires_at, used_at) on user_links to einvoice_reader;
 grant select (company, made_by) on user_links to einvoice_reader;
-comment on table user_links is
-  'One-time links, by which a person accepts the role in a company, and chooses a password if no '
-  'other company has given the person a role.';
-comment on column user_links.token_sha256 is
-  'SHA-256 of the token in the link. The token itself is not stored.';
-comment on column user_links.user_id is 'Person that the link is for.';
-comment on column user_links.purpose is
-  'password: choose a password and sign in. sign_in: sign in without one, for the demo company.';
-comment on column user_links.created_at is 'When the link was made.';
-comment on column user_links.expires_at is 'When the link expires.';
-comment on column user_links.used_at is
-  'When the link was used, replaced or made void. Null: none of these.';
-comment on column user_links.company is
-  'Company whose role the link is for. Null: the operator made it for the person.';
-comment on column user_links.made_by is 'Person who made the link. Null: the operator.';
+call describe('user_links', '
+  One-time links, by which a person accepts the role in a company, and chooses a password if no
+  other company has given the person a role.
+
+  token_sha256: SHA-256 of the token in the link. The token itself is not stored.
+  user_id: Person that the link is for.
+  purpose: password: choose a password and sign in. sign_in: sign in without one, for the demo
+    company.
+  created_at: When the link was made.
+  expires_at: When the link expires.
+  used_at: When the link was used, replaced or made void. Null: none of these.
+  company: Company whose role the link is for. Null: the operator made it for the person.
+  made_by: Person who made the link. Null: the operator.
+');
 
 create table document_links (
   company_id bigint not null references companies,
@@ -163,19 +164,19 @@ create policy across_companies on document_links to einvoice_across using (true)
 grant select on document_links to einvoice_across;
 grant select (company_id, id, purpose, kind, document_id, created_at, expires_at, revoked_at)
   on document_links to einvoice_reader;
-comment on table document_links is
-  'Links by which people without an account see a document, or ask for an invoice in their name.';
-comment on column document_links.company_id is 'Company of the document.';
-comment on column document_links.id is 'Identifies the link.';
-comment on column document_links.token_sha256 is
-  'SHA-256 of the token in the link. The token itself is not stored.';
-comment on column document_links.purpose is
-  'view: see the printed page. request: ask for an invoice in the name of the buyer.';
-comment on column document_links.kind is 'Kind of the document.';
-comment on column document_links.document_id is 'Document that it leads to.';
-comment on column document_links.created_at is 'When the link was made.';
-comment on column document_links.expires_at is 'When the link expires.';
-comment on column document_links.revoked_at is 'When the link was revoked. Null: it was not.';
+call describe('document_links', '
+  Links by which people without an account see a document, or ask for an invoice in their name.
+
+  company_id: Company of the document.
+  id: Identifies the link.
+  token_sha256: SHA-256 of the token in the link. The token itself is not stored.
+  purpose: view: see the printed page. request: ask for an invoice in the name of the buyer.
+  kind: Kind of the document.
+  document_id: Document that it leads to.
+  created_at: When the link was made.
+  expires_at: When the link expires.
+  revoked_at: When the link was revoked. Null: it was not.
+');
 
 -- Requests of buyers for an e-invoice of a sale.
 create table einvoice_requests (
@@ -213,26 +214,25 @@ call keep_metadata_entries('einvoice_requests');
 -- The link by which a buyer made a request: a link has few pending requests.
 create index einvoice_requests_by_link on einvoice_requests (company_id, link_id)
   where link_id is not null;
-comment on table einvoice_requests is
-  'Requests of buyers for an e-invoice of a sale. The supplier is the company as it is when the '
-  'request is read.';
-comment on column einvoice_requests.company_id is 'Company that made the sale.';
-comment on column einvoice_requests.id is 'Identifies the request.';
-comment on column einvoice_requests.invoice_code is
-  'Code or full number of an invoice, as the buyer entered it.';
-comment on column einvoice_requests.buyer is 'Buyer in the form of an invoice''s buyer.';
-comment on column einvoice_requests.status is 'Pending, Approve or Reject.';
-comment on column einvoice_requests.invoice_id is
-  'Invoice that the approval made final. Null: not approved.';
-comment on column einvoice_requests.created_at is 'When it was created.';
-comment on column einvoice_requests.updated_at is 'When the row was last changed.';
-comment on column einvoice_requests.deleted_at is
-  'When it was deleted. The row stays. Null: not deleted.';
-comment on column einvoice_requests.bytes is 'Bytes of its buyer as text.';
-comment on column einvoice_requests.metadata is 'Texts of the client by key. Null: none.';
-comment on column einvoice_requests.link_id is
-  'Link by which the buyer made the request. Null: made by the API, or before links were recorded.';
-comment on column einvoice_requests.rejection_reason is
-  'Reason of the rejection, which the buyer sees. Null: not rejected, or no reason was given.';
-comment on column einvoice_requests.secret_sha256 is
-  'SHA-256 of the secret of the browser that made the request by a link. Null: made by the API.';
+call describe('einvoice_requests', '
+  Requests of buyers for an e-invoice of a sale. The supplier is the company as it is when the
+  request is read.
+
+  company_id: Company that made the sale.
+  id: Identifies the request.
+  invoice_code: Code or full number of an invoice, as the buyer entered it.
+  buyer: Buyer in the form of an invoice''s buyer.
+  status: Pending, Approve or Reject.
+  invoice_id: Invoice that the approval made final. Null: not approved.
+  created_at: When it was created.
+  updated_at: When the row was last changed.
+  deleted_at: When it was deleted. The row stays. Null: not deleted.
+  bytes: Bytes of its buyer as text.
+  metadata: Texts of the client by key. Null: none.
+  link_id: Link by which the buyer made the request. Null: made by the API, or before links were
+    recorded.
+  rejection_reason: Reason of the rejection, which the buyer sees. Null: not rejected, or no
+    reason was given.
+  secret_sha256: SHA-256 of the secret of the browser that made the request by a link. Null: made
+    by the API.
+');

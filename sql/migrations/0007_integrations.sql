@@ -16,15 +16,17 @@ create index integration_users_by_age on integration_users (account_id, created_
 call keep_apart('integration_users', 'account_id = current_account()');
 grant select, insert, update on integration_users to einvoice_service;
 grant select on integration_users to einvoice_reader;
-comment on table integration_users is 'Users of an account. Written by the integration surface.';
-comment on column integration_users.account_id is 'Account of the user.';
-comment on column integration_users.id is 'Identifies the user.';
-comment on column integration_users.name is 'Name.';
-comment on column integration_users.email is
-  'Email address, unique in the account without regard to case.';
-comment on column integration_users.role is 'owner, admin or member.';
-comment on column integration_users.created_at is 'When the user was created.';
-comment on column integration_users.updated_at is 'When the row was last changed.';
+call describe('integration_users', '
+  Users of an account. Written by the integration surface.
+
+  account_id: Account of the user.
+  id: Identifies the user.
+  name: Name.
+  email: Email address, unique in the account without regard to case.
+  role: owner, admin or member.
+  created_at: When the user was created.
+  updated_at: When the row was last changed.
+');
 
 create table organizations (
   account_id bigint not null references accounts,
@@ -40,15 +42,17 @@ create index organizations_by_age on organizations (account_id, created_at, id);
 call keep_apart('organizations', 'account_id = current_account()');
 grant select, insert, update on organizations to einvoice_service;
 grant select on organizations to einvoice_reader;
-comment on table organizations is
-  'Organizations of an account. Written by the integration surface.';
-comment on column organizations.account_id is 'Account of the organization.';
-comment on column organizations.id is 'Identifies the organization.';
-comment on column organizations.name is 'Name.';
-comment on column organizations.email is 'Email address. Null: none.';
-comment on column organizations.phone is 'Phone number. Null: none.';
-comment on column organizations.created_at is 'When it was created.';
-comment on column organizations.updated_at is 'When the row was last changed.';
+call describe('organizations', '
+  Organizations of an account. Written by the integration surface.
+
+  account_id: Account of the organization.
+  id: Identifies the organization.
+  name: Name.
+  email: Email address. Null: none.
+  phone: Phone number. Null: none.
+  created_at: When it was created.
+  updated_at: When the row was last changed.
+');
 
 create table organization_members (
   account_id bigint not null,
@@ -64,12 +68,14 @@ create index organization_members_by_user on organization_members (account_id, u
 call keep_apart('organization_members', 'account_id = current_account()');
 grant select, insert, update (role), delete on organization_members to einvoice_service;
 grant select on organization_members to einvoice_reader;
-comment on table organization_members is
-  'Users in organizations. Written by the integration surface.';
-comment on column organization_members.account_id is 'Account of both.';
-comment on column organization_members.organization_id is 'Organization.';
-comment on column organization_members.user_id is 'User.';
-comment on column organization_members.role is 'Role in this organization: owner, admin or member.';
+call describe('organization_members', '
+  Users in organizations. Written by the integration surface.
+
+  account_id: Account of both.
+  organization_id: Organization.
+  user_id: User.
+  role: Role in this organization: owner, admin or member.
+');
 
 create table organization_companies (
   account_id bigint not null,
@@ -92,7 +98,10 @@ create policy linked_to_account on companies to einvoice_across using (
             from organization_companies l
            where l.company_id = companies.id
              and l.account_id = current_account()));
-comment on table organization_companies is 'Companies that an operator linked to an organization.';
-comment on column organization_companies.account_id is 'Account of the organization.';
-comment on column organization_companies.organization_id is 'Organization.';
-comment on column organization_companies.company_id is 'Company.';
+call describe('organization_companies', '
+  Companies that an operator linked to an organization.
+
+  account_id: Account of the organization.
+  organization_id: Organization.
+  company_id: Company.
+');

@@ -23,25 +23,22 @@ grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
   owner_kind, owner_id, route, key, status, created_at
 ) on idempotency_keys to einvoice_reader;
-comment on table idempotency_keys is
-  'Requests of companies and accounts with an Idempotency-Key, and the first response to each.';
-comment on column idempotency_keys.owner_kind is 'company or account.';
-comment on column idempotency_keys.owner_id is 'Id of the company or account.';
-comment on column idempotency_keys.route is 'Method and path.';
-comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
-comment on column idempotency_keys.body_sha256 is
-  'SHA-256 of the request body. A repeat with another body is rejected.';
-comment on column idempotency_keys.status is
-  'HTTP status of the response. Null: a request to the portal is in progress.';
-comment on column idempotency_keys.answer is
-  'Body of the response, which may contain secrets. Null: a request to the portal is in progress.';
-comment on column idempotency_keys.created_at is
-  'When the key, or the response of its request, was stored.';
-comment on column idempotency_keys.claim_token is
-  'Token of the request that has stored the key, which may replace what it has stored.';
-comment on column idempotency_keys.sealed_secrets is
-  'Secrets of the response to a form, which a page shows once. They are encrypted with a key that '
-  'only the browser of the person has. Null: there are none, or they were shown.';
+call describe('idempotency_keys', '
+  Requests of companies and accounts with an Idempotency-Key, and the first response to each.
+
+  owner_kind: company or account.
+  owner_id: Id of the company or account.
+  route: Method and path.
+  key: Idempotency-Key of the request.
+  body_sha256: SHA-256 of the request body. A repeat with another body is rejected.
+  status: HTTP status of the response. Null: a request to the portal is in progress.
+  answer: Body of the response, which may contain secrets. Null: a request to the portal is in
+    progress.
+  created_at: When the key, or the response of its request, was stored.
+  claim_token: Token of the request that has stored the key, which may replace what it has stored.
+  sealed_secrets: Secrets of the response to a form, which a page shows once. They are encrypted
+    with a key that only the browser of the person has. Null: there are none, or they were shown.
+');
 
 -- The service can add rows and cannot change them. The statement that makes a change also writes
 -- the row, so that neither exists without the other.
@@ -72,22 +69,23 @@ create index audit_log_by_subject on audit_log (company_id, subject, id);
 -- Functions write what a person did to the audit log of each company. They cannot read it.
 create policy written_across on audit_log for insert to einvoice_across with check (true);
 grant insert (company_id, action, subject, changes) on audit_log to einvoice_across;
-comment on table audit_log is
-  'Changes of the records of companies and accounts: who did what. Append-only.';
-comment on column audit_log.company_id is 'Company of the record. Null: an account''s.';
-comment on column audit_log.account_id is 'Account of the record. Null: a company''s.';
-comment on column audit_log.id is 'Identifies the entry.';
-comment on column audit_log.at is 'When it happened.';
-comment on column audit_log.actor is 'Id of the API key, command, or background.';
-comment on column audit_log.action is 'What was done, such as create or delete.';
-comment on column audit_log.subject is 'Record that was changed, such as invoice 42.';
-comment on column audit_log.request_id is 'Id of the request. Null: not in a request.';
-comment on column audit_log.before_sha256 is 'SHA-256 of the record before. Null: there was none.';
-comment on column audit_log.after_sha256 is 'SHA-256 of the record after. Null: there is none.';
-comment on column audit_log.changes is
-  'Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are kept.';
-comment on column audit_log.client_address is
-  'Address of the client. Null: not in a request, or not known.';
+call describe('audit_log', '
+  Changes of the records of companies and accounts: who did what. Append-only.
+
+  company_id: Company of the record. Null: an account''s.
+  account_id: Account of the record. Null: a company''s.
+  id: Identifies the entry.
+  at: When it happened.
+  actor: Id of the API key, command, or background.
+  action: What was done, such as create or delete.
+  subject: Record that was changed, such as invoice 42.
+  request_id: Id of the request. Null: not in a request.
+  before_sha256: SHA-256 of the record before. Null: there was none.
+  after_sha256: SHA-256 of the record after. Null: there is none.
+  changes: Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are
+    kept.
+  client_address: Address of the client. Null: not in a request, or not known.
+');
 
 -- A log of what happened to the access of each person, who may have no company or several.
 create table user_audit_log (
@@ -108,21 +106,21 @@ create index user_audit_log_sign_ins on user_audit_log (user_id, client_address)
 create index user_audit_log_links on user_audit_log (user_id, id) where action = 'link';
 grant select, insert (user_id, action, company_name) on user_audit_log to einvoice_service;
 grant select on user_audit_log to einvoice_reader;
-comment on table user_audit_log is
-  'Sign-ins, wrong passwords, links and password changes of people. Append-only.';
-comment on column user_audit_log.user_id is 'Person whose access it is about.';
-comment on column user_audit_log.id is 'Identifies the entry.';
-comment on column user_audit_log.at is 'When it happened.';
-comment on column user_audit_log.actor is 'Id of a person, visitor, or command.';
-comment on column user_audit_log.action is
-  'sign_in: began a session by a password. fail: a wrong password was entered. confirm: the '
-  'password was entered again. link: a one-time link was made. use_link: it was used. password: a '
-  'password was stored. reset: the operator made the password void.';
-comment on column user_audit_log.company_name is
-  'Name that the company of a link had then. Null: the operator''s link, or another action.';
-comment on column user_audit_log.request_id is 'Id of the request. Null: not in a request.';
-comment on column user_audit_log.client_address is
-  'Address of the client. Null: not in a request, or not known.';
+call describe('user_audit_log', '
+  Sign-ins, wrong passwords, links and password changes of people. Append-only.
+
+  user_id: Person whose access it is about.
+  id: Identifies the entry.
+  at: When it happened.
+  actor: Id of a person, visitor, or command.
+  action: sign_in: began a session by a password. fail: a wrong password was entered. confirm: the
+    password was entered again. link: a one-time link was made. use_link: it was used. password: a
+    password was stored. reset: the operator made the password void.
+  company_name: Name that the company of a link had then. Null: the operator''s link, or another
+    action.
+  request_id: Id of the request. Null: not in a request.
+  client_address: Address of the client. Null: not in a request, or not known.
+');
 
 create table database_identities (
   only_one boolean primary key default true,
@@ -136,19 +134,18 @@ create table database_identities (
 grant select on database_identities to einvoice_service;
 grant select, insert, update on database_identities to einvoice_across;
 grant select on database_identities to einvoice_reader;
-comment on table database_identities is
-  'The database on which the service last ran, in one row. A restored dump, a copy and a promoted '
-  'standby have another identity.';
-comment on column database_identities.only_one is 'Always true, so that there is one row.';
-comment on column database_identities.identity is
-  'Cluster, timeline, database and table, as database_identity() returns them.';
-comment on column database_identities.noted_at is 'When the identity was noted.';
-comment on column database_identities.standbys is
-  'Standbys that had to confirm every commit at the latest evidence, in lower case.';
-comment on column database_identities.evidence is
-  'Number of the latest evidence that synchronous standbys confirm every commit.';
-comment on column database_identities.guarded_until is
-  'Until then nothing is sent that not all `standbys` have confirmed. Null: there was no evidence.';
+call describe('database_identities', '
+  The database on which the service last ran, in one row. A restored dump, a copy and a promoted
+  standby have another identity.
+
+  only_one: Always true, so that there is one row.
+  identity: Cluster, timeline, database and table, as database_identity() returns them.
+  noted_at: When the identity was noted.
+  standbys: Standbys that had to confirm every commit at the latest evidence, in lower case.
+  evidence: Number of the latest evidence that synchronous standbys confirm every commit.
+  guarded_until: Until then nothing is sent that not all `standbys` have confirmed. Null: there
+    was no evidence.
+');
 
 -- Steps of the database's clock, and write transactions that stay open. See note_clock().
 create table database_clock (
@@ -165,14 +162,14 @@ insert into database_clock default values;
 grant select on database_clock to einvoice_service;
 grant select, update on database_clock to einvoice_across;
 grant select on database_clock to einvoice_reader;
-comment on table database_clock is
-  'The time of the database as processes saw it, to notice a step backward, and its oldest write '
-  'transaction. One row.';
-comment on column database_clock.only_one is 'True.';
-comment on column database_clock.seen_at is 'The latest time that was seen, to a few seconds.';
-comment on column database_clock.stepped_at is
-  'When the latest step backward was noticed. Null: never.';
-comment on column database_clock.stepped_by is 'How far it was at least. Null: there was none.';
-comment on column database_clock.oldest is
-  'The oldest write transaction of the server that was open at the last look. Null: none.';
-comment on column database_clock.open_since is 'Since when it was seen, to a few seconds.';
+call describe('database_clock', '
+  The time of the database as processes saw it, to notice a step backward, and its oldest write
+  transaction. One row.
+
+  only_one: True.
+  seen_at: The latest time that was seen, to a few seconds.
+  stepped_at: When the latest step backward was noticed. Null: never.
+  stepped_by: How far it was at least. Null: there was none.
+  oldest: The oldest write transaction of the server that was open at the last look. Null: none.
+  open_since: Since when it was seen, to a few seconds.
+');

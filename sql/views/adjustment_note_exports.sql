@@ -19,7 +19,8 @@ select n.id,
   left join documents k on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
  where n.kind = 'adjustment_note' and n.deleted_at is null;
 grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'adjustment_note_exports');
-comment on view adjustment_note_exports is
-  'Adjustment notes as the export endpoint returns them. Deleted ones are left out.';
-comment on column adjustment_note_exports.export is 'The note as a JSON object.';
+call describe('adjustment_note_exports', '
+  Adjustment notes as the export endpoint returns them. Deleted ones are left out.
+
+  export: The note as a JSON object.
+', 'documents');

@@ -36,14 +36,12 @@ select id,
   from documents
  where kind = 'adjustment_note' and deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'adjustment_note_records');
-comment on view adjustment_note_records is
-  'Adjustment notes as the API returns them. Deleted ones are left out.';
-comment on column adjustment_note_records.is_submitted_to_portal is
-  'Whether the portal has it or is being sent it.';
-comment on column adjustment_note_records.legal_monetary_total is 'Totals as a JSON object.';
-comment on column adjustment_note_records."references" is
-  'References to other documents, as the API shows them. Null: none.';
-comment on column adjustment_note_records.last_submission is
-  'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
-  'reached the portal. Null: never submitted.';
+call describe('adjustment_note_records', '
+  Adjustment notes as the API returns them. Deleted ones are left out.
+
+  is_submitted_to_portal: Whether the portal has it or is being sent it.
+  legal_monetary_total: Totals as a JSON object.
+  references: References to other documents, as the API shows them. Null: none.
+  last_submission: Outcome of the latest submission: status, code, message and time, and the
+    reasons if nothing reached the portal. Null: never submitted.
+', 'documents');

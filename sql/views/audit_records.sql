@@ -24,14 +24,13 @@ select a.id,
   left join users u on u.id = case when a.actor ~ '^user [0-9]+$'
                                    then substr(a.actor, 6)::bigint end;
 grant select on audit_records to einvoice_service, einvoice_reader;
-call copy_comments('audit_log', 'audit_records');
-comment on view audit_records is 'The audit log with the names of keys and people.';
-comment on column audit_records.actor is 'Id of the API key or person, command, or background.';
-comment on column audit_records.who is
-  'The key with its name, the person with the email address, or the actor.';
-comment on column audit_records.before_sha256 is
-  'SHA-256 of the record before. Null: there was none, or it is not recorded.';
-comment on column audit_records.after_sha256 is
-  'SHA-256 of the record after. Null: there is none, or it is not recorded.';
-comment on column audit_records.key_name is 'Name of the key. Empty: not a key, or none.';
-comment on column audit_records.user_name is 'Name of the person. Empty: not a person.';
+call describe('audit_records', '
+  The audit log with the names of keys and people.
+
+  actor: Id of the API key or person, command, or background.
+  who: The key with its name, the person with the email address, or the actor.
+  before_sha256: SHA-256 of the record before. Null: there was none, or it is not recorded.
+  after_sha256: SHA-256 of the record after. Null: there is none, or it is not recorded.
+  key_name: Name of the key. Empty: not a key, or none.
+  user_name: Name of the person. Empty: not a person.
+', 'audit_log');

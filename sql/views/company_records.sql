@@ -29,28 +29,23 @@ select c.id,
        as_supplier(c) as as_supplier
   from companies c;
 grant select on company_records to einvoice_service, einvoice_reader;
-call copy_comments('companies', 'company_records');
-comment on view company_records is
-  'Companies as the API returns them. A text that is not known yet is empty.';
-comment on column company_records.registration_number is
-  'Business registration or identity number. Empty: not known.';
-comment on column company_records.registration_type is
-  'Kind of registration_number. Empty: not known.';
-comment on column company_records.business_activity_description is
-  'Business activity in words. Empty: not known.';
-comment on column company_records.msic_code is
-  'Five-digit code of the business activity. Empty: not known.';
-comment on column company_records.country is 'Country code of three letters. Empty: not known.';
-comment on column company_records.state is 'State code of the portal''s list. Empty: not known.';
-comment on column company_records.zip_code is 'Postcode. Empty: not known.';
-comment on column company_records.city is 'City. Empty: not known.';
-comment on column company_records.address is 'Street address. Empty: not known.';
-comment on column company_records.phone is 'Phone number. Empty: not known.';
-comment on column company_records.email is 'Email address. Empty: not known.';
-comment on column company_records.is_company_ready is
-  'Whether the portal would accept the company as an issuer.';
-comment on column company_records.readiness is
-  'Why the portal would reject the company as an issuer. Empty: it is ready.';
-comment on column company_records.tin_verified is 'Whether the operator confirmed the TIN.';
-comment on column company_records.as_buyer is 'The company as the buyer of a document.';
-comment on column company_records.as_supplier is 'The company as the supplier of a document.';
+call describe('company_records', '
+  Companies as the API returns them. A text that is not known yet is empty.
+
+  registration_number: Business registration or identity number. Empty: not known.
+  registration_type: Kind of registration_number. Empty: not known.
+  business_activity_description: Business activity in words. Empty: not known.
+  msic_code: Five-digit code of the business activity. Empty: not known.
+  country: Country code of three letters. Empty: not known.
+  state: State code of the portal''s list. Empty: not known.
+  zip_code: Postcode. Empty: not known.
+  city: City. Empty: not known.
+  address: Street address. Empty: not known.
+  phone: Phone number. Empty: not known.
+  email: Email address. Empty: not known.
+  is_company_ready: Whether the portal would accept the company as an issuer.
+  readiness: Why the portal would reject the company as an issuer. Empty: it is ready.
+  tin_verified: Whether the operator confirmed the TIN.
+  as_buyer: The company as the buyer of a document.
+  as_supplier: The company as the supplier of a document.
+', 'companies');

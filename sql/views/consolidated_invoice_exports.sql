@@ -26,8 +26,8 @@ select k.id,
   join companies c on c.id = k.company_id
  where k.kind = 'consolidated_invoice' and k.deleted_at is null;
 grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'consolidated_invoice_exports');
-comment on view consolidated_invoice_exports is
-  'Consolidated invoices as the export endpoint returns them. Deleted ones are left out.';
-comment on column consolidated_invoice_exports.export is
-  'The consolidated invoice as a JSON object.';
+call describe('consolidated_invoice_exports', '
+  Consolidated invoices as the export endpoint returns them. Deleted ones are left out.
+
+  export: The consolidated invoice as a JSON object.
+', 'documents');

@@ -32,18 +32,15 @@ select id,
   from documents
  where kind = 'consolidated_invoice' and deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'consolidated_invoice_records');
-comment on view consolidated_invoice_records is
-  'Consolidated invoices as the API returns them. Deleted ones are left out.';
-comment on column consolidated_invoice_records.is_submitted_to_portal is
-  'Whether the portal has it or is being sent it.';
-comment on column consolidated_invoice_records.invoice_code is 'Number without prefix, as text.';
-comment on column consolidated_invoice_records.month is 'Month of its sales, as YYYY-MM.';
-comment on column consolidated_invoice_records.invoice_count is
-  'Number of invoices that it was made of.';
-comment on column consolidated_invoice_records.final_adjusted_amount is
-  'Value after valid notes, in MYR.';
-comment on column consolidated_invoice_records.legal_monetary_total is 'Totals as a JSON object.';
-comment on column consolidated_invoice_records.last_submission is
-  'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
-  'reached the portal. Null: never submitted.';
+call describe('consolidated_invoice_records', '
+  Consolidated invoices as the API returns them. Deleted ones are left out.
+
+  is_submitted_to_portal: Whether the portal has it or is being sent it.
+  invoice_code: Number without prefix, as text.
+  month: Month of its sales, as YYYY-MM.
+  invoice_count: Number of invoices that it was made of.
+  final_adjusted_amount: Value after valid notes, in MYR.
+  legal_monetary_total: Totals as a JSON object.
+  last_submission: Outcome of the latest submission: status, code, message and time, and the
+    reasons if nothing reached the portal. Null: never submitted.
+', 'documents');

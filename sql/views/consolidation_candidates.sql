@@ -32,14 +32,12 @@ select f.*,
                        else i.buyer end as party) other
          where i.kind = 'invoice' and i.deleted_at is null) f;
 grant select on consolidation_candidates to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'consolidation_candidates');
-comment on view consolidation_candidates is
-  'Invoices with the facts that the rules of consolidation read. Deleted ones are left out.';
-comment on column consolidation_candidates.number is 'Number with prefix.';
-comment on column consolidation_candidates.total_amount is 'Value, prepaid or to pay.';
-comment on column consolidation_candidates.is_named is
-  'Whether the other party is named, not the general public.';
-comment on column consolidation_candidates.was_accepted is
-  'Whether the portal has or had a document of the invoice.';
-comment on column consolidation_candidates.was_submitted is
-  'Whether it was submitted individually, and is in no consolidated invoice.';
+call describe('consolidation_candidates', '
+  Invoices with the facts that the rules of consolidation read. Deleted ones are left out.
+
+  number: Number with prefix.
+  total_amount: Value, prepaid or to pay.
+  is_named: Whether the other party is named, not the general public.
+  was_accepted: Whether the portal has or had a document of the invoice.
+  was_submitted: Whether it was submitted individually, and is in no consolidated invoice.
+', 'documents');

@@ -18,14 +18,15 @@ select document.company_id,
   left join lateral jsonb_to_recordset(document.taxes) as tax (
          type text, rate numeric, taxable numeric, tax numeric) on true;
 grant select on document_taxes to einvoice_service, einvoice_reader;
-comment on view document_taxes is
-  'Taxes of documents by type and rate, with a row for each. Credit and refund notes are negative.';
-comment on column document_taxes.company_id is 'Company of the document.';
-comment on column document_taxes.status is 'Status of the document.';
-comment on column document_taxes.issue_date is 'When the document is issued.';
-comment on column document_taxes.currency_code is 'Currency of the amounts, ISO 4217.';
-comment on column document_taxes.type is
-  'Code of the tax type. Null: the document has no taxes.';
-comment on column document_taxes.rate is 'Percentage. Null: an amount per unit.';
-comment on column document_taxes.taxable is 'Amount that is taxed.';
-comment on column document_taxes.tax is 'Amount of the tax.';
+call describe('document_taxes', '
+  Taxes of documents by type and rate, with a row for each. Credit and refund notes are negative.
+
+  company_id: Company of the document.
+  status: Status of the document.
+  issue_date: When the document is issued.
+  currency_code: Currency of the amounts, ISO 4217.
+  type: Code of the tax type. Null: the document has no taxes.
+  rate: Percentage. Null: an amount per unit.
+  taxable: Amount that is taxed.
+  tax: Amount of the tax.
+');

@@ -14,8 +14,8 @@ select r.id,
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
 grant select on einvoice_request_records to einvoice_service, einvoice_reader;
-call copy_comments('einvoice_requests', 'einvoice_request_records');
-comment on view einvoice_request_records is
-  'E-invoice requests as the API returns them. Deleted ones are left out.';
-comment on column einvoice_request_records.document_details is
-  'Buyer, supplier and invoice code as a JSON object.';
+call describe('einvoice_request_records', '
+  E-invoice requests as the API returns them. Deleted ones are left out.
+
+  document_details: Buyer, supplier and invoice code as a JSON object.
+', 'einvoice_requests');

@@ -8,6 +8,6 @@ select id,
   from events
  where transaction_id < pg_snapshot_xmin(pg_current_snapshot());
 grant select on event_records to einvoice_service, einvoice_reader;
-call copy_comments('events', 'event_records');
-comment on view event_records is
-  'Events as the API returns them, once no earlier transaction can add one before them.';
+call describe('event_records', '
+  Events as the API returns them, once no earlier transaction can add one before them.
+', 'events');

@@ -6,6 +6,8 @@ select account_id,
          'created_at', instant(created_at), 'updated_at', instant(updated_at)) as record
   from integration_users;
 grant select on integration_user_records to einvoice_service, einvoice_reader;
-call copy_comments('integration_users', 'integration_user_records');
-comment on view integration_user_records is 'Users as the integration surface returns them.';
-comment on column integration_user_records.record is 'The user as a JSON object.';
+call describe('integration_user_records', '
+  Users as the integration surface returns them.
+
+  record: The user as a JSON object.
+', 'integration_users');

@@ -23,7 +23,8 @@ select i.id,
   left join documents k on k.company_id = i.company_id and k.id = i.consolidated_invoice_id
  where i.kind = 'invoice' and i.deleted_at is null;
 grant select on invoice_exports to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'invoice_exports');
-comment on view invoice_exports is
-  'Invoices as the export endpoint returns them. Deleted ones are left out.';
-comment on column invoice_exports.export is 'The invoice as a JSON object.';
+call describe('invoice_exports', '
+  Invoices as the export endpoint returns them. Deleted ones are left out.
+
+  export: The invoice as a JSON object.
+', 'documents');

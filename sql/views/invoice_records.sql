@@ -44,17 +44,15 @@ select id,
   from documents
  where kind = 'invoice' and deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
-call copy_comments('documents', 'invoice_records');
-comment on view invoice_records is 'Invoices as the API returns them. Deleted ones are left out.';
-comment on column invoice_records.is_submitted_to_portal is
-  'Whether the portal has it or is being sent it.';
-comment on column invoice_records.invoice_code is 'Number without prefix, as text.';
-comment on column invoice_records.buyer is
-  'Buyer as the API shows it: the company for self-billed invoices. Null while not known.';
-comment on column invoice_records.final_adjusted_amount is 'Value after valid notes.';
-comment on column invoice_records.legal_monetary_total is 'Totals as a JSON object.';
-comment on column invoice_records."references" is
-  'References to other documents, as the API shows them. Null: none.';
-comment on column invoice_records.last_submission is
-  'Outcome of the latest submission: status, code, message and time, and the reasons if nothing '
-  'reached the portal. Null: never submitted.';
+call describe('invoice_records', '
+  Invoices as the API returns them. Deleted ones are left out.
+
+  is_submitted_to_portal: Whether the portal has it or is being sent it.
+  invoice_code: Number without prefix, as text.
+  buyer: Buyer as the API shows it: the company for self-billed invoices. Null while not known.
+  final_adjusted_amount: Value after valid notes.
+  legal_monetary_total: Totals as a JSON object.
+  references: References to other documents, as the API shows them. Null: none.
+  last_submission: Outcome of the latest submission: status, code, message and time, and the
+    reasons if nothing reached the portal. Null: never submitted.
+', 'documents');

@@ -15,7 +15,8 @@ select o.account_id,
          'created_at', instant(o.created_at), 'updated_at', instant(o.updated_at)) as record
   from organizations o;
 grant select on organization_records to einvoice_service;
-call copy_comments('organizations', 'organization_records');
-comment on view organization_records is
-  'Organizations as the integration surface returns them, with linked companies and members.';
-comment on column organization_records.record is 'The organization as a JSON object.';
+call describe('organization_records', '
+  Organizations as the integration surface returns them, with linked companies and members.
+
+  record: The organization as a JSON object.
+', 'organizations');

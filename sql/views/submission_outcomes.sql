@@ -11,9 +11,9 @@ select d.id,
   left join submissions s
          on s.company_id = d.company_id and s.id = d.submission_id and d.status = 'Submitting';
 grant select on submission_outcomes to einvoice_service, einvoice_reader;
-call copy_comments('submitted_documents', 'submission_outcomes');
-comment on view submission_outcomes is
-  'Submitted documents with their outcome as the records of their documents show it.';
-comment on column submission_outcomes.outcome is
-  'Status, the code and the message of the first error, and the time of the latest change. The '
-  'error of a submission without an outcome is the last transient one.';
+call describe('submission_outcomes', '
+  Submitted documents with their outcome as the records of their documents show it.
+
+  outcome: Status, the code and the message of the first error, and the time of the latest change.
+    The error of a submission without an outcome is the last transient one.
+', 'submitted_documents');

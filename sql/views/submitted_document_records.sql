@@ -26,17 +26,14 @@ select d.id,
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id;
 grant select on submitted_document_records to einvoice_service, einvoice_reader;
-call copy_comments('submitted_documents', 'submitted_document_records');
-comment on column submitted_document_records.invoice_id is
-  'Invoice that it is a version of. Null for other kinds.';
-comment on column submitted_document_records.adjustment_note_id is
-  'Note that it is a version of. Null for other kinds.';
-comment on column submitted_document_records.consolidated_invoice_id is
-  'Consolidated invoice that it is a version of. Null for other kinds.';
-comment on view submitted_document_records is 'Submitted documents as the API returns them.';
-comment on column submitted_document_records.submission_uid is
-  'The portal''s id of the submission. Null: not known.';
-comment on column submitted_document_records.errors is
-  'Errors of the portal or of the attempt to send it, as an array for the API.';
-comment on column submitted_document_records.cancellable_until is
-  'Until when it can be cancelled, 72 hours after it was received, as text. Null unless Valid.';
+call describe('submitted_document_records', '
+  Submitted documents as the API returns them.
+
+  invoice_id: Invoice that it is a version of. Null for other kinds.
+  adjustment_note_id: Note that it is a version of. Null for other kinds.
+  consolidated_invoice_id: Consolidated invoice that it is a version of. Null for other kinds.
+  submission_uid: The portal''s id of the submission. Null: not known.
+  errors: Errors of the portal or of the attempt to send it, as an array for the API.
+  cancellable_until: Until when it can be cancelled, 72 hours after it was received, as text. Null
+    unless Valid.
+', 'submitted_documents');

@@ -15,7 +15,9 @@ select d.id,
   from webhook_deliveries d
   join events e on e.company_id = d.company_id and e.id = d.event_id;
 grant select on webhook_delivery_records to einvoice_service, einvoice_reader;
-call copy_comments('webhook_deliveries', 'webhook_delivery_records');
-comment on view webhook_delivery_records is 'Webhook deliveries as the API returns them.';
-comment on column webhook_delivery_records.webhook_id is 'Endpoint that is delivered to.';
-comment on column webhook_delivery_records.event_type is 'Type of the event.';
+call describe('webhook_delivery_records', '
+  Webhook deliveries as the API returns them.
+
+  webhook_id: Endpoint that is delivered to.
+  event_type: Type of the event.
+', 'webhook_deliveries');

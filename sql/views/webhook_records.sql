@@ -19,8 +19,9 @@ select id,
            and d.delivered_at > clock_timestamp() - interval '1 minute') as delivered_last_minute
   from webhook_endpoints e;
 grant select on webhook_records to einvoice_service, einvoice_reader;
-call copy_comments('webhook_endpoints', 'webhook_records');
-comment on view webhook_records is 'Webhook endpoints as the API returns them, without secrets.';
-comment on column webhook_records.pending is 'Number of events that wait for their delivery.';
-comment on column webhook_records.delivered_last_minute is
-  'Number of events that were delivered in the last minute.';
+call describe('webhook_records', '
+  Webhook endpoints as the API returns them, without secrets.
+
+  pending: Number of events that wait for their delivery.
+  delivered_last_minute: Number of events that were delivered in the last minute.
+', 'webhook_endpoints');
