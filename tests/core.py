@@ -12,8 +12,16 @@ from tests.mutants.cases import MUTANTS
 #: Fixtures that start a server or a service.
 SLOW = {"cluster", "own_context", "portal", "sandbox", "start"}
 SPECIFICATION = ("tests/api/test_specification.py", "tests/api/test_specification_rules.py")
-#: Folders whose tests start processes of their own.
-PROCESSES = ("tests/chaos/", "tests/deployment/", "tests/operations/")
+#: Folders and files whose tests start processes of their own, or measure.
+PROCESSES = (
+    "tests/chaos/",
+    "tests/dashboard/test_print_page.py",
+    "tests/deployment/",
+    "tests/growth/",
+    "tests/operations/",
+    "tests/sandbox/test_sandbox_faults.py",
+    "tests/submission/test_crash.py",
+)
 
 
 def mark_core(items: Iterable[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
 FAILOVERS = (
     "tests/submission/test_machine.py"
-    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing"
+    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing[faults1]"
 )
 LOST_IN_BATCH = (
     "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
@@ -38,6 +38,9 @@ UNKNOWN = "tests/submission/test_unknown_outcomes.py"
 EQUAL_IDS = "tests/security/test_equal_ids.py"
 SEND_OUTCOMES = (
     "tests/portal/test_send_outcomes.py::test_a_response_decides_the_state_of_a_submission"
+)
+OVERTAKEN = (
+    "tests/api/test_idempotency_claims.py::test_a_request_that_was_overtaken_creates_nothing"
 )
 ABSENCE = (
     "tests/submission/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
@@ -75,7 +78,9 @@ EXCLUSION = (
         SUBMISSIONS,
         "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n",
         "where company_id = :company_id and id = :id and fence = :fence\n",
-        ("tests/submission/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
+        (
+            "tests/submission/test_claims.py::test_only_a_queued_submission_is_marked_as_sending[Uncertain]",
+        ),
     ),
     Mutant(
         "another-request-sent-again",
@@ -215,7 +220,7 @@ EXCLUSION = (
         "if not is_interruption(error):",
         "if False:",
         (
-            "tests/submission/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",
+            "tests/submission/test_claims.py::test_result_that_the_database_rejects_needs_manual_review[57014]",
         ),
     ),
     Mutant(
@@ -232,7 +237,9 @@ EXCLUSION = (
         "service/api/exports.py",
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
-        ("tests/api/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
+        (
+            "tests/api/test_large_pages.py::test_export_batch_is_bounded_in_bytes[compressible-12000000]",
+        ),
     ),
 )
 
@@ -272,7 +279,7 @@ EVIDENCE = (
         "       where (not r.is_suspect or r.rank <= suspects)\n",
         "       where true\n",
         (
-            "tests/submission/test_claims.py::test_claims_take_at_most_the_allowed_number_of_suspects",
+            "tests/submission/test_claims.py::test_claims_take_at_most_the_allowed_number_of_suspects[2]",
         ),
     ),
     Mutant(
@@ -303,7 +310,7 @@ EVIDENCE = (
         "returning true;\n\n-- name: idempotency_drop",
         "        and k.body_sha256 = excluded.body_sha256) or true\n"
         "returning true;\n\n-- name: idempotency_drop",
-        ("tests/api/test_idempotency_claims.py",),
+        (f"{OVERTAKEN}[an e-invoice request]",),
     ),
     Mutant(
         "error-of-an-overtaken-request-returned",
@@ -377,28 +384,28 @@ ONCE = (
         "service/portal/transport.py",
         "allow_redirects=False,",
         "allow_redirects=True,",
-        (SEND_OUTCOMES,),
+        (f"{SEND_OUTCOMES}[308]",),
     ),
     Mutant(
         "long-response-of-the-portal-read-whole",
         "service/portal/transport.py",
         "if len(raw) > MOST_BYTES:",
         "if False:",
-        (SEND_OUTCOMES,),
+        (f"{SEND_OUTCOMES}[longer than 1 MiB]",),
     ),
     Mutant(
         "same-payload-taken-as-a-refusal",
         "service/portal/responses.py",
         'in (None, "DuplicateSubmission"):',
         "in ():",
-        (SEND_OUTCOMES,),
+        (f"{SEND_OUTCOMES}[422 duplicate]",),
     ),
     Mutant(
         "refused-token-not-renewed",
         "service/portal/client.py",
         "            if response.status == 401:\n                response",
         "            if False:\n                response",
-        (SEND_OUTCOMES,),
+        (f"{SEND_OUTCOMES}[401 twice]",),
     ),
     Mutant(
         "one-wrong-date-stops-sending",
@@ -543,7 +550,7 @@ ONCE = (
         "    if user is None:\n        values",
         "_find_user(request, email, password)\n    if user is None:\n        values",
         (
-            "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit",
+            "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit[nobody]",
         ),
     ),
     Mutant(
@@ -614,8 +621,7 @@ ONCE = (
         "    command = await _mask_uuids(context, claim, submission, command)\n",
         "",
         (
-            "tests/submission/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",
-            "tests/submission/test_document_identity.py::test_refusal_of_a_submission_hides_the_uuid_of_another_company",
+            "tests/submission/test_document_identity.py::test_refusal_of_a_submission_hides_the_uuid_of_another_company[reject]",
         ),
     ),
     Mutant(
@@ -676,14 +682,18 @@ KEPT = (
         "service/db/pool.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
-        ("tests/operations/test_durability.py",),
+        (
+            "tests/operations/test_durability.py::test_every_transaction_of_the_service_commits_synchronously[account]",
+        ),
     ),
     Mutant(
         "transactions-commit-asynchronously",
         "service/db/transactions.py",
         '    "begin; set local app.actor',
         '    "begin; set local synchronous_commit = off; set local app.actor',
-        ("tests/operations/test_durability.py",),
+        (
+            "tests/operations/test_durability.py::test_every_transaction_of_the_service_commits_synchronously[account]",
+        ),
     ),
     Mutant(
         "idempotency-key-with-any-body",
@@ -698,21 +708,25 @@ KEPT = (
         "        self.text = make_text()\n",
         "        self.text = make_text()\n"
         "        self.enable_compression(web.ContentCoding.gzip)\n",
-        ("tests/dashboard/test_documents.py",),
+        (
+            "tests/dashboard/test_documents.py::test_only_responses_without_secrets_are_compressed[/sign-in-False]",
+        ),
     ),
     Mutant(
         "carried-form-of-any-person",
         "service/dashboard/sessions.py",
         "return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None",
         "return company_id",
-        ("tests/dashboard/test_carried_forms.py",),
+        ("tests/dashboard/test_carried_forms.py::test_a_forged_form_is_left_out[1.wrong]",),
     ),
     Mutant(
         "form-of-any-company",
         "service/dashboard/pages.py",
         "if page.right != PERSON and company_id != session.company_id:",
         "if False:",
-        ("tests/dashboard/test_carried_forms.py",),
+        (
+            "tests/dashboard/test_carried_forms.py::test_a_form_is_sent_for_the_company_that_it_was_opened_for",
+        ),
     ),
     Mutant(
         "form-key-of-any-person",
@@ -726,14 +740,18 @@ KEPT = (
         "sql/queries/idempotency.sql",
         "   set sealed_secrets = null\n",
         "   set sealed_secrets = k.sealed_secrets\n",
-        ("tests/dashboard/test_form_repetition.py",),
+        (
+            "tests/dashboard/test_form_repetition.py::test_a_form_that_is_sent_twice_creates_once[invitation]",
+        ),
     ),
     Mutant(
         "form-created-twice",
         "service/dashboard/repetition.py",
         "text if _KEY.fullmatch(text) else make_token()",
         "make_token()",
-        ("tests/dashboard/test_form_repetition.py",),
+        (
+            "tests/dashboard/test_form_repetition.py::test_a_buyer_who_sends_the_request_twice_asks_once",
+        ),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
@@ -749,9 +767,7 @@ KEPT = (
         "service/http/idempotency.py",
         "    if not is_stored:\n        raise ClaimLost",
         "    if not is_stored:\n        return",
-        (
-            "tests/api/test_idempotency_claims.py::test_a_request_that_was_overtaken_creates_nothing",
-        ),
+        (f"{OVERTAKEN}[an e-invoice request]",),
     ),
     Mutant(
         "request-that-a-shutdown-aborts-not-repeated",
@@ -893,7 +909,9 @@ APART = (
         "service/api/webhooks.py",
         "        await sql.company_limit_lock(conn, company_id=company)\n",
         "",
-        ("tests/api/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit",),
+        (
+            "tests/api/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit[0-40]",
+        ),
     ),
     Mutant(
         "internal-name-reported",
@@ -952,14 +970,18 @@ APART = (
         "   where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id\n"
         "     and revoked_at is null",
         "   where owner_id = :owner_id and key_id = :key_id\n     and revoked_at is null",
-        (f"{EQUAL_IDS}::test_an_owner_changes_nothing_of_another_with_its_id",),
+        (
+            "tests/security/test_equal_ids.py::test_an_owner_changes_nothing_of_another_with_its_id[account-predicates]",
+        ),
     ),
     Mutant(
         "key-of-any-surface",
         "sql/functions/api_key_of.sql",
         "k.owner_kind = wanted_kind and k.key_id = wanted",
         "k.key_id = wanted",
-        (f"{EQUAL_IDS}::test_a_key_is_unknown_on_the_other_surface",),
+        (
+            "tests/security/test_equal_ids.py::test_a_key_is_unknown_on_the_other_surface[predicates]",
+        ),
     ),
     Mutant(
         "table-without-row-security",
@@ -1216,7 +1238,7 @@ APART = (
         "if page.return_to is not None and not request[SESSION].is_recent:",
         "if page.return_to is None and not request[SESSION].is_recent:",
         (
-            "tests/dashboard/test_settings_pages.py::test_a_secret_is_changed_only_after_the_password_was_entered",
+            "tests/dashboard/test_settings_pages.py::test_a_secret_is_changed_only_after_the_password_was_entered[/settings/portal/credentials/remove]",
         ),
     ),
 )
@@ -1531,10 +1553,7 @@ EXACT = (
         "service/fair_queue.py",
         "(client is None or self._held[client] * SHARE <= self._free)",
         "True",
-        (
-            "tests/operations/test_fair_queue.py::test_a_client_alone_leaves_places_for_others",
-            "tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",
-        ),
+        ("tests/operations/test_fair_queue.py::test_a_client_alone_leaves_places_for_others",),
     ),
     Mutant(
         "place-of-a-cancelled-caller-lost",
@@ -1770,7 +1789,9 @@ PORTAL_RULES = (
         "service/sandbox/validators/core_fields.py",
         "may_be_absent = party.is_public or (",
         "may_be_absent = True or (",
-        (CORE_RULES,),
+        (
+            "tests/sandbox/test_sandbox_rules.py::test_an_invalid_core_field_is_rejected_at_once[AccountingCustomerParty.0.Party.0.Contact.0.Telephone.0._-NA-CF410]",
+        ),
     ),
     Mutant(
         "phone-na-of-a-named-buyer-ready",
@@ -2067,7 +2088,9 @@ HELD = (
         "sql/functions/claim_comparisons.sql",
         "w.compared_at - changing)",
         "clock_timestamp() - interval '1 day')",
-        (f"{LATER}::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison",),
+        (
+            "tests/submission/test_later_states.py::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison[None-26-True]",
+        ),
     ),
     Mutant(
         "refused-client-tried-for-each-taxpayer",
@@ -2115,7 +2138,9 @@ HELD = (
         "sql/functions/note_clock.sql",
         "if shift < interval '10 seconds' then",
         "if true then",
-        ("tests/operations/test_clock_steps.py",),
+        (
+            "tests/operations/test_clock_steps.py::test_times_are_moved_by_the_step_and_not_into_the_past",
+        ),
     ),
     Mutant(
         "searches-without-priority",
@@ -2216,7 +2241,8 @@ VISITORS = (
         "   for no key update;",
         ";",
         (
-            "tests/dashboard/test_receipts.py::test_concurrent_requests_at_two_services_keep_to_the_limits",
+            "tests/dashboard/test_receipts.py"
+            "::test_concurrent_requests_at_two_services_keep_to_the_limits[one buyer]",
         ),
     ),
     Mutant(
@@ -2224,7 +2250,9 @@ VISITORS = (
         "service/api/einvoice_requests.py",
         'if found["is_of_buyer"]:',
         "if False:",
-        ("tests/dashboard/test_receipts.py::test_a_second_pending_request_of_a_buyer_is_a_409",),
+        (
+            "tests/dashboard/test_receipts.py::test_a_second_pending_request_of_a_buyer_is_a_409[tin]",
+        ),
     ),
     Mutant(
         "link-with-any-number-of-requests",
@@ -2482,7 +2510,9 @@ PEOPLE = (
         "sql/queries/people.sql",
         "   and l.user_id = u.id\n   and l.id = :until",
         "   and (l.user_id = u.id or true)\n   and l.id = :until",
-        (f"{ACCOUNT}::test_the_notice_stays_unless_its_entry_is_named",),
+        (
+            "tests/dashboard/test_account.py::test_the_notice_stays_unless_its_entry_is_named[foreign]",
+        ),
     ),
     Mutant(
         "session-of-another-person-ended",
@@ -2517,21 +2547,23 @@ LIMITED = (
         "service/http/forms.py",
         'if raw.count(b"&") >= limits.fields:',
         "if False:",
-        (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
+        ("tests/dashboard/test_forms.py::test_a_public_form_over_a_limit_is_a_413[fields]",),
     ),
     Mutant(
         "public-form-as-large-as-one-of-a-session",
         "service/dashboard/pages.py",
         "return PUBLIC_FORM if session is None else SESSION_FORM",
         "return SESSION_FORM",
-        (f"{FORMS}::test_a_public_form_over_a_limit_is_a_413",),
+        ("tests/dashboard/test_forms.py::test_a_public_form_over_a_limit_is_a_413[characters]",),
     ),
     Mutant(
         "form-field-of-any-length",
         "service/http/forms.py",
         "    if len(text) > most:\n",
         "    if False:\n",
-        (f"{FORMS}::test_a_form_of_a_session_over_a_limit_is_a_413",),
+        (
+            "tests/dashboard/test_forms.py::test_a_form_of_a_session_over_a_limit_is_a_413[characters]",
+        ),
     ),
     Mutant(
         "memory-of-bodies-kept",
@@ -2539,7 +2571,7 @@ LIMITED = (
         "        upload.release()",
         "        pass",
         (
-            "tests/operations/test_upload_budget.py::test_memory_is_given_back_after_a_broken_request",
+            "tests/operations/test_upload_budget.py::test_memory_is_given_back_after_a_broken_request[send_large_chunks]",
         ),
     ),
     Mutant(
@@ -2904,8 +2936,7 @@ PROVEN_FAILOVERS = (
         "when i.standbys <@ (synchronous_standbys() || server_name())",
         "when true",
         (
-            PROVEN,
-            f"{FAILOVER_TESTS}::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
+            "tests/submission/test_failovers.py::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
         ),
     ),
     Mutant(
