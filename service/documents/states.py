@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still allowed
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
@@ -31,8 +31,21 @@ SUBMITTED_TRANSITIONS: dict[str, set[str]] = {
 }
 FINAL = {status for status, moves in SUBMITTED_TRANSITIONS.items() if not moves}
 
-#: Submissions (one portal request each): state -> next states.
-SUBMISSION_TRANSITIONS: dict[str, set[str]] = {
+#: State of a submission, one request to the portal.
+SubmissionState = Literal[
+    "Queued",
+    "Merged",
+    "Sending",
+    "Uncertain",
+    "Accepted",
+    "Finished",
+    "Split",
+    "Refused",
+    "NotReceived",
+    "NeedsPerson",
+]
+#: State -> next states.
+SUBMISSION_TRANSITIONS: dict[SubmissionState, set[SubmissionState]] = {
     "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
     "Sending": {

@@ -74,7 +74,7 @@ class _Decision:
     """A checked decision: the new state of the submission and the changes of its documents."""
 
     outcome: str
-    state: str
+    state: states.SubmissionState
     changes: Sequence[Change]
     note: str
     submission_uid: str | None = None

@@ -550,7 +550,9 @@ def _set_all(submission: Submission, status: str, errors: list[Error]) -> tuple[
 
 
 #: (state, event) -> the function that returns the commands. Other pairs cannot occur.
-RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]] = {
+RULES: dict[
+    tuple[states.SubmissionState, type], Callable[[Submission, Any, Times], list[Command]]
+] = {
     ("Queued", Claimed): _proceed,
     ("Queued", NotReceived): _postpone,
     ("Queued", RequestChanged): _stop_changed,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from service.documents.states import SubmissionState
 from service.portal.responses import SubmissionReceipt
 
 NO_DELAY = timedelta(0)
@@ -72,7 +73,7 @@ class Sighting:
 class Submission:
     """A submission as stored, with all sightings of its documents. `now` is the database clock."""
 
-    state: str
+    state: SubmissionState
     on_absence: str  # retry, or release: the caller received an error
     now: datetime
     tin: str = ""
@@ -281,7 +282,7 @@ class Part:
     """
 
     ids: frozenset[int]
-    state: str
+    state: SubmissionState
     uid: str | None = None
     possibly_received: bool = False
     error: Error | None = None
@@ -296,7 +297,7 @@ class Write:
     absence confirmations are void.
     """
 
-    state: str
+    state: SubmissionState
     changes: tuple[Change, ...] = ()
     delay: timedelta = NO_DELAY
     error: Error | None = None

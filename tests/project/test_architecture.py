@@ -223,6 +223,7 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
             "companies_registration_type",
             schema.ALL["company_update"]["properties"]["registration_type"]["enum"],
         ),
+        ("events_type", schema.get_values("event_type")),
         ("integration_users_role", schema.get_values("role")),
         ("organization_members_role", schema.get_values("role")),
         (
@@ -242,7 +243,7 @@ async def test_check_constraint_lists_the_values_of_the_code(
     text: Any = await owner.fetchval(
         "select pg_get_constraintdef(oid) from pg_constraint where conname = $1", constraint
     )
-    assert set(re.findall(r"'(\w+)'", text)) == set(words)
+    assert set(re.findall(r"'([\w.]+)'", text)) == set(words)
 
 
 def test_families_are_the_types_of_consolidated_invoices() -> None:

@@ -198,7 +198,9 @@ def test_open_submissions_can_be_claimed_and_closed_ones_cannot() -> None:
 
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain", "Accepted"])
-def test_too_many_claims_without_a_result_need_manual_review(state: str) -> None:
+def test_too_many_claims_without_a_result_need_manual_review(
+    state: states.SubmissionState,
+) -> None:
     submission = Submission(state, "retry", NOW, docs=DOCS, claims=MOST_CLAIMS + 1)
     assert state_machine.step(submission, Claimed(), TIMES)[1] == [
         Write("NeedsPerson", error=state_machine.FRUITLESS)
