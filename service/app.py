@@ -126,9 +126,7 @@ async def _reads(app: web.Application) -> AsyncIterator[None]:
 
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     """Run the watchdog, in processes without background work too."""
-    monitor = EventLoopMonitor(asyncio.get_running_loop())
-    app[app_keys.GAUGES].add(partial(gauges.read_monitor, monitor))
-    with monitor.running():
+    with EventLoopMonitor(asyncio.get_running_loop()).running():
         async with app[app_keys.WATCHDOG].running():
             yield
 

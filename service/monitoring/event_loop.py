@@ -22,7 +22,6 @@ class EventLoopMonitor(threading.Thread):
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = BLOCKED_SECONDS) -> None:
         """Prepare a monitor that reports a block of more than `seconds`."""
         super().__init__(name="event loop monitor", daemon=True)
-        self.longest = 0.0  # The longest block in seconds.
         self._loop = loop
         self._seconds = seconds
         self._beat = time.monotonic()
@@ -44,9 +43,7 @@ class EventLoopMonitor(threading.Thread):
 
     def _pulse(self) -> None:
         now = time.monotonic()
-        lag = max(0.0, now - self._beat - self._seconds / 4)
-        self.longest = max(self.longest, lag)
-        LOOP_LAG.observe(lag)
+        LOOP_LAG.observe(max(0.0, now - self._beat - self._seconds / 4))
         self._beat = now
         self._next = self._loop.call_later(self._seconds / 4, self._pulse)
 

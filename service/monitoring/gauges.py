@@ -20,7 +20,6 @@ from service.db.standby import StandbyReads
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
-from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 
 #: metric -> {labels, description}
@@ -129,18 +128,11 @@ def _to_number(value: int | timedelta | None) -> float:
 
 def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
     """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
-    yield "einvoice_watchdog_age_seconds", (), watchdog.age
     attention = [row for row in watchdog.rows or () if row.subject == "attention"]
     for row in (*watchdog.overdue, *attention):
         yield f"einvoice_{row.subject}", (row.kind,), row.n
-        yield f"einvoice_{row.subject}_seconds", (row.kind,), row.age
     for condition in watchdog.conditions:
         yield "einvoice_condition_seconds", (condition.kind,), condition.age
-
-
-def read_monitor(monitor: EventLoopMonitor) -> Iterator[Sample]:
-    """Yield the longest block of the event loop."""
-    yield "einvoice_loop_blocked_seconds", (), monitor.longest
 
 
 def read_pool(name: str, pool: Pool) -> Iterator[Sample]:

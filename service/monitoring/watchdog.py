@@ -129,11 +129,6 @@ class Watchdog(Loop):
         self._conn = None
 
     @property
-    def age(self) -> float:
-        """Return the seconds since the watchdog last read the database."""
-        return time.monotonic() - self._seen_at
-
-    @property
     def reasons(self) -> list[str]:
         """Return why the service is degraded: kinds of overdue work and of conditions."""
         lasting = {condition.kind for condition in self.conditions}

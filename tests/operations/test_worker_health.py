@@ -32,7 +32,7 @@ async def test_worker_answers_health_readiness_and_metrics(worker: ChildProcess)
         status, body = await request_json(http, "GET", "/readyz")
         assert (status, body["status"]) == (200, "ok")
         async with http.get("/metrics") as response:
-            assert "einvoice_watchdog_age_seconds" in await response.text()
+            assert "einvoice_database_up 1.0" in await response.text()
     assert await worker.stop() == 0
 
 
