@@ -162,20 +162,15 @@ def _database_url(value: str) -> str:
 
 
 def _base_url(value: str) -> str:
-    if value and not value.startswith(("http://", "https://")):
-        raise ValueError("must be an address that starts with https:// or http://")
-    if value and not _has_host(value):
-        raise ValueError("must be an address with a host, like https://host or https://host:443")
-    return value.rstrip("/")
-
-
-def _has_host(address: str) -> bool:
-    """Return whether an address has a host, a valid port if any, and no query."""
+    """Return an address with a host, a valid port if any, and no query."""
     try:
-        parts = urlsplit(address)
-        return bool(parts.hostname) and parts.port != 0 and not re.search(r"[\s?#]", address)
+        parts = urlsplit(value)
+        is_valid = parts.hostname and parts.port != 0 and re.fullmatch(r"https?://[^\s?#]+", value)
     except ValueError:  # The port is no number, or too large.
-        return False
+        is_valid = False
+    if value and not is_valid:
+        raise ValueError("must be an address with a host, like https://host or http://host:8080")
+    return value.rstrip("/")
 
 
 def _networks(value: str) -> tuple[Network, ...]:
@@ -192,6 +187,7 @@ DATABASE = Parser(_database_url, "URL", is_secret=True)
 NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
 PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
+PORT, COUNT = _integer(0, 65535), _integer(0, 10**7)
 FLAG = Parser(_flag, "`true`, `false`")
 SECONDS = _seconds("seconds, from 0.001", "0.001", 10**7)
 HALF_MINUTE = _seconds("seconds, 0 to 30", "0", 30)
@@ -222,9 +218,9 @@ class Config:
     database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", "0", HALF_MINUTE)
     data_dir: Path = _setting("DATA_DIR", str(ROOT / ".data"), PATH)
     host: str = _setting("HOST", "127.0.0.1", HOST)
-    port: int = _setting("PORT", "8080", _integer(0, 65535))
+    port: int = _setting("PORT", "8080", PORT)
     worker_host: str = _setting("WORKER_HOST", "", HOST)
-    worker_port: int = _setting("WORKER_PORT", "0", _integer(0, 65535))
+    worker_port: int = _setting("WORKER_PORT", "0", PORT)
     public_url: str = _setting("PUBLIC_URL", "", BASE_URL)
     workers: int = _setting("WORKERS", "1", _integer(1, 64))
     pool_size: int = _setting("POOL_SIZE", "16", _integer(2, 200))
@@ -236,12 +232,10 @@ class Config:
     max_connections: int = _setting("MAX_CONNECTIONS", "1000", _integer(1, 100_000))
     head_timeout: timedelta = _setting("REQUEST_HEAD_SECONDS", "10", SECONDS)
     body_timeout: timedelta = _setting("REQUEST_BODY_SECONDS", "20", SECONDS)
-    requests_per_minute: int = _setting("REQUESTS_PER_MINUTE", "6000", _integer(0, 10**7))
-    tin_checks_per_minute: int = _setting("TIN_CHECKS_PER_MINUTE", "20", _integer(0, 10**7))
-    integration_requests_per_minute: int = _setting(
-        "INTEGRATION_REQUESTS_PER_MINUTE", "120", _integer(0, 10**7)
-    )
-    wrong_keys_per_minute: int = _setting("WRONG_KEYS_PER_MINUTE", "300", _integer(0, 10**7))
+    requests_per_minute: int = _setting("REQUESTS_PER_MINUTE", "6000", COUNT)
+    tin_checks_per_minute: int = _setting("TIN_CHECKS_PER_MINUTE", "20", COUNT)
+    integration_requests_per_minute: int = _setting("INTEGRATION_REQUESTS_PER_MINUTE", "120", COUNT)
+    wrong_keys_per_minute: int = _setting("WRONG_KEYS_PER_MINUTE", "300", COUNT)
     trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", "", NETWORKS)
     drain: timedelta = _setting("DRAIN_SECONDS", "0", FIVE_MINUTES)
     log_level: str = _setting("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"))
@@ -299,7 +293,7 @@ class Config:
     signing_issuer_form: str = _setting(
         "SIGNING_ISSUER_FORM", "rfc2253", _one_of("rfc2253", "encoded", "rfc2253_blanks")
     )
-    sandbox_port: int = _setting("SANDBOX_PORT", "8090", _integer(0, 65535))
+    sandbox_port: int = _setting("SANDBOX_PORT", "8090", PORT)
 
     @property
     def portal_credentials_fingerprint(self) -> str:

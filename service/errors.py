@@ -224,40 +224,32 @@ def _summarize(errors: Sequence[Violation]) -> str:
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
 
 
+def _taken(path: str, message: str, code: str) -> Callable[[], ApiError]:
+    """Return a function that makes the error for a value which another record has."""
+    return lambda: ValidationError([violation(path, "unique", message)], code=code)
+
+
 #: Name of a constraint, or of a trigger that raises in its name -> the error that a violation
 #: means. A test checks that every name exists in the schema.
 CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
-    "invoices_code_once_a_year": lambda: ValidationError(
-        [violation("/code", "unique", "The code has already been used this year.")],
-        code="code_taken",
+    "invoices_code_once_a_year": _taken(
+        "/code", "The code has already been used this year.", "code_taken"
     ),
-    "invoices_reference_once": lambda: ValidationError(
-        [violation("/reference", "unique", "Another invoice has this reference.")],
-        code="reference_taken",
+    "invoices_reference_once": _taken(
+        "/reference", "Another invoice has this reference.", "reference_taken"
     ),
-    "adjustment_notes_reference_once": lambda: ValidationError(
-        [violation("/reference", "unique", "Another note has this reference.")],
-        code="reference_taken",
+    "adjustment_notes_reference_once": _taken(
+        "/reference", "Another note has this reference.", "reference_taken"
     ),
-    "consolidated_invoices_code_once_a_year": lambda: ValidationError(
-        [
-            violation(
-                "/code",
-                "unique",
-                "The code has already been used by a consolidated invoice this year.",
-            )
-        ],
-        code="code_taken",
+    "consolidated_invoices_code_once_a_year": _taken(
+        "/code",
+        "The code has already been used by a consolidated invoice this year.",
+        "code_taken",
     ),
-    "adjustment_notes_code_once_a_type": lambda: ValidationError(
-        [
-            violation(
-                "/adjustmentNoteCode",
-                "unique",
-                "The code has already been used by a note of this type.",
-            )
-        ],
-        code="code_taken",
+    "adjustment_notes_code_once_a_type": _taken(
+        "/adjustmentNoteCode",
+        "The code has already been used by a note of this type.",
+        "code_taken",
     ),
     "integration_users_email_once": lambda: Conflict(
         EMAIL_USED, code="email_taken", errors=[violation("/email", "unique", EMAIL_USED)]
