@@ -52,7 +52,7 @@ async def set_certificate(
     """Store a company's certificate and key, and return its record.
 
     `files` are certificate, key and password_file, the last one for an encrypted key. Raises
-    OperatorError, and OSError with the name of a file.
+    OperatorError, UnusableCredentials, and OSError with the name of a file.
     """
     texts = {name: path and path.read_text("utf-8", "replace") for name, path in files.items()}
     password = texts["password_file"]
@@ -63,16 +63,13 @@ async def set_certificate(
         await require_company(conn, company_id)
         await sql.company_lock(conn, company_id=company_id)
         now = (await sql.issuer_get(conn, company_id=company_id))["now"]
-        try:
-            signer = certificate.read_pair(
-                texts["certificate"] or "",
-                texts["key"] or "",
-                password,
-                issuer_form=issuer_form,
-                now=now,
-            )
-        except certificate.UnusableCredentials as error:
-            raise OperatorError(f"{error}") from None
+        signer = certificate.read_pair(
+            texts["certificate"] or "",
+            texts["key"] or "",
+            password,
+            issuer_form=issuer_form,
+            now=now,
+        )
         await signers.store(conn, vault, company_id, signer, issuer_form)
         record = await signers.stored(conn, company_id)
         assert record is not None

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from service.commands.bootstrap import on_database
-from service.commands.command_line import CommandLine
+from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import require_company
 from service.commands.reconcile import submission_context
 from service.config import Config
@@ -32,9 +32,7 @@ def register(line: CommandLine) -> None:
         "certificate, otherwise a line for each company that can send. Sends no document. "
         "Exit code 1 if a step failed.",
     )
-    parser.add_argument(
-        "--company", dest="company_id", type=int, metavar="ID", help="also check one company"
-    )
+    add_company_option(parser, "also check one company", required=False)
 
 
 async def _check_portal(config: Config, database: Database, company_id: int | None) -> None:

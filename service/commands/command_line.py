@@ -33,15 +33,12 @@ class CommandLine:
         return parser
 
 
-def add_company_option(parser: argparse.ArgumentParser) -> None:
-    """Add the required option --company."""
+def add_company_option(
+    parser: argparse.ArgumentParser, text: str = "the id of the company", required: bool = True
+) -> None:
+    """Add the option --company."""
     parser.add_argument(
-        "--company",
-        dest="company_id",
-        type=int,
-        required=True,
-        metavar="ID",
-        help="the id of the company",
+        "--company", dest="company_id", type=int, required=required, metavar="ID", help=text
     )
 
 

@@ -15,7 +15,6 @@ from service.db.statements import sql
 from service.db.transactions import Database, Owner
 from service.documents import codes
 from service.documents.ubl import parties
-from service.errors import Conflict
 from service.http import api_keys
 
 #: The columns of a company, other than name and TIN, that add-company sets.
@@ -229,7 +228,7 @@ def _read_tin(text: str) -> str:
 async def add_key(
     config: Config, database: Database, company_id: int, name: str = "", expires: str | None = None
 ) -> dict[str, Any]:
-    """Create an API key and return {key, key_id, company_id}. Raises OperatorError.
+    """Create an API key and return {key, key_id, company_id}. Raises OperatorError, Conflict.
 
     The key itself is not stored and cannot be shown again.
     """
@@ -237,10 +236,7 @@ async def add_key(
     async with database.company(company_id) as conn:
         await require_company(conn, company_id)
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
-        try:
-            await api_keys.insert_key(conn, company_id, key, name, expires_at)
-        except Conflict as error:
-            raise OperatorError(str(error)) from None
+        await api_keys.insert_key(conn, company_id, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 

@@ -32,8 +32,10 @@ from service.commands.operator_errors import (
 from service.config import ConfigError
 from service.db.cells import CellError
 from service.db.migrations import SchemaError
+from service.documents.signing.certificate import UnusableCredentials
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
+from service.submission.manual_resolution import CannotResolve
 
 #: The modules with commands, in the order of the help.
 MODULES = (
@@ -55,6 +57,8 @@ EXPECTED_ERRORS = (
     ConfigError,
     EmbeddedError,
     OperatorError,
+    CannotResolve,
+    UnusableCredentials,
     CellError,
     SchemaError,
     ApiError,

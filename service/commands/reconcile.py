@@ -50,9 +50,7 @@ def register(line: CommandLine) -> None:
         "print the differences. "
         "Exit code 1 if any is open. Ends a hold where nothing is open.",
     )
-    parser.add_argument(
-        "--company", dest="company_id", type=int, metavar="ID", help="one company instead of all"
-    )
+    add_company_option(parser, "one company instead of all", required=False)
     parser.add_argument(
         "--days", type=int, metavar="N", help=f"days to compare at least, up to {MOST_DAYS}"
     )
@@ -243,18 +241,16 @@ async def resolve_submission(
     uuids: list[str] | None,
     **case: Any,
 ) -> dict[str, Any]:
-    """Resolve a submission and return {company_id, submission_id, state}. Raises OperatorError.
+    """Resolve a submission and return {company_id, submission_id, state}.
 
     `uuids` are the portal's documents; None means that the portal does not have it. `case` has
-    company_id, submission_id and a note.
+    company_id, submission_id and a note. Raises CannotResolve and OperatorError.
     """
     async with submission_context(config, database) as context:
         try:
             if uuids:
                 return await manual_resolution.resolve_as_received(context, uuids=uuids, **case)
             return await manual_resolution.resolve_as_not_received(context, **case)
-        except manual_resolution.CannotResolve as error:
-            raise OperatorError(str(error)) from None
         except PortalError as error:
             raise OperatorError(
                 f"The portal request failed, and nothing was changed: {error}"

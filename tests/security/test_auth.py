@@ -511,11 +511,11 @@ async def full(owner: asyncpg.Connection, company: Company) -> Company:
 async def test_a_company_has_at_most_50_valid_keys(
     full: Company, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
-    with pytest.raises(OperatorError, match="at most 50 valid API keys"):
+    with pytest.raises(Conflict, match="at most 50 valid API keys"):
         await add_another_key(environment, full)
     await run_command(read_config(environment), revoke_key, "100000000001")
     await add_another_key(environment, full)
-    with pytest.raises(OperatorError):
+    with pytest.raises(Conflict):
         await add_another_key(environment, full)
     assert await owner.fetchval("select count(*) from api_keys") == 53
     await add_another_key(environment, await make_company(environment))

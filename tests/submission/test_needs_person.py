@@ -12,6 +12,7 @@ from service.commands.bootstrap import run_command
 from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import attention, resolve_submission
 from service.config import Config, read_config
+from service.submission.manual_resolution import CannotResolve
 from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.submission.test_submission import STRANGER
@@ -78,9 +79,9 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     assert len(listed["body_sha256"]) == 64
     (entry,) = await sandbox.ledger()
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    with pytest.raises(OperatorError, match=entry["uuid"]):
+    with pytest.raises(CannotResolve, match=entry["uuid"]):
         await resolve(config, company, submission, None, "I think it is not there.")
-    with pytest.raises(OperatorError, match="does not show"):
+    with pytest.raises(CannotResolve, match="does not show"):
         await resolve(config, company, submission, ["ABC"], "A mistake.")
     await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
     await start(company)
@@ -89,7 +90,7 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     assert (await run_command(config, attention))["submissions"] == []
     (row,) = await owner.fetch("select outcome, uuids, note from manual_resolutions")
     assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
-    with pytest.raises(OperatorError, match="No submission"):
+    with pytest.raises(CannotResolve, match="No submission"):
         await resolve(config, company, submission, None, "Again.")
 
 
@@ -111,7 +112,7 @@ async def test_the_uuid_of_another_document_is_refused(
     api, invoice_id, submission = await stuck("drop")
     await submit(api, await create_invoice(api))
     (other,) = await sandbox.ledger()
-    with pytest.raises(OperatorError, match="None of the uuids"):
+    with pytest.raises(CannotResolve, match="None of the uuids"):
         await resolve(config, company, submission, [other["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
@@ -124,7 +125,7 @@ async def test_a_document_with_another_issue_time_is_refused(
     await owner.execute(
         "update submitted_documents set issued_at = issued_at + interval '1 second'"
     )
-    with pytest.raises(OperatorError, match="another type or issue"):
+    with pytest.raises(CannotResolve, match="another type or issue"):
         await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
@@ -159,7 +160,7 @@ async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await change_document(owner, submission, lambda text: text.replace("104.76", "105.00"))
-    with pytest.raises(OperatorError, match=r"payable amount: 104.76 there, 105.00 sent"):
+    with pytest.raises(CannotResolve, match=r"payable amount: 104.76 there, 105.00 sent"):
         await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     await resolve(
@@ -187,7 +188,7 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2", entry["uuid"], other.id
     )
-    with pytest.raises(OperatorError) as refusal:
+    with pytest.raises(CannotResolve) as refusal:
         await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
@@ -205,7 +206,7 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
     (entry,) = await sandbox.ledger()
     assert entry["status"] == "Invalid"
     await change_document(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
-    with pytest.raises(OperatorError, match="receiver name"):
+    with pytest.raises(CannotResolve, match="receiver name"):
         await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     await change_document(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
     await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
@@ -223,7 +224,7 @@ async def test_not_received_is_refused_for_an_odd_row(
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], **members)
-    with pytest.raises(OperatorError, match=entry["uuid"]):
+    with pytest.raises(CannotResolve, match=entry["uuid"]):
         await resolve(config, company, submission, None, "I think it is not there.")
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
     assert (await run_command(config, attention))["oddities"]
