@@ -33,7 +33,7 @@ class ClockMove(msgspec.Struct):
 
 
 class FaultOrder(msgspec.Struct):
-    """The members that all kinds of errors have. Others are passed on to the kind."""
+    """The members that all kinds of errors have. A kind reads others."""
 
     operation: str
     kind: str
@@ -149,7 +149,7 @@ def expire_tokens(sandbox: Sandbox) -> Members:
 def list_faults(sandbox: Sandbox) -> Members:
     """Return the ordered errors that are not used up."""
     rows = [dict(row) for row in sql.fault_list(sandbox.db)]
-    return {"faults": [{**row, **msgspec.json.decode(row.pop("members"))} for row in rows]}
+    return {"faults": [{**msgspec.json.decode(row.pop("members")), **row} for row in rows]}
 
 
 @serve("POST", "faults", Members)
@@ -159,8 +159,7 @@ def order_fault(sandbox: Sandbox, members: Members) -> Members:
     require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
     common = msgspec.structs.asdict(order)
-    rest = {name: value for name, value in members.items() if name not in common}
-    return {"id": sql.fault_insert(sandbox.db, **common, members=encode(rest).decode())}
+    return {"id": sql.fault_insert(sandbox.db, **common, members=encode(members).decode())}
 
 
 @serve("DELETE", "faults")

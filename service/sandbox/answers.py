@@ -105,11 +105,6 @@ def unknown_taxpayer() -> Refusal:
     return Refusal(404, problem)
 
 
-def unauthorized() -> Refusal:
-    """Return the refusal of a request without a valid token."""
-    return refusal(401, "Unauthorized", "The access token is missing, not known or expired.")
-
-
 def refusal_with_detail(status: int, code: str, message: str, target: str) -> Refusal:
     """Return a refusal that has its code and message also in its only detail."""
     return refusal(status, code, message, target, [detail(code, message, target)])

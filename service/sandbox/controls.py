@@ -37,8 +37,6 @@ class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate_scale: Seconds = 1
     payload_detection: bool = True  # 422 for a repeated body
     duplicate_detection: bool = True  # step 3 of the validation
-    invalid_counts: bool = True  # an Invalid document counts as processed for step 3
-    duplicate_code: Literal["DV302", "DS302"] = "DV302"
     token_seconds: Seconds = 3600
     mismatch_status: Literal[400, 403] = 400  # status of an issuer mismatch
     error_dialect: Literal["transport", "standard"] = "transport"

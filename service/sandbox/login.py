@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from .answers import login_refusal, unauthorized
+from .answers import login_refusal, refusal
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
@@ -101,5 +101,6 @@ def authenticate(call: Call) -> Row:
     scheme, _, token = call.request.headers.get("Authorization", "").partition(" ")
     caller = sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
     if scheme.lower() != "bearer" or caller is None:
-        raise unauthorized()
+        message = "The access token is missing, not known or expired."
+        raise refusal(401, "Unauthorized", message)
     return caller

@@ -389,17 +389,15 @@ async def test_a_consolidated_document_with_a_blank_address_is_valid(
     assert await step_codes(portal, root) == {}
 
 
-@pytest.mark.parametrize("code", ["DV302", "DS302"])
 async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(
-    portal: Portal, code: str
+    portal: Portal,
 ) -> None:
-    await portal.admin("settings", duplicate_code=code)
     first, again = await portal.fresh(), None
     uuid = await portal.accepted(first)
     again = put(first, f"{ITEM}.Description.0._", "Another chair")
     details = await portal.details(await portal.accepted(again))
     (found,) = details["validationResults"]["validationSteps"][0]["error"]["innerError"]
-    assert found["errorCode"] == code and uuid in found["error"]
+    assert found["errorCode"] == "DV302" and uuid in found["error"]
     await portal.admin("clock", seconds=2 * HOUR + 1)
     await portal.login()
     assert await step_codes(portal, put(first, f"{ITEM}.Description.0._", "A third chair")) == {}
@@ -411,17 +409,11 @@ async def test_duplicate_detection_can_be_disabled(portal: Portal) -> None:
     assert [await step_codes(portal, sent) for _ in range(2)] == [{}, {}]
 
 
-@pytest.mark.parametrize("counts, found", [(True, {"03": ["DV302"]}), (False, {})])
-async def test_a_setting_decides_whether_invalid_documents_have_duplicates(
-    portal: Portal, counts: bool, found: dict[str, Any]
-) -> None:
-    await portal.admin("settings", invalid_counts=counts)
+async def test_an_invalid_document_has_duplicates(portal: Portal) -> None:
     sent = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "pcs")
     await portal.accepted(sent)
-    assert (
-        await step_codes(portal, put(sent, "InvoiceLine.0.InvoicedQuantity.0.unitCode", "H87"))
-        == found
-    )
+    again = put(sent, "InvoiceLine.0.InvoicedQuantity.0.unitCode", "H87")
+    assert await step_codes(portal, again) == {"03": ["DV302"]}
 
 
 async def test_a_document_with_another_issue_time_is_no_duplicate(portal: Portal) -> None:

@@ -22,7 +22,6 @@ from yarl import URL
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_key, revoke_key
-from service.commands.operator_errors import OperatorError
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database

@@ -84,7 +84,7 @@ update documents
 select uuid from documents
  where taxpayer = :taxpayer and number = :number and issued_at = :issued_at
    and type = :type and version = :version and uuid <> :uuid
-   and validated_at > :since and (status <> 'Invalid' or :invalid_counts)
+   and validated_at > :since
  order by sequence limit 1;
 
 -- name: document_cancel :exec

@@ -22,11 +22,10 @@ def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterat
         sandbox.db,
         **dict(row),
         since=row["due_at"] - controls.duplicate_window_seconds,
-        invalid_counts=controls.invalid_counts,
     )
     if original:
         yield Finding(
-            controls.duplicate_code,
+            "DV302",
             f"Duplicate of the document {original}: "
             "same type, version, issue date and time, number and issuer.",
             "document",
