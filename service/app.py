@@ -225,7 +225,7 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
         dispatcher = WebhookDispatcher(config, database, session, vault)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "background", database.pool))
         app[app_keys.GAUGES].add(worker.read_gauges)
-        app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
+        app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat, config.overdue.total_seconds())
         async with (
             worker.running(),
             shutdown.stopping(worker.stop),

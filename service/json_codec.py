@@ -139,7 +139,7 @@ def _expansions(value: object) -> Iterator[int]:
     if isinstance(value, Decimal):
         yield len(f"{value:f}") - len(str(value))
     elif isinstance(value, dict | list):
-        for child in _children(value):
+        for child in value.values() if isinstance(value, dict) else value:
             yield from _expansions(child)
 
 
@@ -197,10 +197,6 @@ def make_pointer(steps: Iterable[str | int]) -> str:
 def escape_pointer(name: str | int) -> str:
     """Return a member name or index as a reference token of a JSON Pointer, shortened if long."""
     return str(name)[:LONGEST_STEP].replace("~", "~0").replace("/", "~1")
-
-
-def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return parent.values() if isinstance(parent, dict) else parent
 
 
 def _parse_decimal(text: str) -> Decimal:

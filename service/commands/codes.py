@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +97,18 @@ def _to_sandbox(table: CodeTable) -> dict[str, Any]:
     """Return the body that gives a list to the sandbox."""
     return {
         "list": table.name,
-        "codes": [
-            {"code": code, **_limits(table.get_validity(code), PORTAL_ZONE)} for code in table.codes
-        ],
+        "codes": [{"code": code, **_limits(table.get_validity(code))} for code in table.codes],
     }
 
 
-def _limits(validity: Validity, zone: tzinfo) -> dict[str, str]:
+def _limits(validity: Validity) -> dict[str, str]:
     """Return the first instant of a validity, and the first one after it, if there are any."""
     limits: dict[str, str] = {}
     if validity.first > date.min:
-        limits["from"] = datetime.combine(validity.first, time(), zone).isoformat()
+        limits["from"] = datetime.combine(validity.first, time(), PORTAL_ZONE).isoformat()
     if validity.last < date.max:
         after = validity.last + timedelta(days=1)
-        limits["to"] = datetime.combine(after, time(), zone).isoformat()
+        limits["to"] = datetime.combine(after, time(), PORTAL_ZONE).isoformat()
     return limits
 
 

@@ -266,12 +266,12 @@ async def attention(config: Config, database: Database) -> dict[str, Any]:
         rows = await sql.attention_list(conn)
         odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
         conditions = sort_by_age(await read_conditions(conn, config))
-    lists: dict[str, list[Any]] = {"submission": [], "finding": [], "hold": []}
-    for row in rows:
-        lists[row["kind"]].append(_with_facts(row))
     return {
         "conditions": [condition.as_json() for condition in conditions],
-        **{f"{kind}s": found for kind, found in lists.items()},
+        **{
+            f"{kind}s": [_with_facts(row) for row in rows if row["kind"] == kind]
+            for kind in ("submission", "finding", "hold")
+        },
         "oddities": [{**_with_facts(row), "what_to_do": WHAT_TO_DO} for row in odd],
         "refused_logins": await RefusedLogins(database, config).listed(),
     }

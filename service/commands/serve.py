@@ -33,7 +33,6 @@ from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
-from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import connected_database
 from service.http import app_keys
@@ -74,17 +73,14 @@ def register(line: CommandLine) -> None:
         "Run the API and the background work. This is the default command. "
         "`--no-background` answers requests only.",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes on one port")
     parser.add_argument("--no-background", action="store_true", help="answer requests only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     line.add("worker", _work, "Run the background work only.")
 
 
-def start(workers: int | None = None, no_background: bool = False, child: bool = False) -> None:
+def start(no_background: bool = False, child: bool = False) -> None:
     """Serve until the process is asked to stop."""
-    own = {"WORKERS": str(workers)} if workers else {}
-    config = read_config({**os.environ, **own})
-    run((serve_child if child else serve)(config, background=not no_background))
+    run((serve_child if child else serve)(read_config(), background=not no_background))
 
 
 def _work() -> None:
@@ -308,7 +304,8 @@ async def _demo_company(config: Config) -> str:
             # Of several first starts, one creates the company and its owner.
             async with database.across() as conn, conn.transaction():
                 await sql.demo_company_lock(conn)
-                company_id = await find_demo_company(conn)
+                known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+                company_id = next(iter(known), None)
                 if company_id is None:
                     if others := [
                         row["company_id"] for row in await sql.comparison_companies(conn)
@@ -320,9 +317,3 @@ async def _demo_company(config: Config) -> str:
             new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
             link = await make_link(database, config.public_url, new)
     return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
-
-
-async def find_demo_company(conn: Connection) -> int | None:
-    """Return the id of the company that has the demo company's TIN."""
-    found = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
-    return found[0] if found else None

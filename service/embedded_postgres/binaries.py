@@ -109,12 +109,9 @@ def _bundled() -> list[Path]:
 
 
 def _installed() -> Iterator[Path]:
-    config, postgres = shutil.which("pg_config"), shutil.which("postgres")
-    if config:
-        yield Path(_output([config, "--bindir"]).strip())
     for pattern in INSTALLED:
         yield from Path("/").glob(pattern[1:])
-    if postgres:
+    if postgres := shutil.which("postgres"):
         yield Path(postgres).resolve().parent
 
 

@@ -6,7 +6,7 @@ It repairs nothing. Findings are in /readyz and /metrics, and in the log once pe
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,6 +27,9 @@ from service.monitoring.event_loop import BLOCKED_SECONDS
 
 STALE_CHECKS = 3  # Looks that may fail before the watchdog itself is overdue.
 
+#: Returns the start of a condition, or None while there is none.
+Since = Callable[[], datetime | None]
+
 log = logging.getLogger(__name__)
 
 
@@ -39,38 +42,32 @@ class Watchdog(Loop):
         self._conn: Connection | None = None
         self._turn = asyncio.Lock()  # A connection runs one statement at a time.
         self._seen_at = time.monotonic()
-        stale = STALE_CHECKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
-        #: name -> function that returns when the task last made progress, monotonic, and the
-        #: longest time without progress, in seconds
-        self._beats = {"Watchdog": (lambda: self._seen_at, stale)}
-        #: kind -> function that returns the start of a condition of this process, or None
-        self._since: dict[str, Callable[[], datetime | None]] = {}
+        #: kind -> its subject, and the function that returns its start
+        self._own: dict[str, tuple[str, Since]] = {}
         self._logged: set[str] = set()  # Kinds of the conditions that were logged.
         self.rows: list[Condition] | None = None
+        stale = STALE_CHECKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
+        self.listen("Watchdog", lambda: self._seen_at, stale)
 
-    def listen(self, name: str, beat: Callable[[], float]) -> None:
-        """Report a task of this process as overdue when its `beat` stops advancing."""
-        self._beats[name] = (beat, self._config.overdue.total_seconds())
+    def listen(self, kind: str, beat: Callable[[], float], seconds: float) -> None:
+        """Report a task of this process as overdue when its `beat` does not advance for so long."""
 
-    def add_condition(self, kind: str, since: Callable[[], datetime | None]) -> None:
+        def since() -> datetime | None:
+            age = time.monotonic() - beat()
+            return datetime.now(UTC) - timedelta(seconds=age) if age > seconds else None
+
+        self.add_condition(kind, since, "overdue")
+
+    def add_condition(self, kind: str, since: Since, subject: str = "attention") -> None:
         """Report a condition of this process while `since` returns its start and not None."""
-        self._since[kind] = since
+        self._own[kind] = (subject, since)
 
     @property
     def conditions(self) -> list[Condition]:
         """Return the conditions for the operator, the oldest first."""
-        found = (*self._own_conditions(), *(self.rows or ()))
+        own = (Condition(subject, kind, 1, ask()) for kind, (subject, ask) in self._own.items())
+        found = (*(each for each in own if each.since), *(self.rows or ()))
         return sort_by_age({condition.kind: condition for condition in found}.values())
-
-    def _own_conditions(self) -> Iterator[Condition]:
-        """Yield the conditions of this process."""
-        for name, (beat, limit) in self._beats.items():
-            if (seconds := time.monotonic() - beat()) > limit:
-                since = datetime.now(UTC) - timedelta(seconds=seconds)
-                yield Condition("overdue", name, 1, since)
-        for name, ask in self._since.items():
-            if since := ask():
-                yield Condition("attention", name, 1, since)
 
     @property
     def overdue(self) -> list[Condition]:
@@ -128,20 +125,15 @@ class Watchdog(Loop):
                 await self._conn.close(timeout=1)
         self._conn = None
 
-    @property
-    def reasons(self) -> list[str]:
-        """Return why the service is degraded: kinds of overdue work and of conditions."""
-        lasting = {condition.kind for condition in self.conditions}
-        overdue = [condition.kind for condition in self.overdue]
-        return [*overdue, *(kind for kind in DEGRADING if kind in lasting)]
-
     def summary(self) -> dict[str, Any]:
         """Return the members of /readyz other than `status`: counts of all companies together."""
         counts = {row.kind: row.n for row in self.rows or ()}
         oldest = [row.since for row in self.rows or () if row.since]
+        overdue = {row.kind: row.n for row in self.overdue}
+        degrading = {*overdue, *DEGRADING}
         return {
-            "reasons": self.reasons,
-            "overdue": {row.kind: row.n for row in self.overdue},
+            "reasons": [each.kind for each in self.conditions if each.kind in degrading],
+            "overdue": overdue,
             "needs_person": counts.get("NeedsPerson"),
             "findings": counts.get("Finding"),
             "held": counts.get("Hold"),
