@@ -1,6 +1,7 @@
 """Companies, their TINs, keys and audit log."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.db.statements import sql
 from service.db.transactions import Database, Owner
 from service.documents import codes
 from service.documents.ubl import parties
+from service.errors import Violation
 from service.http import api_keys
 
 #: The columns of a company, other than name and TIN, that add-company sets.
@@ -124,7 +126,13 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
 
     `facts` are name, tin_code and any of DETAILS. Raises OperatorError for invalid facts.
     """
-    _reject_violations({name: value for name, value in facts.items() if value is not None})
+    given = {name: value for name, value in facts.items() if value is not None}
+    reject_violations(
+        [
+            *schema.find_violations("company_update", given),
+            *codes.find_violations(given, codes.COMPANY),
+        ]
+    )
     claim_tin(config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell)
     async with database.across() as conn:
         company_id = await sql.company_id_next(conn)
@@ -134,15 +142,8 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     return {"id": company_id}
 
 
-def _reject_violations(facts: dict[str, str]) -> None:
-    """Raise OperatorError with the violations that PUT /api/companies would report."""
-    found = schema.find_violations("company_update", facts)
-    reported = {violation["path"] for violation in found}
-    found += [
-        violation
-        for violation in codes.find_violations(facts, codes.COMPANY)
-        if violation["path"] not in reported
-    ]
+def reject_violations(found: Sequence[Violation]) -> None:
+    """Raise OperatorError if there are violations."""
     if found:
         raise OperatorError(" ".join(violation["message"] for violation in found))
 

@@ -28,7 +28,7 @@ def pages(line: CommandLine) -> dict[Path, str]:
     tables = {
         configuration: _setting_cells(configuration),
         folder / "commands.md": _command_cells(line),
-        folder / "errors.md": _error_cells(),
+        folder / "errors.md": [(_code(code), *known) for code, known in CODES.items()],
     }
     return {path: _head_of(path) + _rows(cells) for path, cells in tables.items()}
 
@@ -57,10 +57,6 @@ def _command_cells(line: CommandLine) -> list[tuple[str, ...]]:
         (_code(name), _code(_arguments(parser)), parser.description or "")
         for name, parser in line.by_name.items()
     ]
-
-
-def _error_cells() -> list[tuple[str, ...]]:
-    return [(_code(code), *known) for code, known in CODES.items()]
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:

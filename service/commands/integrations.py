@@ -7,7 +7,12 @@ from service import schema
 from service.api.integrations import new_organization_id
 from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
-from service.commands.companies import add_key_options, read_instant, require_company
+from service.commands.companies import (
+    add_key_options,
+    read_instant,
+    reject_violations,
+    require_company,
+)
 from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
@@ -66,8 +71,7 @@ async def add_organization(
 
     Raises OperatorError for an unknown account or company.
     """
-    if found := schema.find_violations("integration_organization_update", {"name": name}):
-        raise OperatorError(" ".join(violation["message"] for violation in found))
+    reject_violations(schema.find_violations("integration_organization_update", {"name": name}))
     account_id = await _find_account(database, account)
     return await insert_organization(database, account_id, name, companies)
 
