@@ -233,23 +233,23 @@ def _taken(path: str, message: str, code: str) -> Callable[[], ApiError]:
 #: means. A test checks that every name exists in the schema.
 CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
     "invoices_code_once_a_year": _taken(
-        "/code", "The code has already been used this year.", "code_taken"
+        "/code", "The code has already been used this year.", code="code_taken"
     ),
     "invoices_reference_once": _taken(
-        "/reference", "Another invoice has this reference.", "reference_taken"
+        "/reference", "Another invoice has this reference.", code="reference_taken"
     ),
     "adjustment_notes_reference_once": _taken(
-        "/reference", "Another note has this reference.", "reference_taken"
+        "/reference", "Another note has this reference.", code="reference_taken"
     ),
     "consolidated_invoices_code_once_a_year": _taken(
         "/code",
         "The code has already been used by a consolidated invoice this year.",
-        "code_taken",
+        code="code_taken",
     ),
     "adjustment_notes_code_once_a_type": _taken(
         "/adjustmentNoteCode",
         "The code has already been used by a note of this type.",
-        "code_taken",
+        code="code_taken",
     ),
     "integration_users_email_once": lambda: Conflict(
         EMAIL_USED, code="email_taken", errors=[violation("/email", "unique", EMAIL_USED)]
