@@ -1,7 +1,7 @@
 """Companies, their TINs, keys and audit log."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -127,12 +127,12 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     `facts` are name, tin_code and any of DETAILS. Raises OperatorError for invalid facts.
     """
     given = {name: value for name, value in facts.items() if value is not None}
-    reject_violations(
-        [
-            *schema.find_violations("company_update", given),
-            *codes.find_violations(given, codes.COMPANY),
-        ]
+    found = (
+        *codes.find_violations(given, codes.COMPANY),
+        *schema.find_violations("company_update", given),
     )
+    # Each member is reported once.
+    reject_violations({each["path"]: each for each in found}.values())
     claim_tin(config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell)
     async with database.across() as conn:
         company_id = await sql.company_id_next(conn)
@@ -142,7 +142,7 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     return {"id": company_id}
 
 
-def reject_violations(found: Sequence[Violation]) -> None:
+def reject_violations(found: Collection[Violation]) -> None:
     """Raise OperatorError if there are violations."""
     if found:
         raise OperatorError(" ".join(violation["message"] for violation in found))
