@@ -23,11 +23,9 @@ from service.http.code_lists import make_tables
 
 #: The start of a file name, in lower case and letters only -> the list in the file
 LISTS = {
-    "unittypes": "units",
-    "units": "units",
+    "unit": "units",
     "msic": "msic",
-    "statecodes": "states",
-    "states": "states",
+    "state": "states",
     "classification": "classifications",
     "taxtypes": "tax_types",
     "paymentm": "payment_modes",
@@ -128,7 +126,7 @@ def read_codes(path: Path) -> list[dict[str, str]]:
         if not isinstance(rows, list):
             raise TypeError("not an array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
-    except (OSError, json_codec.NotJson, AttributeError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, TypeError, ValueError) as error:
         raise OperatorError(
             f"{path} is not a JSON array of codes ({type(error).__name__}: {error})."
         ) from None

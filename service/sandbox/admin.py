@@ -1,7 +1,7 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
 from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -12,7 +12,7 @@ from .controls import MOST_SECONDS, SANDBOX, Controls, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
 from .documents import change_document_state, find_document
-from .faults import KINDS
+from .faults import KINDS, FaultOrder
 from .operations import OPERATIONS
 from .queries import read_query
 from .settings import Client, Taxpayer
@@ -30,15 +30,6 @@ class ClockMove(msgspec.Struct):
     """By how much the clock moves."""
 
     seconds: float
-
-
-class FaultOrder(msgspec.Struct):
-    """The members that all kinds of errors have. A kind reads others."""
-
-    operation: str
-    kind: str
-    times: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1
-    number: str | None = None
 
 
 class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
@@ -152,14 +143,13 @@ def list_faults(sandbox: Sandbox) -> Members:
     return {"faults": [{**msgspec.json.decode(row.pop("members")), **row} for row in rows]}
 
 
-@serve("POST", "faults", Members)
-def order_fault(sandbox: Sandbox, members: Members) -> Members:
+@serve("POST", "faults", FaultOrder)
+def order_fault(sandbox: Sandbox, order: FaultOrder) -> Members:
     """Order an error for the next requests. Returns its id."""
-    order = msgspec.convert(members, FaultOrder)
     require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
-    common = msgspec.structs.asdict(order)
-    return {"id": sql.fault_insert(sandbox.db, **common, members=encode(members).decode())}
+    columns = {**msgspec.structs.asdict(order), "members": encode(order).decode()}
+    return {"id": sql.fault_insert(sandbox.db, **columns)}
 
 
 @serve("DELETE", "faults")

@@ -1,20 +1,21 @@
 """Injected errors: misbehaviour of the portal, or of the network in front of it.
 
 A request that meets an error is already authenticated and counted. Its kind says whether it is
-processed first; otherwise it leaves no trace. Each kind reads the members of its order.
+processed first; otherwise it leaves no trace. Each kind reads some members of its order.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Annotated, NoReturn
 
+import msgspec
 from aiohttp import web
 
 from .answers import answer, detail, encode, mismatch, refusal
 from .controls import DATE_SHIFT, Call
-from .database import Row, sql, transaction
+from .database import sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
 from .submissions import duplicate_payload, refuse_same_payload, reject
@@ -29,6 +30,23 @@ ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented"}
 Process = Callable[[], Awaitable[web.Response]]
 
 
+class FaultOrder(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """An error that the next requests of an operation, or of any (`*`), meet."""
+
+    operation: str
+    kind: str
+    times: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1
+    number: str | None = None  # only requests with the document of this number
+    processed: bool | None = None  # whether the request is processed; None: as the kind says
+    label: str | None = None  # name under which it is counted; None: its kind
+    seconds: float = 1
+    status: int | None = None
+    retry_after: int | None = None
+    code: str | None = None
+    message: str = BROKEN
+    uuid: str | None = None
+
+
 class Dropped(Exception):
     """Closes the connection without a response."""
 
@@ -38,12 +56,8 @@ class Injection:
     """An ordered error that a request meets, with the response if the request was processed."""
 
     call: Call
-    order: Mapping[str, Any]
+    order: FaultOrder
     response: web.Response
-
-    @property
-    def seconds(self) -> float:
-        return self.order.get("seconds", 1)
 
     @property
     def body(self) -> bytes:
@@ -66,8 +80,8 @@ def refuse_with(status: int, code: str, message: str) -> Handler:
 
     async def handle(injection: Injection) -> NoReturn:
         order = injection.order
-        asked = order.get("status", status)
-        headers = {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
+        asked = order.status or status
+        headers = {"Retry-After": str(order.retry_after)} if order.retry_after else None
         raise refusal(asked, ERROR_CODES.get(asked, code), message, headers=headers)
 
     return handle
@@ -77,8 +91,7 @@ def respond_with(status: int, body: bytes, headers: Mapping[str, str]) -> Handle
     """Return a handler that sends a fixed body. An order may have another `status`."""
 
     async def handle(injection: Injection) -> web.Response:
-        asked = injection.order.get("status", status)
-        return web.Response(status=asked, body=body, headers=headers)
+        return web.Response(status=injection.order.status or status, body=body, headers=headers)
 
     return handle
 
@@ -95,7 +108,7 @@ async def drop(injection: Injection) -> NoReturn:
 
 async def delay(injection: Injection) -> web.Response:
     """Delay the response."""
-    await asyncio.sleep(injection.seconds)
+    await asyncio.sleep(injection.order.seconds)
     return injection.response
 
 
@@ -104,7 +117,7 @@ async def drip(injection: Injection) -> web.StreamResponse:
     stream, body = await injection.start_stream(), injection.body
     for byte in body:
         await stream.write(bytes((byte,)))
-        await asyncio.sleep(injection.seconds / len(body))
+        await asyncio.sleep(injection.order.seconds / len(body))
     return stream
 
 
@@ -121,7 +134,7 @@ async def change_uuid(injection: Injection) -> web.Response:
     """Return a different uuid for the first accepted document of a submission."""
     body = json.loads(injection.body)
     if body.get("acceptedDocuments"):
-        body["acceptedDocuments"][0]["uuid"] = injection.order.get("uuid", new_uuid())
+        body["acceptedDocuments"][0]["uuid"] = injection.order.uuid or new_uuid()
     return answer(body, status=injection.response.status)
 
 
@@ -136,7 +149,7 @@ async def enlarge(injection: Injection) -> web.Response:
 
 async def shift_date(injection: Injection) -> web.Response:
     """Shift the `Date` header of the response."""
-    injection.call.request[DATE_SHIFT] = injection.seconds
+    injection.call.request[DATE_SHIFT] = injection.order.seconds
     return injection.response
 
 
@@ -145,7 +158,7 @@ async def reject_all(injection: Injection) -> web.Response:
     refuse_same_payload(injection.call)
     numbers = sorted(code_numbers("submit", injection.call.body))
     order = injection.order
-    finding = Finding(order.get("code"), order.get("message", BROKEN), "document")
+    finding = Finding(order.code, order.message, "document")
     rejected = [reject(number, [finding]) for number in numbers]
     return answer({**NO_DOCUMENTS, "rejectedDocuments": rejected}, status=202)
 
@@ -155,14 +168,14 @@ async def refuse(injection: Injection) -> NoReturn:
     call, order = injection.call, injection.order
     if call.request.method == "POST" and call.caller:
         refuse_same_payload(call)
-    code = order.get("code", "BadStructure")
-    entry = detail(code, order.get("message", BROKEN), "documents")
-    raise refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
+    code = order.code or "BadStructure"
+    entry = detail(code, order.message, "documents")
+    raise refusal(order.status or 400, code, "The submission is refused.", details=[entry])
 
 
 async def refuse_payload(injection: Injection) -> NoReturn:
     """Refuse the request as a repetition of an earlier one."""
-    raise duplicate_payload(injection.order.get("retry_after", 600))
+    raise duplicate_payload(injection.order.retry_after or 600)
 
 
 async def refuse_issuer(injection: Injection) -> NoReturn:
@@ -203,38 +216,36 @@ KINDS: dict[str, tuple[bool, Handler]] = {
 
 async def perform(call: Call, operation: str, process: Process) -> web.StreamResponse:
     """Process the request with the oldest error that is ordered for it, or without one."""
-    fault = claim(call, operation)
-    if fault is None:
+    order = claim(call, operation)
+    if order is None:
         return await process()
-    order = json.loads(fault["members"])
-    if fault["kind"] == "slow_before":
+    if order.kind == "slow_before":
         # Processed even if the client disconnects.
-        return await asyncio.shield(asyncio.create_task(process_late(process, order)))
-    is_processed, handle = KINDS[fault["kind"]]
-    is_processed = order.get("processed", is_processed)
+        return await asyncio.shield(asyncio.create_task(process_late(process, order.seconds)))
+    is_processed, handle = KINDS[order.kind]
+    if order.processed is not None:
+        is_processed = order.processed
     response = await process() if is_processed else web.Response()
     return await handle(Injection(call, order, response))
 
 
-async def process_late(process: Process, order: Mapping[str, Any]) -> web.Response:
-    """Process a request after the ordered time."""
-    await asyncio.sleep(order.get("seconds", 1))
+async def process_late(process: Process, seconds: float) -> web.Response:
+    """Process a request after some seconds."""
+    await asyncio.sleep(seconds)
     return await process()
 
 
-def claim(call: Call, operation: str) -> Row | None:
+def claim(call: Call, operation: str) -> FaultOrder | None:
     """Return the oldest error for the request and use it up once, before it takes effect."""
     db = call.sandbox.db
     for fault in sql.fault_waiting(db, operation=operation):
-        number = fault["number"]
-        if number is None or number in code_numbers(operation, call.body):
+        order = msgspec.json.decode(fault["members"], type=FaultOrder)
+        if order.number is None or order.number in code_numbers(operation, call.body):
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
-                # Counted under the label of its order, or its kind.
-                label = json.loads(fault["members"]).get("label", fault["kind"])
-                sql.fault_count(db, label=str(label))
+                sql.fault_count(db, label=order.label or order.kind)
                 sql.fault_forget_used(db)
-            return fault
+            return order
     return None
 
 

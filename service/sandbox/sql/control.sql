@@ -30,7 +30,7 @@ select id, operation, kind, remaining as times, number, members from faults orde
 
 -- name: fault_waiting :many
 -- Return the errors that requests of the operation may meet, oldest first.
-select id, kind, number, members from faults where operation in (:operation, '*') order by id;
+select id, members from faults where operation in (:operation, '*') order by id;
 
 -- name: fault_use :exec
 update faults set remaining = remaining - 1 where id = :id;
