@@ -142,7 +142,7 @@ def _cell(value: str) -> str:
     return value
 
 
-def _file(value: str) -> Path | None:
+def _path(value: str) -> Path | None:
     return Path(value) if value else None
 
 
@@ -186,7 +186,7 @@ CELL = Parser(_cell, "a letter, and up to two letters or digits")
 DATABASE = Parser(_database_url, "URL", is_secret=True)
 NETWORKS = Parser(_networks, "addresses and networks")
 BASE_URL = Parser(_base_url, "URL")
-PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
+PATH = Parser(_path, "path")
 PORT, COUNT = _integer(0, 65535), _integer(0, 10**7)
 FLAG = Parser(_flag, "`true`, `false`")
 SECONDS = _seconds("seconds, from 0.001", "0.001", 10**7)
@@ -214,7 +214,7 @@ class Config:
     database_acquire: timedelta = _setting("DATABASE_ACQUIRE_SECONDS", "2", SECONDS)
     database_answer: timedelta = _setting("DATABASE_ANSWER_SECONDS", "1", SECONDS)
     cell: str = _setting("CELL", "", CELL)
-    cell_registry: Path | None = _setting("CELL_REGISTRY", "", FILE, needs=("cell",))
+    cell_registry: Path | None = _setting("CELL_REGISTRY", "", PATH, needs=("cell",))
     database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", "0", HALF_MINUTE)
     data_dir: Path = _setting("DATA_DIR", str(ROOT / ".data"), PATH)
     host: str = _setting("HOST", "127.0.0.1", HOST)
@@ -284,10 +284,10 @@ class Config:
     secret_key: bytes = _setting("SECRET_KEY", "", KEY)
     secret_key_previous: bytes = _setting("SECRET_KEY_PREVIOUS", "", KEY, needs=("secret_key",))
     signing_certificate_file: Path | None = _setting(
-        "SIGNING_CERTIFICATE_FILE", "", FILE, needs=("signing_key_file",)
+        "SIGNING_CERTIFICATE_FILE", "", PATH, needs=("signing_key_file",)
     )
     signing_key_file: Path | None = _setting(
-        "SIGNING_KEY_FILE", "", FILE, needs=("signing_certificate_file",)
+        "SIGNING_KEY_FILE", "", PATH, needs=("signing_certificate_file",)
     )
     signing_key_password: str = _setting("SIGNING_KEY_PASSWORD", "", SECRET)
     signing_issuer_form: str = _setting(

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from service import json_codec
-from service.commands.bootstrap import on_database, with_portal
+from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
 from service.commands.operator_errors import OperatorError
 from service.config import Config
@@ -79,7 +79,7 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
         return
     async with database.across() as conn:
         tables = make_tables(await sql.code_list_codes(conn))
-    address = f"{with_portal(config).portal_api_base}/_sandbox/code-lists"
+    address = f"{config.portal_api_base}/_sandbox/code-lists"
     try:
         async with aiohttp.ClientSession(timeout=SANDBOX_TIMEOUT) as session:
             for table in tables:

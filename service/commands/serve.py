@@ -100,11 +100,10 @@ async def serve(config: Config, background: bool = True) -> None:
             greeting = ""
             if not config.portal_api_base:
                 check_folder(config.data_dir, "DATA_DIR")
-                demo = config
                 config = await stack.enter_async_context(_with_sandbox(config))
                 await _share_code_lists(config)
                 stack.enter_context(record_addresses(config))
-                greeting = await _demo_company(demo)
+                greeting = await _demo_company(config)
             processes = serve_api if config.workers == 1 else _processes
             await stack.enter_async_context(processes(config, background))
             _announce(f"{describe_addresses(config, support)}{greeting}", is_needed=bool(greeting))
@@ -316,4 +315,4 @@ async def _demo_company(config: Config) -> str:
                 owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
             link = await make_link(database, config.public_url, new)
-    return describe_demo(with_portal(config), link, (company_id, DEMO_COMPANY["name"]), key)
+    return describe_demo(config, link, (company_id, DEMO_COMPANY["name"]), key)
