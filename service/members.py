@@ -60,11 +60,6 @@ class Members:
 Shape = Members | Entries | None
 
 
-def make_shape(schemas: Mapping[str, Schema], stem: str) -> Shape:
-    """Return the shape of the bodies of the schema file `stem`, or None without open objects."""
-    return _make_shape(schemas, stem, schemas[stem])
-
-
 def find_unknown(value: Any, shape: Shape, path: str = "") -> Iterator[Unknown]:
     """Yield the unknown members of each open object of a body that has some.
 
@@ -81,16 +76,17 @@ def find_unknown(value: Any, shape: Shape, path: str = "") -> Iterator[Unknown]:
                 yield from find_unknown(value[name], below, f"{path}/{name}")
 
 
-def _make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
+def make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
+    """Return the shape of values of a schema in the file `stem`, or None without open objects."""
     properties: dict[str, Shape] = {}
     is_closed = False
     for part_stem, part in expand(schemas, stem, schema):
         if "items" in part:
-            entry = _make_shape(schemas, part_stem, part["items"])
+            entry = make_shape(schemas, part_stem, part["items"])
             return Entries(entry, part["maxItems"]) if entry else None
         is_closed |= part.get("additionalProperties") is not None
         for name, member in part.get("properties", {}).items():
-            properties[name] = _make_shape(schemas, part_stem, member)
+            properties[name] = make_shape(schemas, part_stem, member)
     shapes = tuple((name, shape) for name, shape in properties.items() if shape)
     if not properties or (is_closed and not shapes):
         return None

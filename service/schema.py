@@ -128,29 +128,21 @@ _Careful = extend(
 
 
 @cache
-def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
-    """Return the validator that decides whether a body is valid."""
-    return _make_fast_validator(ALL, name)
+def fast_validator(name: str, is_closed: bool = False) -> jsonschema_rs.Draft202012Validator:
+    """Return the validator that decides whether a body is valid.
 
-
-def has_only_known(name: str, body: Any) -> bool:
-    """Return whether a body is valid and has no unknown members, as nearly all bodies."""
-    return _closed_validator(name).is_valid(body)
-
-
-@cache
-def _closed_validator(name: str) -> jsonschema_rs.Draft202012Validator:
-    """Return the validator of a schema in which no object accepts unknown members."""
-    return _make_fast_validator({stem: _close(schema) for stem, schema in ALL.items()}, name)
-
-
-def _make_fast_validator(
-    schemas: dict[str, Schema], name: str
-) -> jsonschema_rs.Draft202012Validator:
+    A closed one accepts no unknown members.
+    """
+    schemas = {stem: _close(schema) if is_closed else schema for stem, schema in ALL.items()}
     registry = jsonschema_rs.Registry(
         [(f"{stem}.json", schema) for stem, schema in schemas.items()]
     )
     return jsonschema_rs.Draft202012Validator(schemas[name], registry=registry)
+
+
+def has_only_known(name: str, body: Any) -> bool:
+    """Return whether a body is valid and has no unknown members, as nearly all bodies."""
+    return fast_validator(name, is_closed=True).is_valid(body)
 
 
 def _close(part: Any) -> Any:
@@ -174,7 +166,7 @@ def careful_validator(name: str) -> Validator:
 @cache
 def body_shape(name: str) -> members.Shape:
     """Return the open objects of the bodies of a schema."""
-    return members.make_shape(ALL, name)
+    return members.make_shape(ALL, name, ALL[name])
 
 
 def find_violations(name: str, body: Any) -> list[Violation]:
