@@ -126,7 +126,7 @@ async def _reads(app: web.Application) -> AsyncIterator[None]:
 
 async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     """Run the watchdog, in processes without background work too."""
-    with EventLoopMonitor(asyncio.get_running_loop()).running():
+    with EventLoopMonitor().running():
         async with app[app_keys.WATCHDOG].running():
             yield
 

@@ -42,7 +42,7 @@ from service.http.shutdown import STOP_SECONDS
 from service.supervisor import READY, STOPPING, notify_supervisor
 
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
-SANDBOX_START_SECONDS = 20
+START_SECONDS = 20  # Of a process until it answers.
 
 #: The company that a first start without configuration creates.
 DEMO_COMPANY = {
@@ -226,7 +226,7 @@ async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
 
     tasks = [asyncio.create_task(keep_one()) for _ in range(config.workers)]
     try:
-        await _wait_for(f"http://{config.host}:{config.port}/readyz", SANDBOX_START_SECONDS)
+        await _wait_for(f"http://{config.host}:{config.port}/readyz")
         yield
     finally:
         for task in tasks:
@@ -251,9 +251,7 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
         start_new_session=True,
     )
     try:
-        ready = asyncio.create_task(
-            _wait_for(f"{config.portal_api_base}/_sandbox/settings", SANDBOX_START_SECONDS)
-        )
+        ready = asyncio.create_task(_wait_for(f"{config.portal_api_base}/_sandbox/settings"))
         ended = asyncio.create_task(process.wait())
         await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
@@ -275,10 +273,10 @@ async def _share_code_lists(config: Config) -> None:
         await share_with_sandbox(config, database)
 
 
-async def _wait_for(url: str, seconds: float) -> None:
+async def _wait_for(url: str) -> None:
     """Wait until an address responds with status 200. Raises OperatorError on a timeout."""
     try:
-        async with asyncio.timeout(seconds), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as session:
             while True:
                 try:
                     async with session.get(url) as response:
@@ -288,7 +286,7 @@ async def _wait_for(url: str, seconds: float) -> None:
                     pass
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise OperatorError(f"{url} did not answer within {seconds} seconds.") from None
+        raise OperatorError(f"{url} did not answer within {START_SECONDS} seconds.") from None
 
 
 async def _demo_company(config: Config) -> str:

@@ -19,10 +19,9 @@ log = logging.getLogger(__name__)
 class EventLoopMonitor(threading.Thread):
     """Logs where the event loop is blocked, from a thread, because no task of the loop can."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = BLOCKED_SECONDS) -> None:
+    def __init__(self, seconds: float = BLOCKED_SECONDS) -> None:
         """Prepare a monitor that reports a block of more than `seconds`."""
         super().__init__(name="event loop monitor", daemon=True)
-        self._loop = loop
         self._seconds = seconds
         self._beat = time.monotonic()
         self._ended = threading.Event()
@@ -45,7 +44,7 @@ class EventLoopMonitor(threading.Thread):
         now = time.monotonic()
         LOOP_LAG.observe(max(0.0, now - self._beat - self._seconds / 4))
         self._beat = now
-        self._next = self._loop.call_later(self._seconds / 4, self._pulse)
+        self._next = asyncio.get_running_loop().call_later(self._seconds / 4, self._pulse)
 
     def run(self) -> None:
         """Compare the time of the last pulse with the clock, and log each block once."""

@@ -104,12 +104,16 @@ class Watchdog(Loop):
 
         After an error in the block it is replaced.
         """
-        config, timeouts = self._config, {"timeout": 5, "command_timeout": 10}
+        config = self._config
         async with self._turn:
             try:
                 if self._conn is None or self._conn.is_closed():
                     self._conn = await connect(
-                        config.database_url, SESSION, silence=config.database_silence, **timeouts
+                        config.database_url,
+                        SESSION,
+                        silence=config.database_silence,
+                        timeout=5,
+                        command_timeout=10,
                     )
                 yield self._conn
             except BaseException:

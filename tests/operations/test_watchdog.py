@@ -187,7 +187,7 @@ def _get_lag() -> float:
 async def test_a_blocked_event_loop_is_logged_with_its_location(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    guard = EventLoopMonitor(asyncio.get_running_loop(), seconds=0.1)
+    guard = EventLoopMonitor(seconds=0.1)
     warnings: list[logging.LogRecord] = []
     before = _get_lag()
     with guard.running():
