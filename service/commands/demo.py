@@ -14,8 +14,9 @@ from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
 from service.commands.companies import add_key, revoke_key
 from service.commands.operator_errors import OperatorError
-from service.commands.serve import find_demo_company
+from service.commands.serve import DEMO_COMPANY
 from service.config import Config
+from service.db.statements import sql
 from service.db.transactions import Database
 
 KEY_LIFE = timedelta(hours=1)
@@ -110,10 +111,10 @@ async def _demo_company(config: Config, database: Database) -> int:
     if config.has_live_portal:
         raise OperatorError(LEGAL)
     async with database.across() as conn:
-        company_id = await find_demo_company(conn)
-    if company_id is None:
+        known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+    if not known:
         raise OperatorError(NO_COMPANY)
-    return company_id
+    return known[0]
 
 
 class Api:
