@@ -200,14 +200,10 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     terms = consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
     )
-    summary = consolidation.summarize(classes, terms)
     refusals = consolidation.find_period_refusals(period, facts["now"], facts["now"])
     data = {
         "month": f"{period.month:%Y-%m}",
-        "count": summary.count,
-        "excludingTax": summary.excluding_tax,
-        "payableAmount": summary.payable,
-        "left_out": summary.left_out,
+        **consolidation.summarize(classes, terms),
         "submitted_count": submitted,
         "refusals": [_describe_refusal("/month", *refusal) for refusal in refusals],
     }
@@ -309,7 +305,7 @@ async def _make_plan(
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
     unknown = [invoice_id for invoice_id in wanted.ids or () if invoice_id not in known]
     plan.left_out += (
-        consolidation.describe_left_out(invoice_id, None, consolidation.UNKNOWN)
+        consolidation.describe_left_out({"id": invoice_id, "number": None}, consolidation.UNKNOWN)
         for invoice_id in unknown
     )
     return plan

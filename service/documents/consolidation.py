@@ -6,7 +6,7 @@ rounding.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
@@ -21,8 +21,10 @@ from service.documents.money import (
     ZERO,
     AmountError,
     LineAmounts,
+    Tax,
+    TaxRate,
+    compute_document,
     compute_line,
-    compute_totals,
 )
 from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
@@ -119,88 +121,57 @@ class InvoiceRule:
     """A reason to leave out invoices that were issued on the day `since` or later."""
 
     code: str
-    since: date
     refuses: Callable[[Row, ConsolidationTerms], bool]
     message: str
+    since: date = date.min
     relaxable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodRule:
-    """A reason to refuse a consolidated invoice of a period, by its issue date and the time."""
-
-    code: str
-    refuses: Callable[[Period, datetime, datetime], bool]
-    message: str
-
-
-ALWAYS = date.min
 SUBMITTED = "submitted"
 
 #: Invoices that cannot be consolidated. The first rule that refuses an invoice gives the reason.
 INVOICE_RULES: tuple[InvoiceRule, ...] = (
     InvoiceRule(
         "type",
-        ALWAYS,
         lambda invoice, terms: invoice["type"] not in FAMILIES[terms.type],
         "A {into} cannot contain invoices of the type {type}.",
     ),
     InvoiceRule(
         "month",
-        ALWAYS,
         lambda invoice, terms: not terms.period.since <= invoice["issue_date"] < terms.period.until,
         "The invoice was not issued in {month:%Y-%m}, the month of the consolidated invoice.",
     ),
     InvoiceRule(
         "consolidated",
-        ALWAYS,
         lambda invoice, terms: invoice["consolidated_invoice_id"] is not None,
         "The invoice is already part of the consolidated invoice {consolidated_invoice_id}.",
     ),
     InvoiceRule(
         SUBMITTED,
-        ALWAYS,
         lambda invoice, terms: invoice["status"] != "Draft" or invoice["was_accepted"],
         "The invoice has already been submitted individually; its status is {status}.",
     ),
     InvoiceRule(
         "named",
-        ALWAYS,
         lambda invoice, terms: invoice["is_named"],
         "The invoice names its buyer or supplier and must be submitted individually.",
     ),
     InvoiceRule(
         "currency",
-        ALWAYS,
         lambda invoice, terms: invoice["currency_code"] != HOME_CURRENCY,
         f"The invoice is in {{currency_code}}; consolidated invoices must be in {HOME_CURRENCY}.",
     ),
     InvoiceRule(
         "amount",
-        LARGEST_SALE.since,
         lambda invoice, terms: invoice["total_amount"] > LARGEST_SALE.amount,
         f"The invoice exceeds RM {LARGEST_SALE.amount:,} and must be submitted individually.",
+        LARGEST_SALE.since,
         relaxable=True,
     ),
     InvoiceRule(
         "number",
-        ALWAYS,
         lambda invoice, terms: len(invoice["number"]) > LONGEST_NUMBER,
         f"The full code of the invoice must have at most {LONGEST_NUMBER} characters.",
-    ),
-)
-
-#: Periods that cannot be consolidated yet, or no longer.
-PERIOD_RULES: tuple[PeriodRule, ...] = (
-    PeriodRule(
-        "period",
-        lambda period, issue_date, now: issue_date < period.until,
-        "The consolidated invoice of {month:%Y-%m} must be issued after the end of the month.",
-    ),
-    PeriodRule(
-        "deadline",
-        lambda period, issue_date, now: now >= period.deadline,
-        "The last day to consolidate {month:%Y-%m} was {last_day}.",
     ),
 )
 
@@ -217,14 +188,12 @@ FULL = (
 UNKNOWN = ("unknown", "The invoice does not exist.")
 
 
-def describe_left_out(
-    invoice_id: int, full_code: str | None, refusal: tuple[str, str]
-) -> dict[str, Any]:
-    """Return the API's entry for an invoice that is left out. An unknown one has no full code."""
+def describe_left_out(invoice: Row, refusal: tuple[str, str]) -> dict[str, Any]:
+    """Return the API's entry for an invoice that is left out, by its `id` and `number`."""
     reason, message = refusal
     return {
-        "invoice_id": invoice_id,
-        "full_code": full_code,
+        "invoice_id": invoice["id"],
+        "full_code": invoice["number"],
         "reason": reason,
         "message": message,
     }
@@ -237,35 +206,20 @@ def split_candidates(
     taken: list[InvoiceRow] = []
     rest: list[dict[str, Any]] = []
     for invoice in invoices:
-        refusal = _find_refusal(invoice, terms)
-        if refusal:
-            rest.append(describe_left_out(invoice["id"], invoice["number"], refusal))
+        if refusal := _find_refusal(invoice, terms):
+            rest.append(describe_left_out(invoice, refusal))
         else:
             taken.append(invoice)
-    rest += (
-        describe_left_out(invoice["id"], invoice["number"], FULL)
-        for invoice in taken[MAX_INVOICES:]
-    )
+    rest += (describe_left_out(invoice, FULL) for invoice in taken[MAX_INVOICES:])
     return taken[:MAX_INVOICES], rest
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidationSummary:
-    """The invoices of a month that can be consolidated: their number and the sums of their amounts.
+def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> dict[str, Any]:
+    """Return the number and the sums of the eligible invoices in the shape of the API.
 
-    `left_out` are the others: {reason, message, count}, the most frequent first.
-    """
-
-    count: int
-    excluding_tax: Decimal
-    payable: Decimal
-    left_out: list[dict[str, Any]]
-
-
-def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> ConsolidationSummary:
-    """Return the summary of rows of consolidation_classes.
-
-    Reads no lines: a plan can leave out more invoices, because of their taxes or its size.
+    `classes` are rows of consolidation_classes. `left_out` has the other invoices: {reason,
+    message, count}, the most frequent first. Reads no lines: a plan can leave out more invoices,
+    because of their taxes or its size.
     """
     count, excluding_tax, payable = 0, ZERO, ZERO
     counts: Counter[tuple[str, str]] = Counter()
@@ -280,7 +234,12 @@ def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> Consolidatio
         {"reason": reason, "message": message, "count": n}
         for (reason, message), n in counts.most_common()
     ]
-    return ConsolidationSummary(count, excluding_tax, payable, left_out)
+    return {
+        "count": count,
+        "excludingTax": excluding_tax,
+        "payableAmount": payable,
+        "left_out": left_out,
+    }
 
 
 def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | None:
@@ -309,24 +268,20 @@ def _find_line_refusal(
 
 def find_period_refusals(
     period: Period, issue_date: datetime, now: datetime
-) -> list[tuple[str, str]]:
-    """Return the PERIOD_RULES that refuse the period as [(code, message)]."""
-    return [
-        (rule.code, rule.message.format(month=period.month, last_day=period.last_day))
-        for rule in PERIOD_RULES
-        if rule.refuses(period, issue_date, now)
-    ]
+) -> Iterator[tuple[str, str]]:
+    """Yield why a period cannot be consolidated yet, or no longer, as (code, message)."""
+    month = f"{period.month:%Y-%m}"
+    if issue_date < period.until:
+        message = f"The consolidated invoice of {month} must be issued after the end of the month."
+        yield "period", message
+    if now >= period.deadline:
+        yield "deadline", f"The last day to consolidate {month} was {period.last_day}."
 
 
 # Lines: one for each unbroken range of codes of invoices whose lines have the same taxes.
 
-
-class TaxRate(NamedTuple):
-    """A tax of a line, by percentage or by an amount per unit."""
-
-    type: str
-    percentage: Decimal | None
-    per_unit: Decimal | None
+#: The taxes of a line or of several. Invoices with a line without any are left out.
+Taxes = tuple[Tax, ...]
 
 
 class TaxGroup(NamedTuple):
@@ -337,32 +292,17 @@ class TaxGroup(NamedTuple):
 
 
 @dataclass(slots=True)
-class GroupSums:
-    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates.
+class Run:
+    """Invoices with consecutive codes up to `code`; `first` and `last` are full codes.
 
-    The tax of an exempt line is the tax forgone.
+    `taxes` are the sums of the taxes of their lines.
     """
 
-    net: Decimal
-    taxes: list[Decimal]
-    units: list[Decimal]
-
-    def add(self, other: "GroupSums") -> None:
-        """Add the sums of other lines of the same group."""
-        self.net += other.net
-        self.taxes = [mine + its for mine, its in zip(self.taxes, other.taxes, strict=False)]
-        self.units = [mine + its for mine, its in zip(self.units, other.units, strict=False)]
-
-
-@dataclass(slots=True)
-class Run:
-    """Invoices with consecutive codes up to `code`; `first` and `last` are full codes."""
-
-    taxes: TaxGroup
+    exemption_reason: str | None
     first: str
     last: str
     code: int
-    sums: GroupSums
+    taxes: Taxes
 
 
 @dataclass(slots=True)
@@ -396,61 +336,55 @@ class ConsolidationPlan:
         rows = {row["id"]: row for row in sources}
         with localcontext(EXACT):
             for invoice in invoices:
-                if self.is_full:
-                    self.left_out.append(describe_left_out(invoice["id"], invoice["number"], FULL))
-                else:
-                    row = rows[invoice["id"]]
-                    if self.add(invoice, *_parse_lines(row)):
-                        self.prepaid += row["prepaid_amount"]
-                        self.rounding += row["payable_rounding_amount"] or ZERO
+                refusal = FULL if self.is_full else self._add(invoice, rows[invoice["id"]])
+                if refusal:
+                    self.left_out.append(describe_left_out(invoice, refusal))
 
-    def add(
-        self,
-        invoice: Row,
-        line_items: Sequence[dict[str, Any]],
-        adjustments: dict[str, Any] | None,
-    ) -> bool:
-        """Add an invoice or leave it out, and return whether it was added.
+    def _add(self, invoice: Row, source: Row) -> tuple[str, str] | None:
+        """Add an invoice, or return why it is left out.
 
         The first one that is too large makes the plan full.
         """
-        refusal = self.terms and _find_line_refusal(invoice, line_items, self.terms)
-        if refusal:
-            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], refusal))
-            return False
-        amounts = compute_totals(line_items, adjustments)
-        parts = _group_lines(line_items, amounts.lines)
-        if not self._reserve(invoice, parts):
-            self.left_out.append(describe_left_out(invoice["id"], invoice["number"], FULL))
-            return False
+        line_items, adjustments = _parse_lines(source)
+        if refusal := self.terms and _find_line_refusal(invoice, line_items, self.terms):
+            return refusal
+        amounts = compute_document(
+            {"lineItems": line_items, "invoiceLevelAllowanceCharge": adjustments}
+        )
+        groups = _group_lines(line_items, amounts.lines)
+        if not self._reserve(invoice, groups):
+            return FULL
         self.ids.append(invoice["id"])
         self.allowances += amounts.allowances
         self.charges += amounts.charges
-        for taxes, sums in parts.items():
-            self._extend_run(invoice, taxes, sums)
-        return True
+        self.prepaid += source["prepaid_amount"]
+        self.rounding += source["payable_rounding_amount"] or ZERO
+        for group, taxes in groups.items():
+            self._extend_run(invoice, group, taxes)
+        return None
 
     def _reserve(self, invoice: Row, groups: Iterable[TaxGroup]) -> bool:
         """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
-        new = [taxes for taxes in groups if not self._continues(taxes, invoice["code"])]
-        size = self.size + sum(_measure_line(taxes, invoice["number"]) for taxes in new)
+        new = [group for group in groups if not self._continues(group, invoice["code"])]
+        size = self.size + sum(_measure_line(group, invoice["number"]) for group in new)
         self.is_full = size > MAX_BYTES
         self.size = self.size if self.is_full else size
         return not self.is_full
 
-    def _continues(self, taxes: TaxGroup, code: int) -> bool:
+    def _continues(self, group: TaxGroup, code: int) -> bool:
         """Return whether a code directly follows the latest run of these taxes."""
-        run = self._latest_runs.get(taxes)
+        run = self._latest_runs.get(group)
         return run is not None and run.code + 1 == code
 
-    def _extend_run(self, invoice: Row, taxes: TaxGroup, sums: GroupSums) -> None:
+    def _extend_run(self, invoice: Row, group: TaxGroup, taxes: Taxes) -> None:
         code, number = invoice["code"], invoice["number"]
-        if self._continues(taxes, code):
-            run = self._latest_runs[taxes]
+        if self._continues(group, code):
+            run = self._latest_runs[group]
             run.code, run.last = code, number
-            run.sums.add(sums)
+            run.taxes = _add_taxes(run.taxes, taxes)
         else:
-            self._latest_runs[taxes] = run = Run(taxes, number, number, code, sums)
+            run = Run(group.exemption_reason, number, number, code, taxes)
+            self._latest_runs[group] = run
             self.runs.append(run)
 
     def body(self) -> dict[str, Any]:
@@ -481,65 +415,70 @@ def _parse_lines(row: Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None]
 
 def _group_lines(
     line_items: Sequence[dict[str, Any]], lines: Sequence[LineAmounts]
-) -> dict[TaxGroup, GroupSums]:
+) -> dict[TaxGroup, Taxes]:
     """Sum the lines of one invoice by their taxes."""
-    groups: dict[TaxGroup, GroupSums] = {}
+    groups: dict[TaxGroup, Taxes] = {}
     for item, amounts in zip(line_items, lines, strict=False):
-        taxes = sorted(
-            amounts.taxes, key=lambda tax: (tax.type, tax.percentage or ZERO, tax.per_unit or ZERO)
+        taxes = tuple(
+            sorted(
+                amounts.taxes,
+                key=lambda tax: (tax.type, tax.percentage or ZERO, tax.per_unit or ZERO),
+            )
         )
         is_exempt = any(tax.type == EXEMPT for tax in taxes)
         reason = item.get("taxExemptionReason") if is_exempt else None
-        rates = tuple(TaxRate(tax.type, tax.percentage, tax.per_unit) for tax in taxes)
-        group = TaxGroup(rates, reason)
-        sums = GroupSums(
-            amounts.net, [tax.at_rate for tax in taxes], [tax.units or ZERO for tax in taxes]
-        )
-        if group in groups:
-            groups[group].add(sums)
-        else:
-            groups[group] = sums
+        group = TaxGroup(tuple(tax.rate for tax in taxes), reason)
+        groups[group] = _add_taxes(groups[group], taxes) if group in groups else taxes
     return groups
 
 
-def _measure_line(taxes: TaxGroup, number: str) -> int:
+def _add_taxes(left: Taxes, right: Taxes) -> Taxes:
+    """Return the sums of taxes that have the same rates."""
+    return tuple(
+        mine._replace(
+            taxable=mine.taxable + its.taxable,
+            units=(mine.units or ZERO) + (its.units or ZERO),
+            at_rate=mine.at_rate + its.at_rate,
+        )
+        for mine, its in zip(left, right, strict=True)
+    )
+
+
+def _measure_line(group: TaxGroup, number: str) -> int:
     """Return the largest size in bytes of a line with these taxes in a document."""
-    reason = len(json_codec.encode(taxes.exemption_reason or ""))
-    return LINE_BYTES + 2 * len(json_codec.encode(number)) + len(taxes.rates) * (TAX_BYTES + reason)
+    reason = len(json_codec.encode(group.exemption_reason or ""))
+    return LINE_BYTES + 2 * len(json_codec.encode(number)) + len(group.rates) * (TAX_BYTES + reason)
 
 
 def _build_line(line_id: str, run: Run) -> dict[str, Any]:
     receipts = (
         f"Receipt {run.first}" if run.first == run.last else f"Receipts {run.first} - {run.last}"
     )
-    reason = run.taxes.exemption_reason
+    reason = run.exemption_reason
     item: dict[str, Any] = {
         "id": line_id,
         "description": receipts,
         "classifications": [CLASSIFICATION],
-        "unit": {"code": UNIT, "price": run.sums.net, "count": 1},
+        "unit": {"code": UNIT, "price": run.taxes[0].taxable, "count": 1},
         **({"taxExemptionReason": reason} if reason else {}),
     }
-    taxes = zip(run.taxes.rates, run.sums.taxes, run.sums.units, strict=False)
-    return {**item, "taxDetails": [_build_tax_detail(item, *tax) for tax in taxes]}
+    return {**item, "taxDetails": [_build_tax_detail(item, tax) for tax in run.taxes]}
 
 
-def _build_tax_detail(
-    item: dict[str, Any], rate: TaxRate, amount: Decimal, units: Decimal
-) -> dict[str, Any]:
+def _build_tax_detail(item: dict[str, Any], tax: Tax) -> dict[str, Any]:
     """Return a tax whose amount is the sum of the receipts' taxes.
 
     It has the rate of the receipts if that gives the sum, or else the sum as a fixed amount of one
     unit, because the tax of each receipt was rounded.
     """
-    if rate.percentage is not None:
-        by_rate = {"percentage": rate.percentage}
+    if tax.percentage is not None:
+        by_rate = {"percentage": tax.percentage}
     else:
-        by_rate = {"perUnitAmount": rate.per_unit, "unitCount": units}
-    detail: dict[str, Any] = {"taxType": rate.type, "taxRate": by_rate}
-    if _compute_tax(item, detail) == amount:
+        by_rate = {"perUnitAmount": tax.per_unit, "unitCount": tax.units}
+    detail: dict[str, Any] = {"taxType": tax.type, "taxRate": by_rate}
+    if _compute_tax(item, detail) == tax.at_rate:
         return detail
-    return {"taxType": rate.type, "taxRate": {"perUnitAmount": amount, "unitCount": 1}}
+    return {"taxType": tax.type, "taxRate": {"perUnitAmount": tax.at_rate, "unitCount": 1}}
 
 
 def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:

@@ -54,11 +54,18 @@ class Adjustment(NamedTuple):
     reason: str | None
 
 
+class TaxRate(NamedTuple):
+    """A tax type with its percentage or its amount per unit."""
+
+    type: str
+    percentage: Decimal | None = None
+    per_unit: Decimal | None = None
+
+
 class Tax(NamedTuple):
     """One tax of a line: `percentage` of `taxable`, or, if that is None, `per_unit` x `units`.
 
-    An exempt line has the amount 0. The tax that would have been due is `forgone`, which is part of
-    no total.
+    `at_rate` is the tax at this rate. An exempt line forgoes it: it is part of no total.
     """
 
     type: str
@@ -66,13 +73,17 @@ class Tax(NamedTuple):
     percentage: Decimal | None
     per_unit: Decimal | None
     units: Decimal | None
-    amount: Decimal
-    forgone: Decimal = ZERO
+    at_rate: Decimal
 
     @property
-    def at_rate(self) -> Decimal:
-        """The tax at the rate, due or forgone."""
-        return self.amount + self.forgone
+    def rate(self) -> TaxRate:
+        """The type and the rate."""
+        return TaxRate(self.type, self.percentage, self.per_unit)
+
+    @property
+    def amount(self) -> Decimal:
+        """The tax that is due."""
+        return ZERO if self.type == EXEMPT else self.at_rate
 
 
 class LineAmounts(NamedTuple):
@@ -86,30 +97,15 @@ class LineAmounts(NamedTuple):
     tax: Decimal
 
 
-class TypeTotal(NamedTuple):
-    """The sums of one tax type over all lines."""
+class TaxTotal(NamedTuple):
+    """Sums of taxes over all lines. `at_rate` includes the tax that exempt lines forgo."""
 
-    taxable: Decimal
-    tax: Decimal
-    forgone: Decimal = ZERO
-
-    @property
-    def at_rate(self) -> Decimal:
-        """The tax at the rate, due or forgone."""
-        return self.tax + self.forgone
+    taxable: Decimal = ZERO
+    tax: Decimal = ZERO
+    at_rate: Decimal = ZERO
 
 
-_NO_TAX = TypeTotal(ZERO, ZERO)
-
-
-class Settlement(NamedTuple):
-    """The amount paid before a document was issued, and the rounding of the amount to pay."""
-
-    prepaid: Decimal = ZERO
-    rounding: Decimal = ZERO
-
-
-UNSETTLED = Settlement()
+_NO_TAX = TaxTotal()
 
 
 class Totals(NamedTuple):
@@ -135,9 +131,9 @@ class Totals(NamedTuple):
         return self.including_tax + self.rounding
 
     @property
-    def by_tax_type(self) -> dict[str, TypeTotal]:
+    def by_tax_type(self) -> dict[str, TaxTotal]:
         """The sums of each tax type, in the order in which the lines name the types."""
-        return sum_taxes(self.lines, _get_type)
+        return sum_taxes(self.lines, lambda tax: tax.type)
 
 
 def round_cents(number: Decimal | int | str) -> Decimal:
@@ -180,11 +176,7 @@ def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal
         return value
     if type(value) is int and 0 <= value < LIMIT:
         return Decimal(value)
-    if isinstance(value, float):
-        raise TypeError(f"{path}/{name} is a binary float, not an exact number")
-    if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-        raise AmountError(f"{path}/{name}", "A number is required.")
-    number = Decimal(value)
+    number = _parse_number(value, f"{path}/{name}")
     if (
         not number.is_finite()
         or number.adjusted() >= WHOLE_DIGITS
@@ -197,58 +189,49 @@ def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal
     return number
 
 
-def compute_line(item: Mapping[str, Any], path: str = "") -> LineAmounts:
-    """Compute the amounts of the line item at `path`.
+def _parse_number(value: object, path: str) -> Decimal:
+    if isinstance(value, float):
+        raise TypeError(f"{path} is a binary float, not an exact number")
+    if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+        raise AmountError(path, "A number is required.")
+    return Decimal(value)
+
+
+def compute_line(item: Mapping[str, Any]) -> LineAmounts:
+    """Compute the amounts of a line item.
 
     net = round2(price x count) - discount + charge, tax = round2(net x percentage / 100) for each
     tax. The `rate` of a discount or charge is a percentage of the subtotal. A tax with a
     `perUnitAmount` applies to `unitCount` units, by default to the line's count. Raises
-    AmountError. Portal: 10.8
+    AmountError with a path that begins at the line. Portal: 10.8
     """
     with localcontext(EXACT):
-        try:
-            return _compute_line(item)
-        except AmountError as error:
-            raise error.below(path) from None
+        return _compute_line(item)
 
 
 def compute_document(body: Mapping[str, Any]) -> Totals:
-    """Compute the amounts of a document in the request shape. Raises AmountError."""
-    items: Sequence[Mapping[str, Any]] = body.get("lineItems") or ()
-    with localcontext(EXACT):
-        settlement = _read_settlement(body)
-        return _compute_totals(items, body.get("invoiceLevelAllowanceCharge"), settlement)
+    """Compute the amounts of a document in the request shape, and of each of its lines.
 
-
-def compute_totals(
-    line_items: Sequence[Mapping[str, Any]],
-    allowance_charge: Mapping[str, Any] | None = None,
-    settlement: Settlement = UNSETTLED,
-) -> Totals:
-    """Compute the amounts of a document and of each of its lines.
-
-    `allowance_charge` is {allowances: [{amount, reason}], charges: [{amount, reason}]}; it does not
-    change the taxable amount of any line. Raises AmountError. Portal: 10.7
+    The allowances and charges of the document do not change the taxable amount of any line. Raises
+    AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        return _compute_totals(line_items, allowance_charge, settlement)
+        return _compute_document(body)
 
 
-def _compute_totals(
-    line_items: Sequence[Mapping[str, Any]],
-    allowance_charge: Mapping[str, Any] | None,
-    settlement: Settlement,
-) -> Totals:
-    """Compute as compute_totals does, inside the context EXACT."""
-    lines = _compute_lines(line_items)
-    allowances = _sum_entries(allowance_charge, "allowances")
-    charges = _sum_entries(allowance_charge, "charges")
+def _compute_document(body: Mapping[str, Any]) -> Totals:
+    prepaid = _read_prepaid(body)
+    rounding = _read_rounding(body)
+    lines = _compute_lines(body.get("lineItems") or ())
+    allowances = _sum_entries(body, "allowances")
+    charges = _sum_entries(body, "charges")
     net = sum([line.net for line in lines], ZERO)
     tax = sum([line.tax for line in lines], ZERO)
     excluding = net - allowances + charges
     including = excluding + tax
-    forgone = sum([each.forgone for line in lines for each in line.taxes], ZERO)
-    _check_limits(excluding, max(net, allowances, charges, including, forgone))
+    at_rate = sum([each.at_rate for line in lines for each in line.taxes], ZERO)
+    _check_limits(excluding, max(net, allowances, charges, including, at_rate))
+    payable = _compute_payable(including, prepaid, rounding)
     return Totals(
         lines,
         net,
@@ -257,26 +240,27 @@ def _compute_totals(
         excluding,
         tax,
         including,
-        *settlement,
-        payable=_compute_payable(including, settlement),
+        prepaid,
+        rounding,
+        payable,
     )
 
 
-def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> dict[Key, TypeTotal]:
+def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> dict[Key, TaxTotal]:
     """Return the sums of the taxes that have the same key, in the order of the lines.
 
     Taxes of one line with the same key share its taxable amount, which counts once. Portal: 10.7
     """
-    sums: dict[Key, TypeTotal] = {}
+    sums: dict[Key, TaxTotal] = {}
     for line in lines:
         counted: set[Key] = set()
         for tax in line.taxes:
             key = read_key(tax)
-            taxable, amount, forgone = sums.get(key, _NO_TAX)
+            taxable, amount, at_rate = sums.get(key, _NO_TAX)
             if key not in counted:
                 taxable += tax.taxable
                 counted.add(key)
-            sums[key] = TypeTotal(taxable, amount + tax.amount, forgone + tax.forgone)
+            sums[key] = TaxTotal(taxable, amount + tax.amount, at_rate + tax.at_rate)
     return sums
 
 
@@ -319,9 +303,9 @@ def _find_line_violations(items: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     found: list[dict[str, str]] = []
     for index, item in enumerate(items):
         try:
-            compute_line(item, f"/lineItems/{index}")
+            compute_line(item)
         except AmountError as error:
-            found.append(_describe(error))
+            found.append(_describe(error.below(f"/lineItems/{index}")))
     return found
 
 
@@ -354,7 +338,7 @@ def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
     if net < 0:
         raise AmountError("/discount", "The discount exceeds the amount of the line.")
     taxes = _compute_taxes(item.get("taxDetails", ()), net, count)
-    tax = sum([tax.amount for tax in taxes], ZERO)
+    tax = sum([tax.at_rate for tax in taxes if tax.type != EXEMPT], ZERO)
     return LineAmounts(subtotal, discount, charge, net, taxes, tax)
 
 
@@ -386,23 +370,15 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
         units = read_number(rate, "unitCount") if "unitCount" in rate else count
-        tax = Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
-    else:
-        percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
-        tax = Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
-    return exempt(tax) if tax_type == EXEMPT else tax
+        return Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
+    percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
+    return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
 
 
-def exempt(tax: Tax) -> Tax:
-    """Return the tax of an exempt line, of which the amount is forgone. Portal: 10.7"""
-    return Tax(
-        tax.type, tax.taxable, tax.percentage, tax.per_unit, tax.units, ZERO, forgone=tax.amount
-    )
-
-
-def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:
+def _sum_entries(body: Mapping[str, Any], name: str) -> Decimal:
     path = f"/invoiceLevelAllowanceCharge/{name}"
-    entries: Sequence[Mapping[str, Any]] = (allowance_charge or {}).get(name) or ()
+    given: Mapping[str, Any] = body.get("invoiceLevelAllowanceCharge") or {}
+    entries: Sequence[Mapping[str, Any]] = given.get(name) or ()
     amounts = (
         _round(read_number(entry, "amount", f"{path}/{index}"))
         for index, entry in enumerate(entries)
@@ -423,43 +399,36 @@ def _check_limits(excluding: Decimal, largest: Decimal) -> None:
         raise AmountError("/lineItems", wording)
 
 
-def _read_settlement(body: Mapping[str, Any]) -> Settlement:
-    """Return the rounded prepayment and the rounding of a body. Raises AmountError."""
-    prepayment, rounding = body.get("prepayment"), body.get("payableRoundingAmount")
-    return Settlement(
-        _round(read_number(prepayment, "amount", "/prepayment")) if prepayment else ZERO,
-        ZERO if rounding is None else _read_rounding(rounding),
-    )
+def _read_prepaid(body: Mapping[str, Any]) -> Decimal:
+    prepayment = body.get("prepayment")
+    return _round(read_number(prepayment, "amount", "/prepayment")) if prepayment else ZERO
 
 
-def _read_rounding(value: object) -> Decimal:
-    """Return a rounding, which may be negative. Raises AmountError for more than two decimals."""
-    path = "/payableRoundingAmount"
-    if isinstance(value, float):
-        raise TypeError(f"{path} is a binary float, not an exact number")
-    if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-        raise AmountError(path, "A number is required.")
-    rounding = Decimal(value)
+def _read_rounding(body: Mapping[str, Any]) -> Decimal:
+    """Return the rounding, which may be negative.
+
+    Raises AmountError for more than two decimals.
+    """
+    value, path = body.get("payableRoundingAmount"), "/payableRoundingAmount"
+    if value is None:
+        return ZERO
+    rounding = _parse_number(value, path)
     if count_decimals(rounding.normalize()) > 2:
         raise AmountError(path, "The rounding must have at most 2 decimals.")
     return _round(rounding)
 
 
-def _compute_payable(including: Decimal, settlement: Settlement) -> Decimal:
+def _compute_payable(including: Decimal, prepaid: Decimal, rounding: Decimal) -> Decimal:
     """Return what is left to pay.
 
     Raises AmountError if the rounding or the prepayment exceeds the amount of the document.
     """
-    total = including + settlement.rounding
+    total = including + rounding
     if total < 0:
         raise AmountError(
             "/payableRoundingAmount", "The rounding exceeds the amount of the document."
         )
-    if settlement.prepaid > total:
+    if prepaid > total:
         wording = f"The prepayment exceeds the amount of the document, {total}."
         raise AmountError("/prepayment/amount", wording)
-    return total - settlement.prepaid
-
-
-def _get_type(tax: Tax) -> str:
-    return tax.type
+    return total - prepaid

@@ -700,7 +700,7 @@ def test_deadline_is_seven_calendar_days_in_the_business_time_zone() -> None:
     assert period.since == datetime(2026, 1, 31, 16, tzinfo=UTC)
     assert period.until == datetime(2026, 2, 28, 16, tzinfo=UTC)
     last = datetime(2026, 3, 7, 23, 59, 59, 999999, tzinfo=KL)
-    assert consolidation.find_period_refusals(period, period.until, last) == []
+    assert not list(consolidation.find_period_refusals(period, period.until, last))
     (refusal,) = consolidation.find_period_refusals(
         period, period.until, last + timedelta(microseconds=1)
     )
@@ -878,12 +878,12 @@ async def get_exactly(api: Client, invoice_id: int) -> dict[str, Any]:
 
 
 def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any, Any]]:
-    """Return {tax type: (taxable amount, tax, tax forgone)} of the lines of several documents."""
+    """Return {tax type: (taxable amount, tax, tax at rate)} of the lines of several documents."""
     found: dict[str, tuple[Any, Any, Any]] = {}
     for lines in documents:
-        for kind, sums in money.compute_totals(lines).by_tax_type.items():
-            taxable, tax, forgone = found.get(kind, (0, 0, 0))
-            found[kind] = (taxable + sums.taxable, tax + sums.tax, forgone + sums.forgone)
+        for kind, sums in money.compute_document({"lineItems": lines}).by_tax_type.items():
+            taxable, tax, at_rate = found.get(kind, (0, 0, 0))
+            found[kind] = (taxable + sums.taxable, tax + sums.tax, at_rate + sums.at_rate)
     return found
 
 

@@ -1141,8 +1141,8 @@ APART = (
     Mutant(
         "prepayment-over-the-value",
         "service/documents/money.py",
-        "    if settlement.prepaid > total:",
-        "    if settlement.prepaid > total + 1000:",
+        "    if prepaid > total:",
+        "    if prepaid > total + 1000:",
         (
             "tests/documents/test_money.py"
             "::test_a_settlement_over_the_amount_of_the_document_is_refused",
