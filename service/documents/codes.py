@@ -5,13 +5,13 @@ lists of the authority with `replace_tables`. Portal: 12
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
@@ -123,65 +123,47 @@ COMPANY = (
 
 HOME = "MYS"
 
-#: The codes of each table.
-Known = Mapping[str, Mapping[str, str]]
-#: Returns whether all codes of a value are known, given the attribute `known` of a _Version.
-_Checker = Callable[[Any, Known], bool]
-
-
-def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
-    """Return the checker of a value with codes at places, which are given as (steps, table)."""
-    by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
-    for (step, *steps), table in places:
-        by_step.setdefault(step, []).append((steps, table))
-    tables = {step: below[0][1] for step, below in by_step.items() if not below[0][0]}
-    checkers = {step: _make_checker(below) for step, below in by_step.items() if below[0][0]}
-    if "*" in checkers:
-        return partial(_has_known_entries, checkers["*"])
-    if "*" in tables:
-        return partial(_has_known_codes, tables["*"])
-    return partial(_has_known_members, tuple(tables.items()), tuple(checkers.items()))
-
-
-# Generators for all() would take longer than the checks.
-
-
-def _has_known_codes(table: str, codes: list[str], known: Known) -> bool:
-    for code in codes:  # noqa: SIM110
-        if code not in known[table]:
-            return False
-    return True
-
-
-def _has_known_entries(checker: _Checker, entries: list[Any], known: Known) -> bool:
-    for entry in entries:  # noqa: SIM110
-        if not checker(entry, known):
-            return False
-    return True
-
-
-def _has_known_members(
-    tables: Sequence[tuple[str, str]],
-    checkers: Sequence[tuple[str, _Checker]],
-    members: dict[str, Any],
-    known: Known,
-) -> bool:
-    for name, table in tables:
-        if (
-            (code := members.get(name)) is not None
-            and code not in known[table]
-            and not (name == "state" and _is_abroad(members))
-        ):
-            return False
-    for name, checker in checkers:
-        if (member := members.get(name)) is not None and not checker(member, known):
-            return False
-    return True
-
 
 @lru_cache
-def _get_checker(places: tuple[tuple[str, str], ...]) -> _Checker:
-    return _make_checker([(place.split("/")[1:], table) for place, table in places])
+def _make_tree(places: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """Return {step of the places: the tree of the further steps, or at the end the table}."""
+    tree: dict[str, Any] = {}
+    for place, table in places:
+        *steps, last = place.split("/")[1:]
+        below = tree
+        for step in steps:
+            below = below.setdefault(step, {})
+        below[last] = table
+    return tree
+
+
+def _has_known_codes(
+    value: Any, tree: dict[str, Any], known: Mapping[str, Mapping[str, str]]
+) -> bool:
+    """Return whether all codes of an object or array are known; `known` are those of each table.
+
+    Generators would take longer than the checks.
+    """
+    if "*" in tree:
+        below = tree["*"]
+        for entry in value:
+            if not (
+                entry in known[below]
+                if isinstance(below, str)
+                else _has_known_codes(entry, below, known)
+            ):
+                return False
+        return True
+    for name, below in tree.items():
+        member = value.get(name)
+        if member is None:
+            continue
+        if isinstance(below, str):
+            if member not in known[below] and not (name == "state" and _is_abroad(value)):
+                return False
+        elif not _has_known_codes(member, below, known):
+            return False
+    return True
 
 
 #: Limit of the violations in one response.
@@ -202,7 +184,7 @@ class _Version:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.known: Known = {name: table.codes for name, table in tables.items()}
+        self.known = {name: table.codes for name, table in tables.items()}
 
 
 class _Current:
@@ -211,12 +193,20 @@ class _Current:
     version = _Version(BUILT_IN)
 
 
-#: The version of a request, or of other work that must see one.
-_pinned: ContextVar[_Version | None] = ContextVar("code_tables", default=None)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A request, or other work that must see one version of the tables.
 
-#: (table, text) -> the most similar code, of the searches that this work has made.
-_Searches = dict[tuple[str, str], str | None]
-_searches: ContextVar[_Searches | None] = ContextVar("code_searches", default=None)
+    `searches` are its searches for similar codes: (table, text) -> the most similar code.
+    """
+
+    version: _Version
+    searches: dict[tuple[str, str], str | None] = field(
+        default_factory=dict[tuple[str, str], str | None]
+    )
+
+
+_pinned: ContextVar[_Work | None] = ContextVar("code_tables", default=None)
 
 
 def replace_tables(imported: Iterable[CodeTable]) -> None:
@@ -244,29 +234,26 @@ def pin_tables() -> None:
 
     The task makes at most MAX_SEARCHES searches for similar codes.
     """
-    _pinned.set(_Current.version)
-    _searches.set({})
+    _pinned.set(_Work(_Current.version))
 
 
 @contextmanager
 def one_version() -> Generator[None, None, None]:
     """Keep one version of the tables during the block: the pinned one, or the present one."""
-    made = _searches.get()
-    token, searches = _pinned.set(_get_version()), _searches.set({} if made is None else made)
+    token = _pinned.set(_get_work())
     try:
         yield
     finally:
         _pinned.reset(token)
-        _searches.reset(searches)
 
 
 def get_tables() -> Tables:
     """Return the tables: those of the present request, or the latest."""
-    return _get_version().tables
+    return _get_work().version.tables
 
 
-def _get_version() -> _Version:
-    return _pinned.get() or _Current.version
+def _get_work() -> _Work:
+    return _pinned.get() or _Work(_Current.version)
 
 
 def get_names(table: str) -> Mapping[str, str]:
@@ -281,7 +268,7 @@ def get_all_names() -> dict[str, Mapping[str, str]]:
 
 def is_known(table: str, code: str) -> bool:
     """Return whether the table has exactly this code; case and leading zeros are significant."""
-    return code in _get_version().known[table]
+    return code in get_names(table)
 
 
 def get_validity(table: str, code: str) -> Validity:
@@ -325,9 +312,7 @@ def _find_named(table: CodeTable, wanted: str) -> str | None:
 
 def _search_similar(table: CodeTable, wanted: str) -> str | None:
     """Return the most similar code, or None, also after MAX_SEARCHES: each takes milliseconds."""
-    searches = _searches.get()
-    if searches is None:
-        searches = {}
+    searches = _get_work().searches
     key = (table.name, wanted)
     if key not in searches:
         if len(searches) >= MAX_SEARCHES or len(wanted) > MAX_SEARCHED:
@@ -356,8 +341,8 @@ def find_violations(
     members that hold codes: `DOCUMENT` for invoices and notes, `PARTY` for a body that is one
     party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
     """
-    # The checker makes no paths, which takes most of the time of the search.
-    if _get_checker(places)(body, _get_version().known):
+    # _has_known_codes makes no paths, which takes most of the time of the search.
+    if _has_known_codes(body, _make_tree(places), _get_work().version.known):
         return []
     return search_violations(body, places)
 

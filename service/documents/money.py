@@ -136,6 +136,15 @@ class Totals(NamedTuple):
         return sum_taxes(self.lines, lambda tax: tax.type)
 
 
+def read_adjustments(body: Mapping[str, Any], name: str) -> list[Adjustment]:
+    """Return the `allowances` or the `charges` of a whole document, whose amounts are valid."""
+    given: Mapping[str, Any] = body.get("invoiceLevelAllowanceCharge") or {}
+    return [
+        Adjustment(round_cents(each["amount"]), None, each.get("reason"))
+        for each in given.get(name) or ()
+    ]
+
+
 def round_cents(number: Decimal | int | str) -> Decimal:
     """Round a number half up to 0.01; the result has exactly two decimals."""
     return Decimal(number).quantize(CENT, context=EXACT)

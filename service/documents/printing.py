@@ -5,7 +5,6 @@ any other document from the stored record. Amounts stay Decimals until they are 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -15,9 +14,11 @@ from service.documents.money import (
     EXACT,
     Adjustment,
     Tax,
+    TaxRate,
     Totals,
     compute_document,
     count_decimals,
+    read_adjustments,
     round_cents,
     sum_taxes,
 )
@@ -88,30 +89,12 @@ def convert_home(amount: Decimal, exchange_rate: Decimal | int) -> Decimal:
     return round_cents(EXACT.multiply(amount, Decimal(exchange_rate)))
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Facts of a document outside its lines; absent ones are None or empty."""
-
-    mode: str | None
-    account: str | None
-    note: str | None
-    start: str | None
-    end: str | None
-    frequency: str | None
-    recipient: str | None
-    bills: Sequence[str]
-    prepaid_on: str | None
-    prepaid_at: str | None
-    prepayment: str | None
-
-
 def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
     """Return the Printout of a stored record, which may lack facts.
 
     `source` and `issuer` are those of document.build.
     """
     supplier, buyer = document.get_parties(source, issuer)
-    adjustments = get_object(source, "invoiceLevelAllowanceCharge")
     return Printout(
         kind=document.get_document_type(source),
         currency=source.get("currencyCode") or document.HOME_CURRENCY,
@@ -120,68 +103,50 @@ def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) ->
         supplier=supplier,
         buyer=buyer,
         items=source["lineItems"],
-        allowances=_get_adjustments(adjustments, "allowances"),
-        charges=_get_adjustments(adjustments, "charges"),
+        allowances=read_adjustments(source, "allowances"),
+        charges=read_adjustments(source, "charges"),
         sums=compute_document(source),
-        terms=_get_terms(source, issuer),
+        terms=format_terms(_add_own_account(source, issuer)),
     )
 
 
-def _get_terms(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _add_own_account(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the source with the bank account of the company, if that is the supplier's."""
+    payment = get_object(source, "payment")
+    if payment.get("bankAccount") or not payment.get("mode") or document.is_self_billed(source):
+        return source
+    return {**source, "payment": {**payment, "bankAccount": issuer.get("bank_account")}}
+
+
+def format_terms(source: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) of each fact outside the lines of a document in the request shape."""
     payment, period = get_object(source, "payment"), get_object(source, "billingPeriod")
     prepayment = get_object(source, "prepayment")
-    is_paid_to_issuer = payment.get("mode") and not document.is_self_billed(source)
-    own_account = issuer.get("bank_account") if is_paid_to_issuer else None
-    return format_terms(
-        Terms(
-            mode=payment.get("mode"),
-            account=payment.get("bankAccount") or own_account,
-            note=payment.get("terms"),
-            start=period.get("start"),
-            end=period.get("end"),
-            frequency=period.get("frequency"),
-            recipient=get_object(source, "delivery").get("name"),
-            bills=get_reference_numbers(source.get("references") or (), "BILL"),
-            prepaid_on=prepayment.get("date"),
-            prepaid_at=prepayment.get("time"),
-            prepayment=prepayment.get("reference"),
-        )
-    )
-
-
-def format_terms(terms: Terms) -> list[tuple[str, str]]:
-    """Return (label, text) of each fact that is present."""
-    mode = terms.mode
-    span = " – ".join(filter(None, (terms.start, terms.end)))
-    prepaid = " ".join(filter(None, (terms.prepaid_on, terms.prepaid_at)))
-    rows = (
+    mode = payment.get("mode")
+    span = _join(" – ", period.get("start"), period.get("end"))
+    prepaid = _join(" ", prepayment.get("date"), prepayment.get("time"))
+    bills = get_reference_numbers(source.get("references") or (), "BILL")
+    return _keep_given(
         ("Payment by", get_names("payment_modes").get(mode, mode) if mode else None),
-        ("Bank account", terms.account),
-        ("Terms of payment", terms.note),
-        ("Prepayment", ", ".join(filter(None, (prepaid, terms.prepayment)))),
-        ("Billing period", ", ".join(filter(None, (span, terms.frequency)))),
-        ("Delivery to", terms.recipient),
-        ("Bill reference", ", ".join(terms.bills)),
+        ("Bank account", payment.get("bankAccount")),
+        ("Terms of payment", payment.get("terms")),
+        ("Prepayment", _join(", ", prepaid, prepayment.get("reference"))),
+        ("Billing period", _join(", ", span, period.get("frequency"))),
+        ("Delivery to", get_object(source, "delivery").get("name")),
+        ("Bill reference", ", ".join(bills)),
     )
+
+
+def _keep_given(*rows: tuple[str, str | None]) -> list[tuple[str, str]]:
+    """Return the (label, text) that have a text."""
     return [(label, kept) for label, text in rows if (kept := _or_empty(text))]
 
 
-def _get_adjustments(adjustments: Mapping[str, Any], name: str) -> list[Adjustment]:
-    return [
-        Adjustment(round_cents(each["amount"]), None, each.get("reason"))
-        for each in adjustments.get(name) or ()
-    ]
+def _join(separator: str, *texts: str | None) -> str:
+    return separator.join(filter(None, texts))
 
 
 # The summary of taxes
-
-
-class _Rate(NamedTuple):
-    """A tax type with its percentage or its amount per unit; untaxed types have neither."""
-
-    type: str
-    percentage: Decimal | None
-    per_unit: Decimal | None
 
 
 def _sum_by_rate(sums: Totals) -> list[TaxRow]:
@@ -194,15 +159,11 @@ def _sum_by_rate(sums: Totals) -> list[TaxRow]:
     ]
 
 
-def _get_rate(tax: Tax) -> _Rate:
-    if tax.type in UNTAXED:
-        return _Rate(tax.type, None, None)
-    if tax.per_unit is not None:
-        return _Rate(tax.type, None, tax.per_unit)
-    return _Rate(tax.type, tax.percentage or Decimal(0), None)
+def _get_rate(tax: Tax) -> TaxRate:
+    return TaxRate(tax.type) if tax.type in UNTAXED else tax.rate
 
 
-def _describe_rate(rate: _Rate) -> str:
+def _describe_rate(rate: TaxRate) -> str:
     """Format a rate as Service Tax 8%, Tourism Tax 10.00 per unit or Tax exempt."""
     name = tax_name(rate.type)
     if rate.per_unit is not None:
@@ -284,16 +245,15 @@ def facts(party: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (label, text) of each fact, besides the name, that identifies a party."""
     registration = get_object(party, "registration")
     industry = (_or_empty(party.get("msic")), _or_empty(party.get("businessActivityDescription")))
-    rows = (
+    return _keep_given(
         ("TIN", party.get("tin")),
         (SCHEMES.get(registration.get("type", ""), "Registration no."), registration.get("number")),
         ("SST no.", party.get("sstRegistrationNumber")),
         ("Tourism tax no.", party.get("tourismTaxRegistrationNumber")),
-        ("MSIC", " ".join(filter(None, industry))),
+        ("MSIC", _join(" ", *industry)),
         ("Telephone", party.get("contactNumber")),
         ("E-mail", party.get("email")),
     )
-    return [(label, kept) for label, text in rows if (kept := _or_empty(text))]
 
 
 def address(party: Mapping[str, Any]) -> list[str]:
@@ -304,8 +264,8 @@ def address(party: Mapping[str, Any]) -> list[str]:
         for name in ("line1", "line2", "line3")
         for line in (given.get(name) or "").splitlines()
     ]
-    town = " ".join(filter(None, map(_or_empty, (given.get("zipCode"), given.get("city")))))
-    region = ", ".join(filter(None, (_get_state(given), _get_country(given))))
+    town = _join(" ", _or_empty(given.get("zipCode")), _or_empty(given.get("city")))
+    region = _join(", ", _get_state(given), _get_country(given))
     return [kept for line in (*streets, town, region) if (kept := _or_empty(line))]
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from service import json_codec
-from service.documents.money import Adjustment, Totals, compute_document, round_cents
+from service.documents.money import Totals, compute_document, read_adjustments
 from service.documents.ubl.elements import Element, amount, get_object, group, optional, value
 from service.documents.ubl.lines import (
     build_adjustment,
@@ -79,7 +79,6 @@ def build(
     currency = source.get("currencyCode") or HOME_CURRENCY
     items, references = source["lineItems"], source.get("references") or ()
     payment = get_object(source, "payment")
-    adjustments = get_object(source, "invoiceLevelAllowanceCharge")
     sums = compute_document(source)
     invoice = group(
         **_build_header(source, number, issued_at, version),
@@ -96,7 +95,11 @@ def build(
         PaymentMeans=build_payment_means(payment, own.get("bank_account")),
         PaymentTerms=build_payment_terms(payment),
         PrepaidPayment=build_prepayment(get_object(source, "prepayment"), sums.prepaid, currency),
-        AllowanceCharge=_build_adjustments(adjustments, currency),
+        AllowanceCharge=[
+            build_adjustment(is_charge, each, currency)
+            for name, is_charge in (("allowances", False), ("charges", True))
+            for each in read_adjustments(source, name)
+        ],
         TaxTotal=build_document_tax(sums, join_exemption_reasons(items), currency),
         LegalMonetaryTotal=_build_totals(sums, currency),
         InvoiceLine=[
@@ -230,16 +233,6 @@ def _build_billing_period(period: Mapping[str, str]) -> Element | None:
 
 
 # Document totals. Portal: 10.7
-
-
-def _build_adjustments(given: Mapping[str, Any], currency: str) -> list[dict[str, Any]]:
-    return [
-        build_adjustment(
-            is_charge, Adjustment(round_cents(entry["amount"]), None, entry.get("reason")), currency
-        )
-        for name, is_charge in (("allowances", False), ("charges", True))
-        for entry in given.get(name) or ()
-    ]
 
 
 def _build_totals(sums: Totals, currency: str) -> Element | None:

@@ -31,13 +31,13 @@ def entry(**members: object) -> dict[str, Any]:
 
 def group(**members: object) -> Element | None:
     """Return a group as an element, or None if all its members are absent."""
-    present = {name: member for name, member in members.items() if member}
+    present = entry(**members)
     return [present] if present else None
 
 
 def amount(decimal: Decimal | int, currency: str) -> Element:
     """Return an element with an amount of money."""
-    return [{"_": decimal, "currencyID": currency}]
+    return value(decimal, currencyID=currency)
 
 
 def clean_text(content: str | None, limit: int | None = None) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from service.documents.money import EXEMPT, ZERO, Adjustment, LineAmounts, Tax, Totals, exempt
-from service.documents.printing import Printout, Terms, format_terms
+from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals
+from service.documents.printing import Printout, format_terms
 
 Node = Mapping[str, Any]
 
@@ -28,40 +28,43 @@ def read(content: bytes) -> Printout:
             _read_original(each)
             for each in _find(invoice, "BillingReference").get("InvoiceDocumentReference", [])
         ],
-        supplier=_read_party(_find(invoice, "AccountingSupplierParty", "Party")),
-        buyer=_read_party(_find(invoice, "AccountingCustomerParty", "Party")),
+        supplier=read_party(_find(invoice, "AccountingSupplierParty", "Party")),
+        buyer=read_party(_find(invoice, "AccountingCustomerParty", "Party")),
         items=[_read_item(line) for line in lines],
         allowances=[_read_adjustment(each) for each in adjustments if not _is_charge(each)],
         charges=[_read_adjustment(each) for each in adjustments if _is_charge(each)],
         sums=_read_totals(invoice, tuple(_read_amounts(line) for line in lines)),
-        terms=_read_terms(invoice),
+        terms=format_terms(_read_terms(invoice)),
     )
 
 
-def _read_terms(invoice: Node) -> list[tuple[str, str]]:
+def _read_terms(invoice: Node) -> dict[str, Any]:
+    """Return the members of the request that `format_terms` reads."""
     means, period = _find(invoice, "PaymentMeans"), _find(invoice, "InvoicePeriod")
     prepayment = _find(invoice, "PrepaidPayment")
-    bills = [
-        _get_value(each, "AdditionalDocumentReference", "ID")
-        for each in invoice.get("BillingReference", [])
-    ]
-    return format_terms(
-        Terms(
-            mode=_get_value(means, "PaymentMeansCode"),
-            account=_get_value(means, "PayeeFinancialAccount", "ID"),
-            note=_get_value(invoice, "PaymentTerms", "Note"),
-            start=_get_value(period, "StartDate"),
-            end=_get_value(period, "EndDate"),
-            frequency=_get_value(period, "Description"),
-            recipient=_get_value(
-                invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"
-            ),
-            bills=[bill for bill in bills if bill],
-            prepaid_on=_get_value(prepayment, "PaidDate"),
-            prepaid_at=_get_value(prepayment, "PaidTime"),
-            prepayment=_get_value(prepayment, "ID"),
-        )
-    )
+    recipient = _find(invoice, "Delivery", "DeliveryParty", "PartyLegalEntity")
+    return {
+        "payment": {
+            "mode": _get_value(means, "PaymentMeansCode"),
+            "bankAccount": _get_value(means, "PayeeFinancialAccount", "ID"),
+            "terms": _get_value(invoice, "PaymentTerms", "Note"),
+        },
+        "billingPeriod": {
+            "start": _get_value(period, "StartDate"),
+            "end": _get_value(period, "EndDate"),
+            "frequency": _get_value(period, "Description"),
+        },
+        "delivery": {"name": _get_value(recipient, "RegistrationName")},
+        "references": [
+            {"type": "BILL", "id": _get_value(each, "AdditionalDocumentReference", "ID")}
+            for each in invoice.get("BillingReference", [])
+        ],
+        "prepayment": {
+            "date": _get_value(prepayment, "PaidDate"),
+            "time": _get_value(prepayment, "PaidTime"),
+            "reference": _get_value(prepayment, "ID"),
+        },
+    }
 
 
 def _find(node: Node, *names: str) -> Node:
@@ -88,7 +91,8 @@ def _read_original(reference: Node) -> dict[str, Any]:
 # Parties. Portal: 10.3, 10.4
 
 
-def _read_party(party: Node) -> dict[str, Any]:
+def read_party(party: Node) -> dict[str, Any]:
+    """Return a party in the request shape."""
     ids = {one["ID"][0]["schemeID"]: _get_value(one, "ID") for one in party["PartyIdentification"]}
     scheme = next((name for name in ids if name not in ("TIN", "SST", "TTX")), None)
     return {
@@ -101,11 +105,12 @@ def _read_party(party: Node) -> dict[str, Any]:
         "businessActivityDescription": _find(party, "IndustryClassificationCode").get("name"),
         "contactNumber": _get_value(party, "Contact", "Telephone"),
         "email": _get_value(party, "Contact", "ElectronicMail"),
-        "address": _read_address(_find(party, "PostalAddress")),
+        "address": read_address(_find(party, "PostalAddress")),
     }
 
 
-def _read_address(address: Node) -> dict[str, Any]:
+def read_address(address: Node) -> dict[str, Any]:
+    """Return a postal address in the request shape."""
     lines = {
         f"line{place}": _get_value(line, "Line")
         for place, line in enumerate(address.get("AddressLine", []), 1)
@@ -175,15 +180,14 @@ def _read_adjustment(adjustment: Node) -> Adjustment:
 
 
 def _read_tax(subtotal: Node) -> Tax:
-    tax = Tax(
+    return Tax(
         type=_get_value(subtotal, "TaxCategory", "ID"),
         taxable=_get_value(subtotal, "TaxableAmount"),
         percentage=_get_value(subtotal, "Percent"),
         per_unit=_get_value(subtotal, "PerUnitAmount"),
         units=_get_value(subtotal, "BaseUnitMeasure"),
-        amount=_get_value(subtotal, "TaxAmount"),
+        at_rate=_get_value(subtotal, "TaxAmount"),
     )
-    return exempt(tax) if tax.type == EXEMPT else tax
 
 
 # Totals. Portal: 10.7
