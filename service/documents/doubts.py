@@ -10,9 +10,8 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, NamedTuple
 
-from service.documents.checks.party import COLUMNS
 from service.documents.money import EXEMPT, LineAmounts, Tax
-from service.documents.ubl.parties import NOT_GIVEN
+from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
 
 SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
 #: (tax type, rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)

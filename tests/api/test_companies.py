@@ -7,7 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.documents.checks.party import COLUMNS, FACTS
+from service.documents.checks.party import FACTS
+from service.documents.ubl.parties import COLUMNS
 from tests.api_requests import (
     AS_BUYER,
     AS_SUPPLIER,

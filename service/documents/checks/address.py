@@ -2,7 +2,6 @@
 
 import re
 
-from service.documents import codes
 from service.documents.checks.rule import (
     FORMAT,
     FORMATS_STRICT,
@@ -10,6 +9,7 @@ from service.documents.checks.rule import (
     WARNING,
     Place,
     Rule,
+    coded,
     is_public,
     keep_only,
 )
@@ -27,30 +27,14 @@ def _is_home(place: Place) -> bool:
 
 
 ADDRESS_RULES = (
-    Rule(
-        "CV302",
-        "/address/country",
-        lambda place: (
-            place.sent["country"] != "" and not codes.is_known("countries", place.sent["country"])
-        ),
-        lambda place: codes.describe_unknown_code("countries", place.sent["country"]),
-    ),
-    Rule(
-        "CV302",
-        "/address/state",
-        lambda place: (
-            _is_home(place)
-            and place.sent["state"] != ""
-            and not codes.is_known("states", place.sent["state"])
-        ),
-        lambda place: codes.describe_unknown_code("states", place.sent["state"]),
-    ),
+    *coded("countries", "/address/country"),
+    *coded("states", "/address/state", applies=_is_home),
     Rule(
         "CV317",
         "/address/state",
         lambda place: (
             _is_home(place)
-            and place.sent["state"] == parties.STATE_ABROAD
+            and place.sent_text("/address/state") == parties.STATE_ABROAD
             and not is_public(place)
             and not place.case.is_consolidated
         ),
@@ -63,24 +47,28 @@ ADDRESS_RULES = (
         "/address/zipCode",
         lambda place: (
             _is_home(place)
-            and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
-            and not POSTCODE.fullmatch(place.sent["postcode"])
+            and place.sent_text("/address/zipCode") not in ("", parties.NOT_GIVEN)
+            and not POSTCODE.fullmatch(place.sent_text("/address/zipCode"))
         ),
         "The postcode of the {who} must have at most 5 digits.",
         FORMATS_STRICT,
-        fix=keep_only("0-9", "postcode", POSTCODE, 5),
+        fix=keep_only("0-9", "/address/zipCode", POSTCODE, 5),
     ),
     Rule(
         SHORT_POSTCODE,
         "/address/zipCode",
-        lambda place: _is_home(place) and re.fullmatch("[0-9]{1,4}", place.sent["postcode"]),
+        lambda place: (
+            _is_home(place) and re.fullmatch("[0-9]{1,4}", place.sent_text("/address/zipCode"))
+        ),
         "The postcode of the {who} has fewer than the 5 digits of a postcode in Malaysia.",
         severity=WARNING,
     ),
     Rule(
         FORMAT,
         "/address/zipCode",
-        lambda place: not _is_home(place) and len(place.sent["postcode"]) > LONGEST_POSTCODE,
+        lambda place: (
+            not _is_home(place) and len(place.sent_text("/address/zipCode")) > LONGEST_POSTCODE
+        ),
         "The postcode of the {who} must have at most 50 characters.",
         FORMATS_STRICT,
     ),

@@ -9,7 +9,6 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from service.documents.checks.line import coded
 from service.documents.checks.rule import (
     DISCLOSURE,
     FORMAT,
@@ -20,9 +19,9 @@ from service.documents.checks.rule import (
     Case,
     Place,
     Rule,
-    resolve,
+    coded,
+    require,
 )
-from service.documents.money import AmountError
 from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
 from service.documents.ubl.elements import get_object
@@ -59,17 +58,7 @@ def find_issue_places(case: Case) -> Iterator[Place]:
 def find_company_places(case: Case) -> Iterator[Place]:
     """Yield the facts of the company that a document has only of a supplier. Portal: 10.2, 10.6"""
     if not case.self_billed:
-        words = {"payment": get_object(case.source, "payment")}
-        yield Place(case, "/company", case.issuer, words=words)
-
-
-def find_amount_places(case: Case) -> Iterator[Place]:
-    """Yield the invalid number, if any; absent numbers are reported by the rules of lines."""
-    if not isinstance(case.sums, AmountError):
-        return
-    is_absent = resolve(case.source, case.sums.path) is None
-    if not (is_absent and "/unit/" in case.sums.path):
-        yield Place(case, case.sums.path, case.source)
+        yield Place(case, "/company", case.issuer)
 
 
 def find_reference_places(case: Case) -> Iterator[Place]:
@@ -155,9 +144,9 @@ def _is_too_long(member: str, limit: int) -> Callable[[Place], bool]:
 
 def _has_long_account(place: Place) -> bool:
     """Return whether the payment has the company's bank account, and that is too long."""
-    payment, account = place.words["payment"], elements.clean_text(place.value("/bank_account"))
+    payment, account = get_object(place.case.source, "payment"), place.value("/bank_account")
     is_used = bool(payment) and not elements.clean_text(payment.get("bankAccount"))
-    return is_used and len(account) > LONGEST_ACCOUNT
+    return is_used and len(elements.clean_text(account)) > LONGEST_ACCOUNT
 
 
 def _get_agreement(place: Place) -> str:
@@ -169,13 +158,7 @@ def _fix_agreement(place: Place) -> str:
 
 
 DOCUMENT_RULES = (
-    Rule(
-        REQUIRED,
-        "/lineItems",
-        lambda place: place.lacks("/lineItems"),
-        "The document has no lines.",
-        stops=True,
-    ),
+    require("/lineItems", "The document has no lines."),
     Rule(
         "DR303",
         "/targetInvoiceType",
@@ -304,10 +287,6 @@ COMPANY_RULES = (
         "The bank account of the company must have at most 150 characters.",
         FORMATS_STRICT,
     ),
-)
-
-AMOUNT_RULES = (
-    Rule("Amount", "", lambda place: True, lambda place: str(place.case.sums), stops=True),
 )
 
 REFERENCE_RULES = (

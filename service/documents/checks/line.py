@@ -4,14 +4,11 @@ Portal: 10.8, 12.4, 12.5, 14.3, 14.4
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from service.documents import codes
 from service.documents.checks.rule import (
-    ALWAYS,
     CONSOLIDATED,
     FORMAT,
     FORMATS_STRICT,
@@ -20,6 +17,8 @@ from service.documents.checks.rule import (
     Case,
     Place,
     Rule,
+    coded,
+    require,
 )
 from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
 from service.documents.money import EXEMPT, AmountError, count_decimals
@@ -47,31 +46,18 @@ def find_line_places(case: Case) -> Iterator[Place]:
     amounts = () if isinstance(case.sums, AmountError) else case.sums.lines
     for index, item in enumerate(case.items):
         sent = {
-            "reason": elements.clean_text(item.get("taxExemptionReason"), LONGEST_TEXT),
+            "taxExemptionReason": elements.clean_text(item.get("taxExemptionReason"), LONGEST_TEXT),
             "amounts": amounts[index] if amounts else None,
         }
         yield Place(case, f"/lineItems/{index}", item, sent, {"line": index + 1})
 
 
-def find_classification_places(case: Case) -> Iterator[Place]:
-    """Yield the classifications of all lines."""
+def find_entry_places(name: str, case: Case) -> Iterator[Place]:
+    """Yield the entries of an array of all lines: their classifications or their taxes."""
     for index, item in enumerate(case.items):
-        for position, code in enumerate(item.get("classifications") or ()):
-            yield Place(
-                case,
-                f"/lineItems/{index}/classifications/{position}",
-                code,
-                words={"line": index + 1},
-            )
-
-
-def find_tax_places(case: Case) -> Iterator[Place]:
-    """Yield the taxes of all lines."""
-    for index, item in enumerate(case.items):
-        for position, detail in enumerate(item.get("taxDetails") or ()):
-            yield Place(
-                case, f"/lineItems/{index}/taxDetails/{position}", detail, words={"line": index + 1}
-            )
+        for position, entry in enumerate(item.get(name) or ()):
+            path = f"/lineItems/{index}/{name}/{position}"
+            yield Place(case, path, entry, words={"line": index + 1})
 
 
 def lacks_tax(item: Mapping[str, Any]) -> bool:
@@ -92,42 +78,6 @@ def _lacks_reason(item: Mapping[str, Any]) -> bool:
     return lines.is_exempt(item) and not elements.clean_text(item.get("taxExemptionReason"))
 
 
-def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rule]:
-    """Return the rules of a member that holds a code: it is known, and valid on the issue date.
-
-    Portal: 14.5
-    """
-
-    def is_unknown(place: Place) -> bool:
-        code = place.value(member)
-        return isinstance(code, str) and code != "" and not codes.is_known(table, code)
-
-    def is_invalid(place: Place) -> bool:
-        code = place.value(member)
-        if not isinstance(code, str):
-            return False
-        first, last = codes.get_validity(table, code)
-        return not first <= place.case.issue_day <= last
-
-    def describe_invalid(place: Place) -> str:
-        code = place.value(member)
-        first, last = codes.get_validity(table, code)
-        is_early = place.case.issue_day < first
-        limit = f"from {first}, after" if is_early else f"until {last}, before"
-        return f'"{code}" of the table of {table} is valid {limit} the issue date of the document.'
-
-    return (
-        Rule(
-            "CV302",
-            member,
-            is_unknown,
-            lambda place: codes.describe_unknown_code(table, place.value(member)),
-            since,
-        ),
-        Rule("CF320", member, is_invalid, describe_invalid, since),
-    )
-
-
 def _is_for_public(place: Place) -> bool:
     """Return whether the other party of the document is unnamed."""
     other = get_object(place.case.source, "supplier" if place.case.self_billed else "buyer")
@@ -146,7 +96,7 @@ def _is_bad_tariff(place: Place) -> bool:
 
 def _fix_reason(place: Place) -> str:
     """Replace invalid characters by hyphens, and collapse blanks."""
-    return " ".join(re.sub(r"[^\w .,()/:-]+", "-", place.sent["reason"]).split())
+    return " ".join(re.sub(r"[^\w .,()/:-]+", "-", place.sent["taxExemptionReason"]).split())
 
 
 def _reports_sales(place: Place) -> bool:
@@ -199,15 +149,9 @@ FACTS = (
 )
 
 
-def _lacking(member: str) -> Callable[[Place], bool]:
-    return lambda place: place.lacks(member)
-
-
 LINE_RULES = (
     *(
-        Rule(
-            code, member, _lacking(member), f"The {words} of line {{line}} is missing.", stops=True
-        )
+        require(member, f"The {words} of line {{line}} is missing.", code)
         for member, words, code in FACTS
     ),
     Rule(
@@ -221,7 +165,8 @@ LINE_RULES = (
         FORMAT,
         "/taxExemptionReason",
         lambda place: (
-            lines.is_exempt(place.given) and not EXAMPLE_REASON.fullmatch(place.sent["reason"])
+            lines.is_exempt(place.given)
+            and not EXAMPLE_REASON.fullmatch(place.sent["taxExemptionReason"])
         ),
         "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
         FORMATS_STRICT,
@@ -232,8 +177,8 @@ LINE_RULES = (
         "/taxExemptionReason",
         lambda place: (
             lines.is_exempt(place.given)
-            and EXAMPLE_REASON.fullmatch(place.sent["reason"])
-            and not REASON.fullmatch(place.sent["reason"])
+            and EXAMPLE_REASON.fullmatch(place.sent["taxExemptionReason"])
+            and not REASON.fullmatch(place.sent["taxExemptionReason"])
         ),
         "The exemption reason of line {line} has / or :, which the portal's field list does not "
         "allow, although examples of the authority have them.",
@@ -310,13 +255,7 @@ CLASSIFICATION_RULES = (
 )
 
 TAX_RULES = (
-    Rule(
-        REQUIRED,
-        "/taxType",
-        lambda place: place.lacks("/taxType"),
-        "A tax of line {line} has no type.",
-        stops=True,
-    ),
+    require("/taxType", "A tax of line {line} has no type."),
     Rule(
         REQUIRED,
         "/taxRate",

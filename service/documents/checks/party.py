@@ -4,10 +4,8 @@ Portal: 10.3, 12.9, 14.3, 14.6
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from service.documents import codes
 from service.documents.checks.rule import (
     FORMAT,
     FORMATS_STRICT,
@@ -18,10 +16,12 @@ from service.documents.checks.rule import (
     Case,
     Place,
     Rule,
+    coded,
     is_public,
     keep_only,
+    require,
 )
-from service.documents.ubl import document, parties
+from service.documents.ubl import document, parties, reader
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.parties import Party
 
@@ -42,38 +42,20 @@ TOURISM = re.compile(r"[A-Za-z0-9-]+")
 LONGEST_IDENTITY = {"BRN": 20, "NRIC": 12, "PASSPORT": 12, "ARMY": 12}
 LONGEST_SST, LONGEST_TOURISM, LONGEST_MAIL = 35, 17, 320
 
-#: Member of a party -> column of the company.
-COLUMNS = {
-    "/name": "name",
-    "/tin": "tin_code",
-    "/registration/type": "registration_type",
-    "/registration/number": "registration_number",
-    "/contactNumber": "phone",
-    "/email": "email",
-    "/sstRegistrationNumber": "sst_registration_number",
-    "/tourismTaxRegistrationNumber": "tourism_tax_registration_number",
-    "/msic": "msic_code",
-    "/businessActivityDescription": "business_activity_description",
-    "/address/line1": "address",
-    "/address/city": "city",
-    "/address/state": "state",
-    "/address/zipCode": "zip_code",
-    "/address/country": "country",
-}
-
 
 def find_party_places(case: Case) -> Iterator[Place]:
     """Yield the supplier and the buyer."""
     both = document.get_parties(case.source, case.issuer)
     for side, (role, party) in enumerate(zip(("supplier", "buyer"), both, strict=False)):
         is_issuer = case.self_billed == (side == 1)
+        (built,) = parties.build_buyer(party) if side else parties.build_supplier(party)
         yield Place(
             case=case,
             path=f"/{role}",
             given=party,
-            sent=_get_sent_facts(party, side),
+            sent=reader.read_party(built),
             words={"who": "company" if is_issuer else role},
-            columns=COLUMNS if is_issuer else None,
+            columns=parties.COLUMNS if is_issuer else None,
             side=side,
             waived=_get_waived(party, side, is_issuer),
         )
@@ -84,50 +66,16 @@ def find_recipient_places(case: Case) -> Iterator[Place]:
     recipient = get_object(case.source, "delivery")
     if recipient:
         number = get_object(recipient, "registration").get("number")
-        address = parties.build_postal_address(get_object(recipient, "address"))
+        (address,) = parties.build_postal_address(get_object(recipient, "address"))
         sent = {
             "tin": parties.get_own_tin(recipient),
-            "scheme": parties.get_scheme(recipient),
-            "identity": parties.normalize_identifier(number),
-            **_get_sent_address(address[0]),
+            "registration": {
+                "type": parties.get_scheme(recipient),
+                "number": parties.normalize_identifier(number),
+            },
+            "address": reader.read_address(address),
         }
         yield Place(case, "/delivery", recipient, sent, {"who": "recipient of the delivery"})
-
-
-def _get_sent_facts(party: Party, side: int) -> dict[str, Any]:
-    """Return the facts that the document would have of a party."""
-    (built,) = parties.build_buyer(party) if side else parties.build_supplier(party)
-    numbers: dict[str, str] = {
-        each["ID"][0]["schemeID"]: each["ID"][0]["_"] for each in built["PartyIdentification"]
-    }
-    scheme = next(scheme for scheme in numbers if scheme not in ("TIN", "SST", "TTX"))
-    return {
-        "tin": numbers["TIN"] or "",
-        "scheme": scheme,
-        "identity": numbers[scheme],
-        "sst": numbers["SST"],
-        "tourism": numbers["TTX"],
-        "phone": _get_text(built, "Contact", "Telephone"),
-        "mail": _get_text(built, "Contact", "ElectronicMail"),
-        "msic": _get_text(built, "IndustryClassificationCode"),
-        **_get_sent_address(built["PostalAddress"][0]),
-    }
-
-
-def _get_sent_address(built: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "country": _get_text(built, "Country", "IdentificationCode"),
-        "state": _get_text(built, "CountrySubentityCode"),
-        "postcode": _get_text(built, "PostalZone"),
-    }
-
-
-def _get_text(node: Mapping[str, Any], *names: str) -> str:
-    """Return the text of the first element at a path of names, or "" if it is absent or blank."""
-    for name in names:
-        elements: list[dict[str, Any]] = node.get(name) or [{}]
-        node = elements[0]
-    return (node.get("_") or "").strip()
 
 
 def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
@@ -163,10 +111,6 @@ FACTS = (
 )
 
 
-def _lacking(member: str) -> Callable[[Place], bool]:
-    return lambda place: member not in place.waived and place.lacks(member)
-
-
 def _lacks_type(place: Place) -> bool:
     """Return whether a party of a body has neither a type, which may waive the TIN, nor a TIN."""
     return not place.columns and place.lacks("/type") and place.lacks("/tin")
@@ -177,16 +121,18 @@ def _is_nameless(place: Place) -> bool:
 
     Portal: 12.9
     """
-    sent = place.sent
-    is_person = sent["scheme"] in parties.PERSONAL and sent["identity"] != parties.NOT_GIVEN
-    return sent["tin"] == parties.PUBLIC and not is_person
+    is_person = (
+        place.sent_text("/registration/type") in parties.PERSONAL
+        and place.sent_text("/registration/number") != parties.NOT_GIVEN
+    )
+    return place.sent_text("/tin") == parties.PUBLIC and not is_person
 
 
-def _is_malformed(fact: str, form: re.Pattern[str], limit: int) -> Callable[[Place], bool]:
-    """Return a condition: the fact would be sent, and breaks its form or length."""
+def _is_malformed(member: str, form: re.Pattern[str], limit: int) -> Callable[[Place], bool]:
+    """Return a condition: the member would be sent, and breaks its form or length."""
 
     def is_malformed(place: Place) -> bool:
-        found = place.sent[fact]
+        found = place.sent_text(member)
         return found != "" and not (form.fullmatch(found) and len(found) <= limit)
 
     return is_malformed
@@ -194,24 +140,27 @@ def _is_malformed(fact: str, form: re.Pattern[str], limit: int) -> Callable[[Pla
 
 def _is_general_public(place: Place) -> bool:
     """Return whether a party would be sent as the general public. Portal: 10.13"""
-    return place.sent["tin"] == parties.PUBLIC and place.sent["identity"] == parties.NOT_GIVEN
+    return (
+        place.sent_text("/tin") == parties.PUBLIC
+        and place.sent_text("/registration/number") == parties.NOT_GIVEN
+    )
 
 
 def _has_bad_phone(place: Place) -> bool:
     """Return whether a phone number is malformed, or NA for a buyer with a name. Portal: 10.3"""
-    phone = place.sent["phone"]
+    phone = place.sent_text("/contactNumber")
     if phone == parties.NOT_GIVEN:
         return place.side == 1 and not _is_general_public(place)
     return phone != "" and not PHONE.fullmatch(phone)
 
 
 def _has_bad_phone_length(place: Place) -> bool:
-    phone = place.sent["phone"]
+    phone = place.sent_text("/contactNumber")
     return bool(PHONE.fullmatch(phone)) and not SHORTEST_PHONE <= len(phone) <= LONGEST_PHONE
 
 
 def _has_bad_mail(place: Place) -> bool:
-    mail = place.sent["mail"]
+    mail = place.sent_text("/email")
     may_be_absent = mail == parties.NOT_GIVEN and _is_general_public(place)
     return bool(ONE_MAIL.fullmatch(mail)) and not may_be_absent and not MAIL.fullmatch(mail)
 
@@ -233,7 +182,7 @@ def _fix_mail(place: Place) -> object:
 
 
 def _has_bad_tin(place: Place) -> bool:
-    tin = place.sent["tin"]
+    tin = place.sent_text("/tin")
     return tin != "" and not _is_tin(tin)
 
 
@@ -243,7 +192,7 @@ def _is_tin(tin: str) -> bool:
 
 def _fix_tin(place: Place) -> str | None:
     """Replace old prefixes of individuals, drop leading zeros, add the final zero. Portal: 3.2"""
-    parts = _TIN_PARTS.fullmatch(place.sent["tin"])
+    parts = _TIN_PARTS.fullmatch(place.sent_text("/tin"))
     if not parts:
         return None
     prefix, zeros, digits = parts.groups()
@@ -263,7 +212,7 @@ PARTY_RULES = (
         stops=True,
     ),
     *(
-        Rule(code, member, _lacking(member), f"The {words} of the {{who}} is missing.", stops=True)
+        require(member, f"The {words} of the {{who}} is missing.", code)
         for member, words, code in FACTS
     ),
     Rule(
@@ -277,9 +226,9 @@ PARTY_RULES = (
         "ERR206",
         "/registration/number",
         lambda place: (
-            place.sent["identity"] == parties.NOT_GIVEN
-            and not place.sent["tin"].startswith("EI")
-            and place.sent["tin"] != ""
+            place.sent_text("/registration/number") == parties.NOT_GIVEN
+            and not place.sent_text("/tin").startswith("EI")
+            and place.sent_text("/tin") != ""
         ),
         "The {who} has its own TIN and requires its own registration number instead of NA.",
         fix=lambda place: None if place.columns else REMOVED,
@@ -297,7 +246,9 @@ PARTY_RULES = (
         "ERR208",
         "/tin",
         lambda place: (
-            not place.side and place.case.self_billed and place.sent["tin"] == parties.FOREIGNER
+            not place.side
+            and place.case.self_billed
+            and place.sent_text("/tin") == parties.FOREIGNER
         ),
         f"{parties.FOREIGNER} is the TIN of buyers abroad; "
         f"a supplier abroad must have {parties.SELLER_ABROAD}.",
@@ -321,7 +272,7 @@ PARTY_RULES = (
     Rule(
         "CF403",
         "/email",
-        _is_malformed("mail", ONE_MAIL, LONGEST_MAIL),
+        _is_malformed("/email", ONE_MAIL, LONGEST_MAIL),
         "The e-mail of the {who} must be a single address without spaces.",
         FORMATS_STRICT,
         fix=_fix_mail,
@@ -339,33 +290,28 @@ PARTY_RULES = (
     Rule(
         FORMAT,
         "/sstRegistrationNumber",
-        _is_malformed("sst", SST, LONGEST_SST),
+        _is_malformed("/sstRegistrationNumber", SST, LONGEST_SST),
         "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
         "separated by a semicolon, with at most 35 characters.",
         FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9;-", "sst", SST, LONGEST_SST),
+        fix=keep_only("A-Za-z0-9;-", "/sstRegistrationNumber", SST, LONGEST_SST),
     ),
     Rule(
         "CF407",
         "/tourismTaxRegistrationNumber",
-        _is_malformed("tourism", TOURISM, LONGEST_TOURISM),
+        _is_malformed("/tourismTaxRegistrationNumber", TOURISM, LONGEST_TOURISM),
         "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
         FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9-", "tourism", TOURISM, LONGEST_TOURISM),
+        fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM, LONGEST_TOURISM),
     ),
-    Rule(
-        "CV302",
-        "/msic",
-        lambda place: place.sent["msic"] != "" and not codes.is_known("msic", place.sent["msic"]),
-        lambda place: codes.describe_unknown_code("msic", place.sent["msic"]),
-    ),
+    *coded("msic", "/msic", applies=lambda place: not place.side),
     Rule(
         "Identity",
         "/registration/type",
         lambda place: (
-            place.sent["scheme"] == "BRN"
-            and place.sent["tin"].startswith("IG")
-            and place.sent["identity"] != parties.IDENTITY_UNKNOWN
+            place.sent_text("/registration/type") == "BRN"
+            and place.sent_text("/tin").startswith("IG")
+            and place.sent_text("/registration/number") != parties.IDENTITY_UNKNOWN
         ),
         "The portal treats an IG TIN with a BRN as a business; a private person has an NRIC.",
         severity=WARNING,
@@ -374,11 +320,11 @@ PARTY_RULES = (
         "Identity",
         "/registration/number",
         lambda place: (
-            place.sent["scheme"] == "BRN"
-            and not place.sent["tin"].startswith("EI")
+            place.sent_text("/registration/type") == "BRN"
+            and not place.sent_text("/tin").startswith("EI")
             and not place.lacks("/registration/number")
-            and place.sent["identity"] != parties.NOT_GIVEN
-            and not BUSINESS.fullmatch(place.sent["identity"])
+            and place.sent_text("/registration/number") != parties.NOT_GIVEN
+            and not BUSINESS.fullmatch(place.sent_text("/registration/number"))
         ),
         "The BRN of the {who} should have 12 digits, as in the register with which the portal "
         "compares TIN and BRN.",
@@ -393,21 +339,21 @@ IDENTITY_RULES = (
         "CF324",
         "/registration/number",
         lambda place: (
-            place.sent["scheme"] == "NRIC"
-            and place.sent["identity"] != ""
-            and not NRIC.fullmatch(place.sent["identity"])
+            place.sent_text("/registration/type") == "NRIC"
+            and place.sent_text("/registration/number") != ""
+            and not NRIC.fullmatch(place.sent_text("/registration/number"))
         ),
         "The NRIC of the {who} must have 12 digits.",
         FORMATS_STRICT,
-        fix=keep_only("0-9", "identity", NRIC, 12),
+        fix=keep_only("0-9", "/registration/number", NRIC, 12),
     ),
     Rule(
         FORMAT,
         "/registration/number",
         lambda place: (
-            place.sent["scheme"] != "NRIC"
-            and len(place.sent["identity"])
-            > LONGEST_IDENTITY.get(place.sent["scheme"], LONGEST_IDENTITY["BRN"])
+            place.sent_text("/registration/type") != "NRIC"
+            and len(place.sent_text("/registration/number"))
+            > LONGEST_IDENTITY.get(place.sent_text("/registration/type"), LONGEST_IDENTITY["BRN"])
         ),
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",
@@ -416,7 +362,7 @@ IDENTITY_RULES = (
     Rule(
         FORMAT,
         "/registration/type",
-        lambda place: place.sent["scheme"] not in LONGEST_IDENTITY,
+        lambda place: place.sent_text("/registration/type") not in LONGEST_IDENTITY,
         "The registration type of the {who} must be BRN, NRIC, PASSPORT or ARMY.",
     ),
 )
@@ -425,7 +371,7 @@ RECIPIENT_RULES = (
     Rule(
         FORMAT,
         "/tin",
-        lambda place: len(place.sent["tin"]) > LONGEST_TIN,
+        lambda place: len(place.sent_text("/tin")) > LONGEST_TIN,
         "The TIN of the {who} must have at most 14 characters.",
         FORMATS_STRICT,
     ),

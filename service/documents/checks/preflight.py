@@ -7,7 +7,7 @@ register are not checked, see docs/portal-checks.md.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime
-from functools import lru_cache
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,28 +22,27 @@ from service.documents.checks.rule import (
     Place,
     Rule,
     apply_rule,
+    resolve,
 )
 from service.documents.doubts import find_doubts
 from service.documents.money import AmountError
 
 Places = Callable[[Case], Iterator[Place]]
 
+PARTY_RULES = (*party.PARTY_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES)
+
 #: Places of a document and their rules, in the order of the response.
 PACK: tuple[tuple[Places, tuple[Rule, ...]], ...] = (
     (document.find_document_places, document.DOCUMENT_RULES),
     (document.find_company_places, document.COMPANY_RULES),
-    (
-        party.find_party_places,
-        (*party.PARTY_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES),
-    ),
+    (party.find_party_places, PARTY_RULES),
     (
         party.find_recipient_places,
         (*party.RECIPIENT_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES),
     ),
     (line.find_line_places, line.LINE_RULES),
-    (line.find_classification_places, line.CLASSIFICATION_RULES),
-    (line.find_tax_places, line.TAX_RULES),
-    (document.find_amount_places, document.AMOUNT_RULES),
+    (partial(line.find_entry_places, "classifications"), line.CLASSIFICATION_RULES),
+    (partial(line.find_entry_places, "taxDetails"), line.TAX_RULES),
     (document.find_reference_places, document.REFERENCE_RULES),
     (document.find_issue_places, document.ISSUE_RULES),
 )
@@ -73,40 +72,44 @@ def check_document(
     with codes.one_version():
         found = [
             finding
-            for find_places, rules in _select_rules(case.day)
-            for place in find_places(case)
-            for rule in rules
-            if (finding := apply_rule(rule, place))
+            for find_places, rules in PACK
+            for finding in _apply_rules(rules, find_places(case), case.day)
         ]
-    return [*found, *_find_doubts(case)]
+    return [*found, *_check_amounts(case)]
 
 
 def check_buyer(buyer: dict[str, Any], at: datetime) -> list[CheckFinding]:
     """Check a buyer who is not in a document yet, as of a time. Paths begin at the buyer."""
     case = Case({"type": "INVOICE", "buyer": buyer}, {}, Circumstances(at=at, issued_at=at))
     _, place = party.find_party_places(case)
-    rules = dict(_select_rules(case.day))[party.find_party_places]
     with codes.one_version():
-        found = (apply_rule(rule, replace(place, path="")) for rule in rules)
-        return [finding for finding in found if finding]
+        return list(_apply_rules(PARTY_RULES, [replace(place, path="")], case.day))
 
 
-def _find_doubts(case: Case) -> Iterator[CheckFinding]:
-    """Yield what is probably wrong, as warnings."""
+def _apply_rules(
+    rules: Iterable[Rule], places: Iterable[Place], day: date
+) -> Iterator[CheckFinding]:
+    """Yield the violations of the rules that apply on a day."""
+    current = [rule for rule in rules if rule.since <= day]
+    for place in places:
+        for rule in current:
+            if finding := apply_rule(rule, place):
+                yield finding
+
+
+def _check_amounts(case: Case) -> Iterator[CheckFinding]:
+    """Yield the invalid number, or without one what is probably wrong, as warnings.
+
+    Absent numbers are reported by the rules of lines.
+    """
     if isinstance(case.sums, AmountError):
+        path = case.sums.path
+        if resolve(case.source, path) is not None or "/unit/" not in path:
+            yield CheckFinding(ERROR, "Amount", path, str(case.sums), stops=True)
         return
     for doubt in find_doubts(case.source, case.sums.lines, case.issue_day):
         if doubt.holds_for(case.issuer):
             yield CheckFinding(WARNING, doubt.code, doubt.path, doubt.message)
-
-
-@lru_cache(maxsize=64)
-def _select_rules(day: date) -> tuple[tuple[Places, tuple[Rule, ...]], ...]:
-    """Return the part of the PACK that applies on a day."""
-    return tuple(
-        (find_places, tuple(rule for rule in rules if rule.since <= day <= rule.until))
-        for find_places, rules in PACK
-    )
 
 
 def list_errors(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from service.documents import codes
 from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
 
@@ -21,7 +22,6 @@ ERROR, WARNING = "error", "warning"
 #: length, form or character.
 REQUIRED, FORMAT = "Required", "Format"
 
-ALWAYS, FOREVER = date.min, date.max
 #: The day on which the portal started to apply a rule, in its own time zone.
 RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
 STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
@@ -135,7 +135,7 @@ class Case:
 class Place:
     """A part of a document that rules check.
 
-    `given` is the part in the request shape, `sent` has facts of it as the document would have
+    `given` is the part in the request shape, `sent` has members of it as the document would have
     them, `words` are the arguments of messages. A place in the issuer has `columns`, {member:
     column of the company}. `side` selects a rule's code: 1 for the buyer, 0 for all others.
     Members in `waived` may be absent.
@@ -154,6 +154,10 @@ class Place:
         """Return the value at a pointer below this place, or None."""
         return resolve(self.given, member)
 
+    def sent_text(self, member: str) -> str:
+        """Return the text that the document would have at a pointer below this place, or ""."""
+        return (resolve(self.sent, member) or "").strip()
+
     def lacks(self, member: str) -> bool:
         """Return whether the member is absent, blank or empty; the number 0 is present."""
         found = self.value(member)
@@ -168,7 +172,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the portal that applies from `since` to `until`.
+    """A rule of the portal that applies from the day `since`.
 
     `code` may be a pair for supplier and buyer. `member` is a pointer below the place, `message` a
     text with the place's words or a function. `fix` returns the valid value of the member, REMOVED,
@@ -180,14 +184,13 @@ class Rule:
     member: str
     refuses: Callable[[Place], object]
     message: str | Callable[[Place], str]
-    since: date = ALWAYS
-    until: date = FOREVER
+    since: date = date.min
     severity: str = ERROR
     fix: Callable[[Place], object] | None = None
     stops: bool = False
 
 
-def resolve(holder: dict[str, Any] | list[Any] | str | None, pointer: str) -> Any:
+def resolve(holder: Any, pointer: str) -> Any:
     """Return the value at a JSON Pointer, or None."""
     for name in _split_pointer(pointer):
         if isinstance(holder, list):
@@ -245,12 +248,65 @@ def is_public(place: Place) -> bool:
 
 
 def keep_only(
-    characters: str, fact: str, form: re.Pattern[str], limit: int
+    characters: str, member: str, form: re.Pattern[str], limit: int
 ) -> Callable[[Place], str | None]:
     """Return a fix that removes other characters, if the result has the form and length."""
 
     def fix(place: Place) -> str | None:
-        kept = re.sub(f"[^{characters}]", "", place.sent[fact])
+        kept = re.sub(f"[^{characters}]", "", place.sent_text(member))
         return kept if form.fullmatch(kept) and len(kept) <= limit else None
 
     return fix
+
+
+def coded(
+    table: str,
+    member: str = "",
+    since: date = date.min,
+    applies: Callable[[Place], bool] = lambda place: True,
+) -> tuple[Rule, Rule]:
+    """Return the rules of a member that holds a code: it is known, and valid on the issue date.
+
+    They are for places to which it `applies`. Portal: 14.5
+    """
+
+    def is_unknown(place: Place) -> bool:
+        return (
+            not place.lacks(member)
+            and applies(place)
+            and not codes.is_known(table, place.value(member))
+        )
+
+    def is_invalid(place: Place) -> bool:
+        if place.lacks(member) or not applies(place):
+            return False
+        code = place.value(member)
+        first, last = codes.get_validity(table, code)
+        return not first <= place.case.issue_day <= last
+
+    def describe_invalid(place: Place) -> str:
+        code = place.value(member)
+        first, last = codes.get_validity(table, code)
+        is_early = place.case.issue_day < first
+        limit = f"from {first}, after" if is_early else f"until {last}, before"
+        return f'"{code}" of the table of {table} is valid {limit} the issue date of the document.'
+
+    return (
+        Rule(
+            "CV302",
+            member,
+            is_unknown,
+            lambda place: codes.describe_unknown_code(table, place.value(member)),
+            since,
+        ),
+        Rule("CF320", member, is_invalid, describe_invalid, since),
+    )
+
+
+def require(member: str, message: str, code: str | tuple[str, str] = REQUIRED) -> Rule:
+    """Return the rule of a mandatory member, without which no document can be built."""
+
+    def is_absent(place: Place) -> bool:
+        return member not in place.waived and place.lacks(member)
+
+    return Rule(code, member, is_absent, message, stops=True)

@@ -69,6 +69,25 @@ GENERAL_PUBLIC = {
     "address": {"line1": NOT_GIVEN, "city": NOT_GIVEN, "state": STATE_ABROAD, "country": HOME},
 }
 
+#: Member of a party -> column of the company.
+COLUMNS = {
+    "/name": "name",
+    "/tin": "tin_code",
+    "/registration/type": "registration_type",
+    "/registration/number": "registration_number",
+    "/contactNumber": "phone",
+    "/email": "email",
+    "/sstRegistrationNumber": "sst_registration_number",
+    "/tourismTaxRegistrationNumber": "tourism_tax_registration_number",
+    "/msic": "msic_code",
+    "/businessActivityDescription": "business_activity_description",
+    "/address/line1": "address",
+    "/address/city": "city",
+    "/address/state": "state",
+    "/address/zipCode": "zip_code",
+    "/address/country": "country",
+}
+
 _PHONE_MARKS = re.compile(r"[\s()\[\].\u2010-\u2015\u2212-]+")
 _NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
 _BLANKS = re.compile(r"\s+")
@@ -87,27 +106,11 @@ def or_general_public(party: Party | None) -> Party:
 
 def make_issuer_party(issuer: Mapping[str, Any]) -> Party:
     """Return the company's record as a party in the request shape."""
-    return {
-        "name": issuer.get("name"),
-        "tin": issuer.get("tin_code"),
-        "registration": {
-            "type": issuer.get("registration_type"),
-            "number": issuer.get("registration_number"),
-        },
-        "sstRegistrationNumber": issuer.get("sst_registration_number"),
-        "tourismTaxRegistrationNumber": issuer.get("tourism_tax_registration_number"),
-        "msic": issuer.get("msic_code"),
-        "businessActivityDescription": issuer.get("business_activity_description"),
-        "contactNumber": issuer.get("phone"),
-        "email": issuer.get("email"),
-        "address": {
-            "line1": issuer.get("address"),
-            "city": issuer.get("city"),
-            "state": issuer.get("state"),
-            "zipCode": issuer.get("zip_code"),
-            "country": issuer.get("country"),
-        },
-    }
+    party: dict[str, Any] = {"registration": {}, "address": {}}
+    for member, column in COLUMNS.items():
+        *holder, name = member.split("/")[1:]
+        (party[holder[0]] if holder else party)[name] = issuer.get(column)
+    return party
 
 
 def build_supplier(party: Party) -> Element:

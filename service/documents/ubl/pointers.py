@@ -6,20 +6,21 @@ The portal names the element that an error concerns by its path in the document.
 import re
 from typing import Any
 
-#: Element of a party in the document -> member of a party in a request, member of the company. The
-#: longest element that a path begins with applies.
+from service.documents.ubl.parties import COLUMNS
+
+#: Element of a party -> member of a party. The longest element that a path begins with applies.
 PARTY = {
-    "Party.PartyLegalEntity": ("/name", "/name"),
-    "Party.PartyIdentification": ("/registration/number", "/registration_number"),
-    "Party.IndustryClassificationCode": ("/msic", "/msic_code"),
-    "Party.Contact.Telephone": ("/contactNumber", "/phone"),
-    "Party.Contact.ElectronicMail": ("/email", "/email"),
-    "Party.PostalAddress": ("/address", "/address"),
-    "Party.PostalAddress.AddressLine": ("/address/line1", "/address"),
-    "Party.PostalAddress.CityName": ("/address/city", "/city"),
-    "Party.PostalAddress.PostalZone": ("/address/zipCode", "/zip_code"),
-    "Party.PostalAddress.CountrySubentityCode": ("/address/state", "/state"),
-    "Party.PostalAddress.Country": ("/address/country", "/country"),
+    "Party.PartyLegalEntity": "/name",
+    "Party.PartyIdentification": "/registration/number",
+    "Party.IndustryClassificationCode": "/msic",
+    "Party.Contact.Telephone": "/contactNumber",
+    "Party.Contact.ElectronicMail": "/email",
+    "Party.PostalAddress": "/address",
+    "Party.PostalAddress.AddressLine": "/address/line1",
+    "Party.PostalAddress.CityName": "/address/city",
+    "Party.PostalAddress.PostalZone": "/address/zipCode",
+    "Party.PostalAddress.CountrySubentityCode": "/address/state",
+    "Party.PostalAddress.Country": "/address/country",
 }
 #: Element of a line -> member of a line item.
 LINE = {
@@ -35,26 +36,37 @@ LINE = {
     "TaxTotal": "/taxDetails",
     "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": "/taxExemptionReason",
 }
-#: Element of the document -> member of an invoice, member of a note.
-DOCUMENT = {
-    "ID": ("/code", "/adjustmentNoteCode"),
-    "IssueDate": ("/issueDateTime", "/adjustmentNoteIssueDate"),
-    "IssueTime": ("/issueDateTime", "/adjustmentNoteIssueDate"),
-    "InvoiceTypeCode": ("/type", "/type"),
-    "DocumentCurrencyCode": ("/currencyCode", ""),
-    "TaxCurrencyCode": ("/currencyCode", ""),
-    "TaxExchangeRate": ("/exchangeRate", ""),
-    "InvoicePeriod": ("/billingPeriod", "/billingPeriod"),
-    "PaymentMeans": ("/payment", "/payment"),
-    "PaymentMeans.PaymentMeansCode": ("/payment/mode", "/payment/mode"),
-    "PaymentMeans.PayeeFinancialAccount": ("/payment/bankAccount", "/payment/bankAccount"),
-    "PaymentTerms": ("/payment/terms", "/payment/terms"),
-    "Delivery": ("/delivery", "/delivery"),
-    "AdditionalDocumentReference": ("/references", "/references"),
-    "AllowanceCharge": ("/invoiceLevelAllowanceCharge", ""),
-    "BillingReference": ("", "/targetInvoiceType"),
-    "TaxTotal": ("/lineItems", "/lineItems"),
-    "LegalMonetaryTotal": ("/lineItems", "/lineItems"),
+#: Element of the document -> member of an invoice.
+INVOICE = {
+    "ID": "/code",
+    "IssueDate": "/issueDateTime",
+    "IssueTime": "/issueDateTime",
+    "InvoiceTypeCode": "/type",
+    "DocumentCurrencyCode": "/currencyCode",
+    "TaxCurrencyCode": "/currencyCode",
+    "TaxExchangeRate": "/exchangeRate",
+    "InvoicePeriod": "/billingPeriod",
+    "PaymentMeans": "/payment",
+    "PaymentMeans.PaymentMeansCode": "/payment/mode",
+    "PaymentMeans.PayeeFinancialAccount": "/payment/bankAccount",
+    "PaymentTerms": "/payment/terms",
+    "Delivery": "/delivery",
+    "AdditionalDocumentReference": "/references",
+    "AllowanceCharge": "/invoiceLevelAllowanceCharge",
+    "TaxTotal": "/lineItems",
+    "LegalMonetaryTotal": "/lineItems",
+}
+#: Element of the document -> member of a note. Empty are those that it has from its invoice.
+NOTE = {
+    **INVOICE,
+    "ID": "/adjustmentNoteCode",
+    "IssueDate": "/adjustmentNoteIssueDate",
+    "IssueTime": "/adjustmentNoteIssueDate",
+    "DocumentCurrencyCode": "",
+    "TaxCurrencyCode": "",
+    "TaxExchangeRate": "",
+    "AllowanceCharge": "",
+    "BillingReference": "/targetInvoiceType",
 }
 PARTIES = {"AccountingSupplierParty": "supplier", "AccountingCustomerParty": "buyer"}
 #: Codes of self-billed documents, and of invoices. Portal: 12
@@ -81,12 +93,11 @@ def find_pointer(path: str, document_type: str) -> str:
     if line := _LINE.match(element):
         index = line[1] if line[1] and line[1] != "*" else None
         rest = _plain(element[line.end() :])
-        return f"/lineItems/{index}{_find(LINE, rest) or ''}" if index else "/lineItems"
+        return f"/lineItems/{index}{_find(LINE, rest)}" if index else "/lineItems"
     head, _, rest = _plain(element).partition(".")
     if head in PARTIES:
         return _find_party(PARTIES[head], rest, document_type)
-    found = _find(DOCUMENT, _plain(element))
-    return found[document_type not in INVOICES] if found else ""
+    return _find(INVOICE if document_type in INVOICES else NOTE, _plain(element))
 
 
 def _plain(element: str) -> str:
@@ -99,14 +110,14 @@ def _find_party(role: str, element: str, document_type: str) -> str:
     own = "buyer" if document_type in SELF_BILLED else "supplier"
     found = _find(PARTY, element)
     if role == own:
-        return f"/company{found[1]}" if found else ""
+        return f"/company/{COLUMNS.get(found, 'address')}" if found else ""
     if document_type not in INVOICES:
         return ""  # the parties of a note are those of its invoice
-    return f"/{role}{found[0] if found else ''}"
+    return f"/{role}{found}"
 
 
-def _find(table: dict[str, Any], element: str) -> Any:
-    """Return the value of the longest key that an element begins with, or None."""
+def _find(table: dict[str, str], element: str) -> str:
+    """Return the value of the longest key that an element begins with, or an empty text."""
     steps = element.split(".")
     prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
-    return next((table[prefix] for prefix in prefixes if prefix in table), None)
+    return next((table[prefix] for prefix in prefixes if prefix in table), "")
