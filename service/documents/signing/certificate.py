@@ -6,15 +6,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from service.documents.rows import Row
-from service.documents.signing.private_key import UnusableCredentials, find_key_problem, read_key
+from service.documents.signing.private_key import (
+    UnusableCredentials,
+    can_sign,
+    find_key_problem,
+    make_error,
+    read_key,
+    sign,
+)
 from service.documents.ubl.parties import get_own_tin, normalize_identifier
 from service.errors import violation
 
@@ -70,18 +76,14 @@ class Signer:
     key: rsa.RSAPrivateKey
 
     def sign(self, content: bytes) -> bytes:
-        """Return the RSA PKCS#1 v1.5 signature of the SHA-256 of the content. Portal: 11.2"""
-        return self.key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+        """Return the signature of the content."""
+        return sign(self.key, content)
 
     def can_sign(self) -> bool:
         """Return whether the certificate's public key verifies a signature of the key."""
         public = self.certificate.public_key
         assert isinstance(public, rsa.RSAPublicKey)  # as read_certificate has checked
-        try:
-            public.verify(self.sign(b""), b"", padding.PKCS1v15(), hashes.SHA256())
-        except (ValueError, InvalidSignature):
-            return False
-        return True
+        return can_sign(self.key, public)
 
 
 def read_pair(
@@ -122,16 +124,16 @@ def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
         certificate = _extract_facts(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         wording = "certificate must be an X.509 certificate in PEM."
-        raise UnusableCredentials([violation("/certificate", "format", wording)]) from None
+        raise make_error("/certificate", "format", wording) from None
     if not 0 < certificate.serial < 2**LONGEST_SERIAL:
         wording = (
             "The serial number of certificate must be a positive number "
             f"of at most {LONGEST_SERIAL} bits."
         )
-        raise UnusableCredentials([violation("/certificate", "serial", wording)])
+        raise make_error("/certificate", "serial", wording)
     if problem := find_key_problem(certificate.public_key):
         wording = f"The key of certificate {problem[1]}"
-        raise UnusableCredentials([violation("/certificate", problem[0], wording)])
+        raise make_error("/certificate", problem[0], wording)
     return certificate
 
 

@@ -47,13 +47,13 @@ def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
     """
     found = _PEM.search(pem)
     if not found:
-        raise _make_error("/key", "format", "key must be an RSA private key in PEM.")
+        raise make_error("/key", "format", "key must be an RSA private key in PEM.")
     encrypted = found["kind"] == "ENCRYPTED " or "ENCRYPTED" in found["body"]
     if encrypted and not password:
-        raise _make_error("/password", "required", "password is required: the key is encrypted.")
+        raise make_error("/password", "required", "password is required: the key is encrypted.")
     if found["kind"] == "ENCRYPTED " and not _is_derivation_bounded(found["body"]):
         wording = f"key must be encrypted with PBKDF2 and at most {MAX_ROUNDS} rounds."
-        raise _make_error("/key", "encryption", wording)
+        raise make_error("/key", "encryption", wording)
     secret = password.encode() if encrypted and password else None
     try:
         # _is_consistent replaces the validation of the library, which can take minutes.
@@ -61,8 +61,8 @@ def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
             wording = "The key cannot be read with this password."
-            raise _make_error("/password", "password", wording) from None
-        raise _make_error("/key", "format", "key must be an RSA private key in PEM.") from None
+            raise make_error("/password", "password", wording) from None
+        raise make_error("/key", "format", "key must be an RSA private key in PEM.") from None
     return _check_key(key)
 
 
@@ -78,9 +78,11 @@ def find_key_problem(key: object) -> tuple[str, str] | None:
 
 def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
     if problem := find_key_problem(key):
-        raise _make_error("/key", problem[0], f"key {problem[1]}")
-    if not isinstance(key, rsa.RSAPrivateKey) or not (_is_consistent(key) and _can_sign(key)):
-        raise _make_error("/key", "format", "key is damaged: its numbers are inconsistent.")
+        raise make_error("/key", problem[0], f"key {problem[1]}")
+    if not isinstance(key, rsa.RSAPrivateKey) or not (
+        _is_consistent(key) and can_sign(key, key.public_key())
+    ):
+        raise make_error("/key", "format", "key is damaged: its numbers are inconsistent.")
     return key
 
 
@@ -97,17 +99,22 @@ def _is_consistent(key: rsa.RSAPrivateKey) -> bool:
     return factors_fit and exponents_fit and numbers.p * numbers.q == modulus
 
 
-def _can_sign(key: rsa.RSAPrivateKey) -> bool:
-    """Return whether the public key verifies a signature of the private key."""
+def sign(key: rsa.RSAPrivateKey, content: bytes) -> bytes:
+    """Return the RSA PKCS#1 v1.5 signature of the SHA-256 of the content. Portal: 11.2"""
+    return key.sign(content, PKCS1v15(), SHA256())
+
+
+def can_sign(key: rsa.RSAPrivateKey, public: rsa.RSAPublicKey) -> bool:
+    """Return whether a public key verifies a signature of the private key."""
     try:
-        signature = key.sign(b"", PKCS1v15(), SHA256())
-        key.public_key().verify(signature, b"", PKCS1v15(), SHA256())
+        public.verify(sign(key, b""), b"", PKCS1v15(), SHA256())
     except (ValueError, InvalidSignature, InternalError):
         return False
     return True
 
 
-def _make_error(path: str, rule: str, message: str) -> UnusableCredentials:
+def make_error(path: str, rule: str, message: str) -> UnusableCredentials:
+    """Return the error of one violation."""
     return UnusableCredentials([violation(path, rule, message)])
 
 

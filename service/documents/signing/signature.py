@@ -8,9 +8,9 @@ that is hashed here must come from that serialiser.
 import base64
 import hashlib
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from service.documents.signing.certificate import Certificate
+from service.documents.signing.certificate import Certificate, Signer
 from service.documents.ubl.document import encode
 from service.documents.ubl.elements import value
 
@@ -27,15 +27,7 @@ CARRIERS = ("UBLExtensions", "Signature")
 END = b"}]}"  # closes the invoice, its array and the document
 
 
-class DocumentSigner(Protocol):
-    """A certificate and its private key, which may be in another device."""
-
-    @property
-    def certificate(self) -> Certificate: ...
-    def sign(self, content: bytes, /) -> bytes: ...
-
-
-def sign(document: dict[str, Any], signer: DocumentSigner, signed_at: datetime) -> bytes:
+def sign(document: dict[str, Any], signer: Signer, signed_at: datetime) -> bytes:
     """Return the bytes of the signed document; an existing signature is replaced. Portal: 11.3
 
     `document` is the result of `document.build` for version 1.1. `signed_at` is within the validity
@@ -88,12 +80,7 @@ def build_qualifying_properties(certificate: Certificate, signed_at: datetime) -
     """Build the signing time and certificate. The members are hashed in this order. Portal: 11.4"""
     at = signed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {
-        "CertDigest": [
-            {
-                "DigestMethod": value("", Algorithm=SHA256),
-                "DigestValue": value(compute_digest(certificate.der)),
-            }
-        ],
+        "CertDigest": [_build_digest(compute_digest(certificate.der))],
         "IssuerSerial": [_build_issuer_serial(certificate)],
     }
     signed = {"SigningTime": value(at), "SigningCertificate": [{"Cert": [named]}]}
@@ -134,12 +121,11 @@ def _build_signature(
 
 
 def _build_reference(kind: str, uri: str, digest_value: str) -> dict[str, Any]:
-    return {
-        "Type": kind,
-        "URI": uri,
-        "DigestMethod": value("", Algorithm=SHA256),
-        "DigestValue": value(digest_value),
-    }
+    return {"Type": kind, "URI": uri, **_build_digest(digest_value)}
+
+
+def _build_digest(digest_value: str) -> dict[str, Any]:
+    return {"DigestMethod": value("", Algorithm=SHA256), "DigestValue": value(digest_value)}
 
 
 def _build_key_info(certificate: Certificate) -> dict[str, Any]:

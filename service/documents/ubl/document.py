@@ -33,7 +33,6 @@ from service.documents.ubl.references import build_billing_references, build_doc
 from service.documents.ubl.shipping import (
     build_delivery,
     build_payment_means,
-    build_payment_terms,
     build_prepayment,
 )
 
@@ -93,7 +92,7 @@ def build(
         AccountingCustomerParty=group(Party=build_buyer(buyer)),
         Delivery=build_delivery(get_object(source, "delivery"), number, currency),
         PaymentMeans=build_payment_means(payment, own.get("bank_account")),
-        PaymentTerms=build_payment_terms(payment),
+        PaymentTerms=group(Note=optional(payment.get("terms"), 300)),
         PrepaidPayment=build_prepayment(get_object(source, "prepayment"), sums.prepaid, currency),
         AllowanceCharge=[
             build_adjustment(is_charge, each, currency)

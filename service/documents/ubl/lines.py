@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from service.documents.money import EXEMPT, Adjustment, LineAmounts, Tax, Totals
+from service.documents.money import EXEMPT, Adjustment, LineAmounts, Tax, TaxTotal, Totals
 from service.documents.ubl.elements import (
     Element,
     amount,
@@ -34,7 +34,7 @@ def build_line(
         AllowanceCharge=_build_line_adjustments(amounts, currency),
         TaxTotal=_build_line_tax(item, amounts, currency),
         Item=group(
-            CommodityClassification=[*_build_tariff(item), *_build_classifications(item)],
+            CommodityClassification=_build_classifications(item),
             Description=optional(item["description"], 300),
             OriginCountry=origin and [{"IdentificationCode": value(origin)}],
         ),
@@ -47,15 +47,11 @@ def _build_quantity(count: Decimal | int | None, unit_code: str | None) -> Eleme
     return value(count, unitCode=unit_code) if unit_code else value(count)
 
 
-def _build_tariff(item: Mapping[str, Any]) -> Element:
-    code = clean_text(item.get("tariffCode"))
-    return [{"ItemClassificationCode": value(code, listID="PTC")}] if code else []
-
-
 def _build_classifications(item: Mapping[str, Any]) -> Element:
+    tariff = ("PTC", clean_text(item.get("tariffCode")))
+    codes = [tariff, *(("CLASS", code) for code in item.get("classifications") or ())]
     return [
-        {"ItemClassificationCode": value(code, listID="CLASS")}
-        for code in item.get("classifications") or ()
+        {"ItemClassificationCode": value(code, listID=list_id)} for list_id, code in codes if code
     ]
 
 
@@ -78,14 +74,20 @@ def _build_line_tax(item: Mapping[str, Any], amounts: LineAmounts, currency: str
     unit_code, reason = item["unit"].get("code"), item.get("taxExemptionReason")
     subtotals = [
         {
-            "TaxableAmount": amount(tax.taxable, currency),
-            "TaxAmount": amount(tax.at_rate, currency),
+            **_build_tax_amounts(tax, currency),
             **_build_tax_rate(tax, unit_code, currency),
-            "TaxCategory": _build_tax_category(tax.type, reason if tax.type == EXEMPT else None),
+            "TaxCategory": _build_tax_category(tax.type, reason),
         }
         for tax in amounts.taxes
     ]
     return group(TaxAmount=amount(amounts.tax, currency), TaxSubtotal=subtotals)
+
+
+def _build_tax_amounts(sums: Tax | TaxTotal, currency: str) -> dict[str, Element]:
+    return {
+        "TaxableAmount": amount(sums.taxable, currency),
+        "TaxAmount": amount(sums.at_rate, currency),
+    }
 
 
 def _build_tax_rate(tax: Tax, unit_code: str | None, currency: str) -> dict[str, Element]:
@@ -106,9 +108,8 @@ def build_document_tax(sums: Totals, reason: str, currency: str) -> Element | No
         TaxAmount=amount(sums.tax, currency),
         TaxSubtotal=[
             {
-                "TaxableAmount": amount(of_type.taxable, currency),
-                "TaxAmount": amount(of_type.at_rate, currency),
-                "TaxCategory": _build_tax_category(kind, reason if kind == EXEMPT else None),
+                **_build_tax_amounts(of_type, currency),
+                "TaxCategory": _build_tax_category(kind, reason),
             }
             for kind, of_type in sums.by_tax_type.items()
         ],
@@ -118,9 +119,8 @@ def build_document_tax(sums: Totals, reason: str, currency: str) -> Element | No
 @lru_cache(maxsize=64)
 def _build_tax_category(kind: str, exemption_reason: str | None) -> Element | None:
     """Build a tax category; most lines of a document share the same one."""
-    return group(
-        ID=value(kind), TaxExemptionReason=optional(exemption_reason, 300), TaxScheme=TAX_SCHEME
-    )
+    reason = exemption_reason if kind == EXEMPT else None
+    return group(ID=value(kind), TaxExemptionReason=optional(reason, 300), TaxScheme=TAX_SCHEME)
 
 
 def join_exemption_reasons(items: Iterable[Mapping[str, Any]]) -> str:

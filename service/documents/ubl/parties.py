@@ -119,22 +119,14 @@ def build_supplier(party: Party) -> Element:
     return [
         entry(
             IndustryClassificationCode=value(industry[0], name=industry[1]),
-            PartyIdentification=_build_identification(
-                party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")
-            ),
-            **_build_common(party),
+            **_build_common(party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")),
         )
     ]
 
 
 def build_buyer(party: Party) -> Element:
     """Build the buyer, who has no tourism tax number."""
-    return [
-        entry(
-            PartyIdentification=_build_identification(party, BUYER_TINS, None),
-            **_build_common(party),
-        )
-    ]
+    return [entry(**_build_common(party, BUYER_TINS, None))]
 
 
 def build_recipient(recipient: Party) -> Element | None:
@@ -147,8 +139,17 @@ def build_recipient(recipient: Party) -> Element | None:
     )
 
 
-def _build_common(party: Party) -> dict[str, Element | None]:
+def _build_common(
+    party: Party, general_tins: Mapping[str, str], tourism_tax_number: str | None
+) -> dict[str, Element | None]:
+    numbers = (
+        ("TIN", get_own_tin(party) or get_general_tin(party, general_tins) or ""),
+        _get_registration(party),
+        ("SST", _clean_tax_numbers(party.get("sstRegistrationNumber")) or NOT_GIVEN),
+        ("TTX", _clean_tax_numbers(tourism_tax_number) or NOT_GIVEN),
+    )
     return {
+        "PartyIdentification": [_build_identity(*each) for each in numbers],
         "PostalAddress": build_postal_address(get_object(party, "address")),
         "PartyLegalEntity": group(RegistrationName=mandatory(party.get("name"), 300)),
         "Contact": group(
@@ -179,18 +180,6 @@ def _format_phone(party: Party) -> str:
 
 
 # Identification
-
-
-def _build_identification(
-    party: Party, general_tins: Mapping[str, str], tourism_tax_number: str | None
-) -> Element:
-    numbers = (
-        ("TIN", get_own_tin(party) or get_general_tin(party, general_tins) or ""),
-        _get_registration(party),
-        ("SST", _clean_tax_numbers(party.get("sstRegistrationNumber")) or NOT_GIVEN),
-        ("TTX", _clean_tax_numbers(tourism_tax_number) or NOT_GIVEN),
-    )
-    return [_build_identity(*each) for each in numbers]
 
 
 def _build_recipient_identification(recipient: Party) -> Element:

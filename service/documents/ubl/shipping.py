@@ -47,11 +47,6 @@ def build_payment_means(payment: Mapping[str, str], own_account: str | None) -> 
     )
 
 
-def build_payment_terms(payment: Mapping[str, str]) -> Element | None:
-    """Build the payment terms."""
-    return group(Note=optional(payment.get("terms"), 300))
-
-
 def build_prepayment(
     prepayment: Mapping[str, Any], prepaid: Decimal, currency: str
 ) -> Element | None:
