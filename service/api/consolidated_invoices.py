@@ -192,7 +192,6 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
             omitted_types=types,
             zone=config.time_zone.key,
             amount=consolidation.LARGEST_SALE.amount,
-            digits=consolidation.LONGEST_NUMBER,
         )
         return facts, classes, await _count_submitted(conn, company, period, types)
 

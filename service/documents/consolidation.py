@@ -41,7 +41,6 @@ FAMILIES = {
 
 CLASSIFICATION = "004"
 UNIT = "C62"
-LONGEST_NUMBER = 50  # Portal: 10.2
 
 MAX_INVOICES = 10_000
 #: Limit of the lines' size. Of the portal's 300,000 bytes the rest is for the header and the
@@ -167,11 +166,6 @@ INVOICE_RULES: tuple[InvoiceRule, ...] = (
         f"The invoice exceeds RM {LARGEST_SALE.amount:,} and must be submitted individually.",
         LARGEST_SALE.since,
         relaxable=True,
-    ),
-    InvoiceRule(
-        "number",
-        lambda invoice, terms: len(invoice["number"]) > LONGEST_NUMBER,
-        f"The full code of the invoice must have at most {LONGEST_NUMBER} characters.",
     ),
 )
 

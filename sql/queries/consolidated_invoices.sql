@@ -28,7 +28,7 @@ select count(*)
 -- name: consolidation_classes :many
 -- Return the candidates of consolidation_of_month, grouped by all facts that the rules read: each
 -- row has the facts of its invoices, their number, and the sums of their amounts. Amounts above
--- :amount and numbers longer than :digits are apart.
+-- :amount are apart.
 select type, status, currency_code, consolidated_invoice_id, is_named, was_accepted,
        max(issue_date) as issue_date, max(number) as number, max(total_amount) as total_amount,
        count(*) as n, sum(excluding_tax) as excluding_tax, sum(total_amount) as payable
@@ -36,7 +36,7 @@ select type, status, currency_code, consolidated_invoice_id, is_named, was_accep
  where company_id = :company_id and issue_date >= :since and issue_date < :until
    and not (type = any (:omitted_types::text[]) and was_submitted)
  group by type, status, currency_code, consolidated_invoice_id, is_named, was_accepted,
-       (issue_date at time zone :zone)::date, total_amount > :amount, length(number) > :digits;
+       (issue_date at time zone :zone)::date, total_amount > :amount;
 
 -- name: consolidation_of_ids :many
 -- Return the candidates with these ids, ordered by code. Missing invoices have no row.

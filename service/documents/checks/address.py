@@ -17,7 +17,6 @@ from service.documents.ubl import parties
 from service.documents.ubl.elements import get_object
 
 POSTCODE = re.compile(r"[0-9]{1,5}")
-LONGEST_POSTCODE = 50
 #: Code of a postcode that the portal accepts, although no postcode in Malaysia is so short.
 SHORT_POSTCODE = "Postcode"
 
@@ -52,7 +51,7 @@ ADDRESS_RULES = (
         ),
         "The postcode of the {who} must have at most 5 digits.",
         FORMATS_STRICT,
-        fix=keep_only("0-9", "/address/zipCode", POSTCODE, 5),
+        fix=keep_only("0-9", "/address/zipCode", POSTCODE),
     ),
     Rule(
         SHORT_POSTCODE,
@@ -62,14 +61,5 @@ ADDRESS_RULES = (
         ),
         "The postcode of the {who} has fewer than the 5 digits of a postcode in Malaysia.",
         severity=WARNING,
-    ),
-    Rule(
-        FORMAT,
-        "/address/zipCode",
-        lambda place: (
-            not _is_home(place) and len(place.sent_text("/address/zipCode")) > LONGEST_POSTCODE
-        ),
-        "The postcode of the {who} must have at most 50 characters.",
-        FORMATS_STRICT,
     ),
 )

@@ -4,8 +4,8 @@ Portal: 10.2, 10.6
 """
 
 import re
-from collections.abc import Callable, Iterator
-from datetime import date, datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -26,13 +26,11 @@ from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
 from service.documents.ubl.elements import get_object
 
-LONGEST_NUMBER, LONGEST_RATE, LONGEST_ACCOUNT, LONGEST_FREQUENCY = 50, 15, 150, 50
+LONGEST_RATE, LONGEST_ACCOUNT = 15, 150
 #: A document is reported if it has less than this until the end of its issue window.
 WINDOW_CLOSING = timedelta(hours=12)
 TOO_OLD = "The issue time is more than 72 hours ago."
 
-#: Type of a reference -> limit of the characters of its id. Portal: 10.2
-REFERENCES = {"BILL": 150, "CUSTOMS_FORM": 1000, "FTA": 50, "K2": 1000, "INCOTERMS": 3}
 LONGEST_AGREEMENT = 300
 AGREEMENT = re.compile(r"[A-Za-z0-9 ()-]*")
 INCOTERMS = re.compile(r"[A-Za-z0-9]*")
@@ -42,12 +40,7 @@ IMPORT = "034"
 
 def find_document_places(case: Case) -> Iterator[Place]:
     """Yield the document."""
-    yield Place(
-        case,
-        "",
-        case.source,
-        words={"currency": case.currency, "number": case.circumstances.number},
-    )
+    yield Place(case, "", case.source, words={"currency": case.currency})
 
 
 def find_issue_places(case: Case) -> Iterator[Place]:
@@ -65,9 +58,7 @@ def find_reference_places(case: Case) -> Iterator[Place]:
     """Yield the references."""
     references: list[dict[str, Any]] = case.source.get("references") or []
     for index, reference in enumerate(references):
-        kind = reference.get("type", "")
-        words = {"kind": kind, "limit": REFERENCES.get(kind, max(REFERENCES.values()))}
-        yield Place(case, f"/references/{index}", reference, words=words)
+        yield Place(case, f"/references/{index}", reference)
 
 
 def _format_instant(at: datetime) -> str:
@@ -126,22 +117,6 @@ def _is_import_without_form(place: Place) -> bool:
     )
 
 
-def _is_reversed(place: Place) -> bool:
-    """Return whether the billing period ends before it starts."""
-    try:
-        start, end = (
-            date.fromisoformat(place.value(f"/billingPeriod/{name}") or "")
-            for name in ("start", "end")
-        )
-    except ValueError:
-        return False
-    return end < start
-
-
-def _is_too_long(member: str, limit: int) -> Callable[[Place], bool]:
-    return lambda place: len(elements.clean_text(place.value(member))) > limit
-
-
 def _has_long_account(place: Place) -> bool:
     """Return whether the payment has the company's bank account, and that is too long."""
     payment, account = get_object(place.case.source, "payment"), place.value("/bank_account")
@@ -190,12 +165,6 @@ DOCUMENT_RULES = (
     ),
     *coded("currencies", "/currencyCode"),
     Rule(
-        FORMAT,
-        "/code",
-        lambda place: len(place.case.circumstances.number) > LONGEST_NUMBER,
-        'The number "{number}" must have at most 50 characters.',
-    ),
-    Rule(
         "Version",
         "",
         lambda place: (
@@ -205,27 +174,6 @@ DOCUMENT_RULES = (
         f"The versions 1.2 and 1.3 are allowed from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
     ),
     *coded("payment_modes", "/payment/mode"),
-    Rule(
-        FORMAT,
-        "/payment/bankAccount",
-        _is_too_long("/payment/bankAccount", LONGEST_ACCOUNT),
-        "The bank account must have at most 150 characters.",
-        FORMATS_STRICT,
-    ),
-    Rule(
-        FORMAT,
-        "/billingPeriod/frequency",
-        _is_too_long("/billingPeriod/frequency", LONGEST_FREQUENCY),
-        "The billing frequency must have at most 50 characters.",
-        FORMATS_STRICT,
-    ),
-    Rule(
-        "BillingPeriod",
-        "/billingPeriod/end",
-        _is_reversed,
-        "The billing period ends before it starts.",
-        severity=WARNING,
-    ),
     Rule(
         "CustomsForm",
         "/references",
@@ -290,13 +238,6 @@ COMPANY_RULES = (
 )
 
 REFERENCE_RULES = (
-    Rule(
-        FORMAT,
-        "/id",
-        lambda place: len(elements.clean_text(place.value("/id"))) > place.words["limit"],
-        "The reference {kind} must have at most {limit} characters.",
-        FORMATS_STRICT,
-    ),
     Rule(
         FORMAT,
         "/id",

@@ -29,7 +29,6 @@ from service.documents.ubl.elements import get_object
 WITHOUT_RATE = {"06", EXEMPT}
 RATES = {"percentage", "perUnitAmount"}
 
-TARIFF = re.compile(r"[0-9A-Za-z.]{1,12}")
 #: Characters that the portal allows in an exemption reason, and others that the authority's own
 #: examples of a reason have. Portal: 10.7
 REASON = re.compile(r"[\w .,()-]*")
@@ -82,16 +81,6 @@ def _is_for_public(place: Place) -> bool:
     """Return whether the other party of the document is unnamed."""
     other = get_object(place.case.source, "supplier" if place.case.self_billed else "buyer")
     return other.get("type") == "GENERAL_PUBLIC"
-
-
-def _fix_tariff(place: Place) -> str | None:
-    kept = re.sub(r"[^0-9A-Za-z.]", "", place.value("/tariffCode"))
-    return kept if TARIFF.fullmatch(kept) else None
-
-
-def _is_bad_tariff(place: Place) -> bool:
-    code = elements.clean_text(place.value("/tariffCode"))
-    return code != "" and not TARIFF.fullmatch(code)
 
 
 def _fix_reason(place: Place) -> str:
@@ -198,14 +187,6 @@ LINE_RULES = (
     ),
     *coded("units", "/unit/code", FORMATS_STRICT),
     *coded("countries", "/originCountry"),
-    Rule(
-        FORMAT,
-        "/tariffCode",
-        _is_bad_tariff,
-        "The tariff code of line {line} must have at most 12 letters, digits and dots.",
-        FORMATS_STRICT,
-        fix=_fix_tariff,
-    ),
     Rule(
         "LargeSale",
         "",

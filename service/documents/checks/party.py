@@ -40,7 +40,6 @@ SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
 TOURISM = re.compile(r"[A-Za-z0-9-]+")
 #: Scheme of an identity -> limit of the characters of its number. Portal: 10.3
 LONGEST_IDENTITY = {"BRN": 20, "NRIC": 12, "PASSPORT": 12, "ARMY": 12}
-LONGEST_SST, LONGEST_TOURISM, LONGEST_MAIL = 35, 17, 320
 
 
 def find_party_places(case: Case) -> Iterator[Place]:
@@ -128,12 +127,12 @@ def _is_nameless(place: Place) -> bool:
     return place.sent_text("/tin") == parties.PUBLIC and not is_person
 
 
-def _is_malformed(member: str, form: re.Pattern[str], limit: int) -> Callable[[Place], bool]:
-    """Return a condition: the member would be sent, and breaks its form or length."""
+def _is_malformed(member: str, form: re.Pattern[str]) -> Callable[[Place], bool]:
+    """Return a condition: the member would be sent, and breaks its form."""
 
     def is_malformed(place: Place) -> bool:
         found = place.sent_text(member)
-        return found != "" and not (form.fullmatch(found) and len(found) <= limit)
+        return found != "" and not form.fullmatch(found)
 
     return is_malformed
 
@@ -176,9 +175,7 @@ def _fix_phone(place: Place) -> str | None:
 def _fix_mail(place: Place) -> object:
     """Return the first valid one of several addresses, or REMOVED if there is none."""
     parts = re.split(r"[\s;,<>]+", place.value("/email"))
-    return next(
-        (part for part in parts if MAIL.fullmatch(part) and len(part) <= LONGEST_MAIL), REMOVED
-    )
+    return next(filter(MAIL.fullmatch, parts), REMOVED)
 
 
 def _has_bad_tin(place: Place) -> bool:
@@ -272,7 +269,7 @@ PARTY_RULES = (
     Rule(
         "CF403",
         "/email",
-        _is_malformed("/email", ONE_MAIL, LONGEST_MAIL),
+        _is_malformed("/email", ONE_MAIL),
         "The e-mail of the {who} must be a single address without spaces.",
         FORMATS_STRICT,
         fix=_fix_mail,
@@ -290,19 +287,19 @@ PARTY_RULES = (
     Rule(
         FORMAT,
         "/sstRegistrationNumber",
-        _is_malformed("/sstRegistrationNumber", SST, LONGEST_SST),
+        _is_malformed("/sstRegistrationNumber", SST),
         "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
         "separated by a semicolon, with at most 35 characters.",
         FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9;-", "/sstRegistrationNumber", SST, LONGEST_SST),
+        fix=keep_only("A-Za-z0-9;-", "/sstRegistrationNumber", SST),
     ),
     Rule(
         "CF407",
         "/tourismTaxRegistrationNumber",
-        _is_malformed("/tourismTaxRegistrationNumber", TOURISM, LONGEST_TOURISM),
+        _is_malformed("/tourismTaxRegistrationNumber", TOURISM),
         "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
         FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM, LONGEST_TOURISM),
+        fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM),
     ),
     *coded("msic", "/msic", applies=lambda place: not place.side),
     Rule(
@@ -345,7 +342,7 @@ IDENTITY_RULES = (
         ),
         "The NRIC of the {who} must have 12 digits.",
         FORMATS_STRICT,
-        fix=keep_only("0-9", "/registration/number", NRIC, 12),
+        fix=keep_only("0-9", "/registration/number", NRIC),
     ),
     Rule(
         FORMAT,
@@ -358,12 +355,6 @@ IDENTITY_RULES = (
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",
         FORMATS_STRICT,
-    ),
-    Rule(
-        FORMAT,
-        "/registration/type",
-        lambda place: place.sent_text("/registration/type") not in LONGEST_IDENTITY,
-        "The registration type of the {who} must be BRN, NRIC, PASSPORT or ARMY.",
     ),
 )
 

@@ -247,14 +247,12 @@ def is_public(place: Place) -> bool:
     return isinstance(place.given, dict) and place.value("/type") == "GENERAL_PUBLIC"
 
 
-def keep_only(
-    characters: str, member: str, form: re.Pattern[str], limit: int
-) -> Callable[[Place], str | None]:
-    """Return a fix that removes other characters, if the result has the form and length."""
+def keep_only(characters: str, member: str, form: re.Pattern[str]) -> Callable[[Place], str | None]:
+    """Return a fix that removes other characters, if the result has the form."""
 
     def fix(place: Place) -> str | None:
         kept = re.sub(f"[^{characters}]", "", place.sent_text(member))
-        return kept if form.fullmatch(kept) and len(kept) <= limit else None
+        return kept if form.fullmatch(kept) else None
 
     return fix
 
