@@ -648,19 +648,6 @@ async def test_month_without_eligible_invoices_is_rejected(api: Client) -> None:
     assert await get_consolidated_id(api, named) is None
 
 
-async def test_invoice_with_too_long_a_number_is_excluded(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    invoice_id = await sale(api, code=123456)
-    lengthen = (
-        "update companies set setting = "
-        "setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', $1))"
-    )
-    for length, reason in ((44, {}), (45, {invoice_id: "number"})):
-        await owner.execute(lengthen, length)
-        assert await reasons(api) == reason
-
-
 async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))

@@ -144,7 +144,7 @@ class Place:
     case: Case
     path: str
     given: Any
-    sent: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sent: dict[str, Any] = field(default_factory=dict[str, Any])
     words: Mapping[str, Any] = field(default_factory=dict[str, Any])
     columns: Mapping[str, str] | None = None
     side: int = 0
@@ -190,7 +190,7 @@ class Rule:
     stops: bool = False
 
 
-def resolve(holder: Any, pointer: str) -> Any:
+def resolve(holder: dict[str, Any] | list[Any] | str | None, pointer: str) -> Any:
     """Return the value at a JSON Pointer, or None."""
     for name in _split_pointer(pointer):
         if isinstance(holder, list):
