@@ -5,13 +5,13 @@ lists of the authority with `replace_tables`. Portal: 12
 """
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
@@ -124,46 +124,65 @@ COMPANY = (
 HOME = "MYS"
 
 
-@lru_cache
-def _make_tree(places: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """Return {step of the places: the tree of the further steps, or at the end the table}."""
-    tree: dict[str, Any] = {}
-    for place, table in places:
-        *steps, last = place.split("/")[1:]
-        below = tree
-        for step in steps:
-            below = below.setdefault(step, {})
-        below[last] = table
-    return tree
+#: The codes of each table.
+Known = Mapping[str, Mapping[str, str]]
+#: Returns whether all codes of a value are known, given the attribute `known` of a _Version.
+_Checker = Callable[[Any, Known], bool]
 
 
-def _has_known_codes(
-    value: Any, tree: dict[str, Any], known: Mapping[str, Mapping[str, str]]
-) -> bool:
-    """Return whether all codes of an object or array are known; `known` are those of each table.
+def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
+    """Return the checker of a value with codes at places, which are given as (steps, table)."""
+    by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
+    for (step, *steps), table in places:
+        by_step.setdefault(step, []).append((steps, table))
+    tables = {step: below[0][1] for step, below in by_step.items() if not below[0][0]}
+    checkers = {step: _make_checker(below) for step, below in by_step.items() if below[0][0]}
+    if "*" in checkers:
+        return partial(_has_known_entries, checkers["*"])
+    if "*" in tables:
+        return partial(_has_known_codes, tables["*"])
+    return partial(_has_known_members, tuple(tables.items()), tuple(checkers.items()))
 
-    Generators would take longer than the checks.
-    """
-    if "*" in tree:
-        below = tree["*"]
-        for entry in value:
-            if not (
-                entry in known[below]
-                if isinstance(below, str)
-                else _has_known_codes(entry, below, known)
-            ):
-                return False
-        return True
-    for name, below in tree.items():
-        member = value.get(name)
-        if member is None:
-            continue
-        if isinstance(below, str):
-            if member not in known[below] and not (name == "state" and _is_abroad(value)):
-                return False
-        elif not _has_known_codes(member, below, known):
+
+# Generators for all() would take longer than the checks.
+
+
+def _has_known_codes(table: str, codes: list[str], known: Known) -> bool:
+    for code in codes:  # noqa: SIM110
+        if code not in known[table]:
             return False
     return True
+
+
+def _has_known_entries(checker: _Checker, entries: list[Any], known: Known) -> bool:
+    for entry in entries:  # noqa: SIM110
+        if not checker(entry, known):
+            return False
+    return True
+
+
+def _has_known_members(
+    tables: Sequence[tuple[str, str]],
+    checkers: Sequence[tuple[str, _Checker]],
+    members: dict[str, Any],
+    known: Known,
+) -> bool:
+    for name, table in tables:
+        if (
+            (code := members.get(name)) is not None
+            and code not in known[table]
+            and not (name == "state" and _is_abroad(members))
+        ):
+            return False
+    for name, checker in checkers:
+        if (member := members.get(name)) is not None and not checker(member, known):
+            return False
+    return True
+
+
+@lru_cache
+def _get_checker(places: tuple[tuple[str, str], ...]) -> _Checker:
+    return _make_checker([(place.split("/")[1:], table) for place, table in places])
 
 
 #: Limit of the violations in one response.
@@ -184,7 +203,7 @@ class _Version:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.known = {name: table.codes for name, table in tables.items()}
+        self.known: Known = {name: table.codes for name, table in tables.items()}
 
 
 class _Current:
@@ -341,8 +360,8 @@ def find_violations(
     members that hold codes: `DOCUMENT` for invoices and notes, `PARTY` for a body that is one
     party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
     """
-    # _has_known_codes makes no paths, which takes most of the time of the search.
-    if _has_known_codes(body, _make_tree(places), _get_work().version.known):
+    # The checker makes no paths, which takes most of the time of the search.
+    if _get_checker(places)(body, _get_work().version.known):
         return []
     return search_violations(body, places)
 
