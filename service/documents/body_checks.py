@@ -9,6 +9,7 @@ from service import json_codec, schema
 from service.documents import codes, money
 from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
+from service.documents.ubl.elements import get_object
 from service.errors import ValidationError, violation
 
 #: Upper limit of the growth of a JSON text when numbers are stored without exponent.
@@ -16,6 +17,8 @@ MAX_GROWTH = 10
 #: Limit, in characters, of the customs form numbers of one type, which the portal receives as one
 #: text. Portal: 10.2
 MAX_FORM_NUMBERS = 1000
+#: The members that are days, as (object, member).
+DAYS = (("billingPeriod", "start"), ("billingPeriod", "end"), ("prepayment", "date"))
 
 
 class Draft(NamedTuple):
@@ -50,8 +53,7 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     violations = [
         *find_size_violations(body, length),
         *codes.find_violations(body),
-        *_find_period_violations(body.get("billingPeriod") or {}),
-        *_find_prepayment_violations(body.get("prepayment") or {}),
+        *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
         *(money.find_noise(body["lineItems"]) if sums else money.find_violations(body)),
     ]
@@ -101,35 +103,25 @@ def find_size_violations(
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
-def _find_period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield the violations of a billing period: invalid days, or an end before the start."""
-    for name in ("start", "end"):
-        yield from _find_day_violations("/billingPeriod", period, name)
-    days = {name: day for name in ("start", "end") if (day := _read_day(period, name))}
-    if len(days) == 2 and days["end"] < days["start"]:
+def _find_day_violations(body: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the days that are not in the calendar, and the end of a period before its start."""
+    for holder, name in DAYS:
+        day = get_object(body, holder).get(name)
+        if day and not _is_day(day):
+            wording = f"{name} must be a day of the calendar."
+            yield violation(f"/{holder}/{name}", "format", wording)
+    period = get_object(body, "billingPeriod")
+    start, end = period.get("start"), period.get("end")
+    if start and end and end < start:  # of the form 2026-01-31
         wording = "The end of the billing period must not be before its start."
         yield violation("/billingPeriod/end", "order", wording)
 
 
-def _find_prepayment_violations(prepayment: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield the violation of a prepayment on a day that does not exist."""
-    yield from _find_day_violations("/prepayment", prepayment, "date")
-
-
-def _find_day_violations(
-    path: str, holder: Mapping[str, Any], name: str
-) -> Iterator[dict[str, str]]:
-    """Yield a violation if a member of the object at a path is no day."""
-    if name in holder and not _read_day(holder, name):
-        yield violation(f"{path}/{name}", "format", f"{name} must be a day of the calendar.")
-
-
-def _read_day(holder: Mapping[str, Any], name: str) -> date | None:
-    """Return a member that is a day, or None if it is absent or not in the calendar."""
+def _is_day(text: str) -> bool:
     try:
-        return date.fromisoformat(holder[name]) if name in holder else None
+        return bool(date.fromisoformat(text))
     except ValueError:
-        return None
+        return False
 
 
 def _find_reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:

@@ -105,12 +105,10 @@ def _read_activity(entry: Mapping[str, Any]) -> Activity:
     )
 
 
-def _read_largest_sale(entry: Mapping[str, Any]) -> LargestSale:
-    return LargestSale(date.fromisoformat(entry["since"]), Decimal(entry["amount"]))
-
-
 _TABLE = json.loads(
     (Path(__file__).with_name("tables") / "consolidation_exclusions.json").read_text("utf-8")
 )
-LARGEST_SALE = _read_largest_sale(_TABLE["largest_sale"])
+LARGEST_SALE = LargestSale(
+    date.fromisoformat(_TABLE["largest_sale"]["since"]), Decimal(_TABLE["largest_sale"]["amount"])
+)
 ACTIVITIES = tuple(map(_read_activity, _TABLE["activities"]))

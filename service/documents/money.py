@@ -282,7 +282,8 @@ def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     try:
         compute_document(body)
     except AmountError as error:
-        return _find_line_violations(items) or [_describe(error)]
+        errors = list(_find_line_errors(items)) or [error]
+        return [violation(each.path, "amount", str(each)) for each in errors]
     return []
 
 
@@ -308,18 +309,12 @@ def _describe_noise(number: Decimal) -> str:
     return f"The number must have at most {WRITTEN_DECIMALS} decimals. Did you mean {meant:f}?"
 
 
-def _find_line_violations(items: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+def _find_line_errors(items: Sequence[Mapping[str, Any]]) -> Iterator[AmountError]:
     for index, item in enumerate(items):
         try:
             compute_line(item)
         except AmountError as error:
-            found.append(_describe(error.below(f"/lineItems/{index}")))
-    return found
-
-
-def _describe(error: AmountError) -> dict[str, str]:
-    return violation(error.path, "amount", str(error))
+            yield error.below(f"/lineItems/{index}")
 
 
 def _compute_lines(items: Sequence[Mapping[str, Any]]) -> tuple[LineAmounts, ...]:

@@ -56,40 +56,29 @@ SHARE_USED = "The company's share of the portal's rate limit is exhausted. Try a
 class Quota:
     """A limit of requests per time, for a client id or for each taxpayer that it represents.
 
-    `alone` is the number for one taxpayer while no other waits. The default is two thirds of fewer
-    than 30 requests, four fifths of fewer than 100, and 95 percent of more. A taxpayer may use all
+    `alone` is the number for one taxpayer while no other waits: two thirds of fewer than 30
+    requests, four fifths of fewer than 100, and 95 percent of more. A taxpayer may use all
     searches: they are background work, a long listing needs many, and the limit of each taxpayer
     spreads them. In each of `parts` parts of the time, a taxpayer has as many parts of the number.
     """
 
     calls: int
+    alone: int
     seconds: int = 60
     of_taxpayer: bool = False
-    alone: int | None = None
     parts: int = 1
-
-    @property
-    def most_alone(self) -> int:
-        """Return the number of requests for one taxpayer while no other waits."""
-        if self.alone is not None:
-            return self.alone
-        if self.calls < 30:
-            share = Decimal(2) / 3
-        else:
-            share = Decimal("0.8") if self.calls < 100 else Decimal("0.95")
-        return math.floor(self.calls * share)
 
 
 #: Rate limits by operation of the client. An operation without a published limit has none.
 QUOTAS: dict[str, tuple[Quota, ...]] = {
-    "login": (Quota(12),),
-    "validate_tin": (Quota(60),),
-    "submit": (Quota(100, parts=3),),
-    "submission": (Quota(300),),
-    "cancel": (Quota(12),),
-    "details": (Quota(125),),
-    "raw": (Quota(60),),
-    "search": (Quota(1, 5, of_taxpayer=True), Quota(12, alone=12)),
+    "login": (Quota(12, 8),),
+    "validate_tin": (Quota(60, 48),),
+    "submit": (Quota(100, 95, parts=3),),
+    "submission": (Quota(300, 285),),
+    "cancel": (Quota(12, 8),),
+    "details": (Quota(125, 118),),
+    "raw": (Quota(60, 48),),
+    "search": (Quota(1, 1, seconds=5, of_taxpayer=True), Quota(12, 12)),
 }
 
 
@@ -121,7 +110,7 @@ def limits(quota: Quota, scale: Decimal, urgent: bool, share: Decimal = Decimal(
     calls = max(1, math.floor(quota.calls * scale)) * share
     size = max(1, math.floor(calls))
     span = timedelta(seconds=float(quota.seconds / min(calls, Decimal(1))) + SLACK)
-    alone, alone_span = math.floor(quota.most_alone * scale * share), span / quota.parts
+    alone, alone_span = math.floor(quota.alone * scale * share), span / quota.parts
     if urgent:
         return Limits(size, span, size, span, size, max(1, alone // quota.parts), alone_span)
     most = max(1, size - max(1, size // RESERVED))

@@ -119,7 +119,7 @@ async def _merge(
         company_id=company_id,
         attempt_key=uuid.uuid4(),
         tin=tin,
-        body=document.build_envelope_from_entries(entries),
+        body=document.build_envelope(entries),
         on_absence="retry",
         possibly_received=False,
         lease=context.config.portal_lease,

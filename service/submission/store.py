@@ -340,9 +340,7 @@ async def _create_parts(
     entries = document.read_entries(await sql.submission_body(conn, **claim.key))
     for part in parts:
         numbers = {doc.id: doc.number for doc in submission.docs if doc.id in part.ids}
-        body = document.build_envelope_from_entries(
-            [entries[number] for number in numbers.values()]
-        )
+        body = document.build_envelope([entries[number] for number in numbers.values()])
         await batch.create_part(conn, claim, part, list(numbers), body)
 
 

@@ -351,7 +351,7 @@ async def _store(
         company_id=document.company_id,
         attempt_key=intent.attempt_key,
         tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
-        body=ubl.build_envelope([(document.number, content.data)]),
+        body=ubl.build_envelope([ubl.build_entry(document.number, content.data)]),
         on_absence=intent.on_absence,
         possibly_received=content.was_sent,
         lease=intent.lease,

@@ -109,7 +109,7 @@ def _make_body(job: int) -> bytes:
     # As the service reads it: its numbers are exact.
     invoice = json_codec.loads(json.dumps(invoice_body(job, f"Tea {job}")).encode())
     built = document.build(invoice, DEMO_COMPANY, number=number, issued_at=issued_at)
-    return document.build_envelope([(number, document.encode(built))])
+    return document.build_envelope([document.build_entry(number, document.encode(built))])
 
 
 async def fetch_token(base: str) -> str:

@@ -152,9 +152,8 @@ def test_encoding_is_minified_utf8() -> None:
 
 def test_envelope_holds_document_hash_and_number() -> None:
     raw = document.encode(build_document(EXAMPLE))
-    entry, other = json.loads(document.build_envelope([("INV-1", raw), ("INV-2", b"{}")]))[
-        "documents"
-    ]
+    entries = [document.build_entry("INV-1", raw), document.build_entry("INV-2", b"{}")]
+    entry, other = json.loads(document.build_envelope(entries))["documents"]
     assert base64.b64decode(entry["document"]) == raw
     assert entry["documentHash"] == hashlib.sha256(raw).hexdigest()
     assert (entry["format"], entry["codeNumber"], other["codeNumber"]) == ("JSON", "INV-1", "INV-2")

@@ -21,7 +21,7 @@ CONSOLIDATED = "CONSOLIDATED_INVOICE"
 def find_violations(
     source: dict[str, Any], issuer: dict[str, Any] = ISSUER, at: datetime = NOW, **facts: Any
 ) -> list[CheckFinding]:
-    facts = {"issued_at": at - timedelta(hours=1), "number": "INV-1", **facts}
+    facts = {"issued_at": at - timedelta(hours=1), **facts}
     return preflight.check_document(source, issuer, Circumstances(at=at, **facts))
 
 

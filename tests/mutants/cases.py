@@ -2113,8 +2113,8 @@ HELD = (
     Mutant(
         "flood-of-submits-not-spread",
         "service/portal/rate_limits.py",
-        "Quota(100, parts=3)",
-        "Quota(100)",
+        "Quota(100, 95, parts=3)",
+        "Quota(100, 95)",
         (f"{QUOTA}::test_submits_of_a_flood_leave_two_thirds_to_others_from_the_first_minute",),
     ),
     Mutant(

@@ -66,7 +66,6 @@ class Circumstances:
 
     at: datetime
     issued_at: datetime
-    number: str = ""
     version: str = "1.0"
     duplicate: str | None = None  # uuid of a duplicate that was validated within the last two hours
     original_tin: str | None = None

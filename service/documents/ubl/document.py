@@ -6,7 +6,7 @@ totals here, the rest in parties, lines, references and shipping. Portal: 10
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -121,22 +121,18 @@ def encode(document: object) -> bytes:
     return raw
 
 
-def build_envelope(documents: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return the body of a submission of documents, given as (number, bytes). Portal: 4.1"""
-    entries = [
-        {
-            "format": "JSON",
-            "document": base64.b64encode(content).decode("ascii"),
-            "documentHash": hashlib.sha256(content).hexdigest(),
-            "codeNumber": number,
-        }
-        for number, content in documents
-    ]
-    return build_envelope_from_entries(entries)
+def build_entry(number: str, content: bytes) -> dict[str, Any]:
+    """Return the entry of a document in the body of a submission. Portal: 4.1"""
+    return {
+        "format": "JSON",
+        "document": base64.b64encode(content).decode("ascii"),
+        "documentHash": hashlib.sha256(content).hexdigest(),
+        "codeNumber": number,
+    }
 
 
-def build_envelope_from_entries(entries: Sequence[dict[str, Any]]) -> bytes:
-    """Return the body of a submission with unchanged entries of other submissions."""
+def build_envelope(entries: Sequence[dict[str, Any]]) -> bytes:
+    """Return the body of a submission with new entries or those of other submissions."""
     return encode({"documents": entries})
 
 
