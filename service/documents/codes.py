@@ -102,8 +102,7 @@ PARTY = (
 )
 DOCUMENT = (
     ("/currencyCode", "currencies"),
-    *(("/buyer" + place, table) for place, table in PARTY),
-    *(("/supplier" + place, table) for place, table in PARTY),
+    *((role + place, table) for role in ("/buyer", "/supplier") for place, table in PARTY),
     ("/delivery/registration/type", "registration_types"),
     ("/delivery/address/state", "states"),
     ("/delivery/address/country", "countries"),

@@ -70,8 +70,16 @@ class Printout(NamedTuple):
 
     @property
     def tax_rows(self) -> list[TaxRow]:
-        """Return the rows of the tax summary, which sum to the document's total tax."""
-        return _sum_by_rate(self.sums)
+        """Return a row for each tax type and rate: types and rates in the order of the lines.
+
+        They sum to the document's total tax.
+        """
+        totals = sum_taxes(self.sums.lines, _get_rate)
+        types = list(dict.fromkeys(rate.type for rate in totals))
+        return [
+            TaxRow(_describe_rate(rate), totals[rate].taxable, totals[rate].tax)
+            for rate in sorted(totals, key=lambda rate: types.index(rate.type))
+        ]
 
     @property
     def home_sums(self) -> HomeSums | None:
@@ -147,16 +155,6 @@ def _join(separator: str, *texts: str | None) -> str:
 
 
 # The summary of taxes
-
-
-def _sum_by_rate(sums: Totals) -> list[TaxRow]:
-    """Return a row for each tax type and rate: types and rates in the order of the lines."""
-    totals = sum_taxes(sums.lines, _get_rate)
-    types = list(dict.fromkeys(rate.type for rate in totals))
-    return [
-        TaxRow(_describe_rate(rate), totals[rate].taxable, totals[rate].tax)
-        for rate in sorted(totals, key=lambda rate: types.index(rate.type))
-    ]
 
 
 def _get_rate(tax: Tax) -> TaxRate:

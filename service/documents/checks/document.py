@@ -76,6 +76,14 @@ def _shift_issue_time(place: Place) -> str:
     return _format_instant(later if later <= facts.at else facts.issued_at - timedelta(seconds=1))
 
 
+def _find_duplicate(place: Place) -> str | None:
+    uuid = place.case.circumstances.duplicate
+    return uuid and (
+        "A document of the same type, number and issue time was submitted to the portal within "
+        f"the last two hours: {uuid}."
+    )
+
+
 def _get_time_left(place: Place) -> timedelta:
     """Return the time until the end of the issue window."""
     facts = place.case.circumstances
@@ -201,12 +209,7 @@ ISSUE_RULES = (
     Rule(
         "DV302",
         "",
-        lambda place: place.case.circumstances.duplicate is not None,
-        lambda place: (
-            "A document of the same type, number and issue time was submitted to the portal within "
-            "the last two hours: "
-            f"{place.case.circumstances.duplicate}."
-        ),
+        _find_duplicate,
         fix=_shift_issue_time,
     ),
     Rule(

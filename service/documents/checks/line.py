@@ -200,7 +200,6 @@ LINE_RULES = (
         "Activity",
         "/classifications",
         _find_activity,
-        lambda place: _find_activity(place) or "",
         severity=WARNING,
     ),
     Rule(

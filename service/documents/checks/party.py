@@ -38,8 +38,8 @@ NRIC = re.compile(r"[0-9]{12}|NA")
 BUSINESS = re.compile(r"[0-9]{12}")
 SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
 TOURISM = re.compile(r"[A-Za-z0-9-]+")
-#: Scheme of an identity -> limit of the characters of its number. Portal: 10.3
-LONGEST_IDENTITY = {"BRN": 20, "NRIC": 12, "PASSPORT": 12, "ARMY": 12}
+#: Limits of the characters of a business number, and of the number of a person. Portal: 10.3
+LONGEST_BRN, LONGEST_PERSONAL = 20, 12
 
 
 def find_party_places(case: Case) -> Iterator[Place]:
@@ -350,7 +350,7 @@ IDENTITY_RULES = (
         lambda place: (
             place.sent_text("/registration/type") != "NRIC"
             and len(place.sent_text("/registration/number"))
-            > LONGEST_IDENTITY.get(place.sent_text("/registration/type"), LONGEST_IDENTITY["BRN"])
+            > (LONGEST_BRN if place.sent_text("/registration/type") == "BRN" else LONGEST_PERSONAL)
         ),
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",

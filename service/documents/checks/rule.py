@@ -174,15 +174,15 @@ class Rule:
     """A rule of the portal that applies from the day `since`.
 
     `code` may be a pair for supplier and buyer. `member` is a pointer below the place, `message` a
-    text with the place's words or a function. `fix` returns the valid value of the member, REMOVED,
-    or None if only a person can decide. While a rule with `stops` is broken, no document can be
-    built.
+    text with the place's words, or empty if `refuses` returns the message. `fix` returns the valid
+    value of the member, REMOVED, or None if only a person can decide. While a rule with `stops` is
+    broken, no document can be built.
     """
 
     code: str | tuple[str, str]
     member: str
     refuses: Callable[[Place], object]
-    message: str | Callable[[Place], str]
+    message: str = ""
     since: date = date.min
     severity: str = ERROR
     fix: Callable[[Place], object] | None = None
@@ -206,10 +206,10 @@ def _split_pointer(pointer: str) -> list[str]:
 
 def apply_rule(rule: Rule, place: Place) -> CheckFinding | None:
     """Return the Finding if the place breaks the rule, or None."""
-    if not rule.refuses(place):
+    if not (refusal := rule.refuses(place)):
         return None
     code = rule.code if isinstance(rule.code, str) else rule.code[place.side]
-    message = rule.message(place) if callable(rule.message) else rule.message.format(**place.words)
+    message = rule.message.format(**place.words) or str(refusal)
     return CheckFinding(
         rule.severity, code, place.pointer(rule.member), message, _patch(rule, place), rule.stops
     )
@@ -267,36 +267,25 @@ def coded(
     They are for places to which it `applies`. Portal: 14.5
     """
 
-    def is_unknown(place: Place) -> bool:
-        return (
-            not place.lacks(member)
-            and applies(place)
-            and not codes.is_known(table, place.value(member))
-        )
+    def find_unknown(place: Place) -> str | None:
+        code = place.value(member)
+        if place.lacks(member) or not applies(place) or codes.is_known(table, code):
+            return None
+        return codes.describe_unknown_code(table, code)
 
-    def is_invalid(place: Place) -> bool:
+    def find_invalid(place: Place) -> str | None:
         if place.lacks(member) or not applies(place):
-            return False
-        code = place.value(member)
+            return None
+        code, day = place.value(member), place.case.issue_day
         first, last = codes.get_validity(table, code)
-        return not first <= place.case.issue_day <= last
-
-    def describe_invalid(place: Place) -> str:
-        code = place.value(member)
-        first, last = codes.get_validity(table, code)
-        is_early = place.case.issue_day < first
-        limit = f"from {first}, after" if is_early else f"until {last}, before"
+        if first <= day <= last:
+            return None
+        limit = f"from {first}, after" if day < first else f"until {last}, before"
         return f'"{code}" of the table of {table} is valid {limit} the issue date of the document.'
 
     return (
-        Rule(
-            "CV302",
-            member,
-            is_unknown,
-            lambda place: codes.describe_unknown_code(table, place.value(member)),
-            since,
-        ),
-        Rule("CF320", member, is_invalid, describe_invalid, since),
+        Rule("CV302", member, find_unknown, since=since),
+        Rule("CF320", member, find_invalid, since=since),
     )
 
 

@@ -27,11 +27,14 @@ def build_line(
 ) -> dict[str, Any]:
     """Build a line; `index` is its id if the item has none."""
     unit, origin = item["unit"], clean_text(item.get("originCountry"))
+    adjustments = ((False, amounts.discount), (True, amounts.charge))
     return entry(
         ID=value(clean_text(item.get("id"), 50) or str(index)),
         InvoicedQuantity=_build_quantity(unit["count"], unit.get("code")),
         LineExtensionAmount=amount(amounts.net, currency),
-        AllowanceCharge=_build_line_adjustments(amounts, currency),
+        AllowanceCharge=[
+            build_adjustment(is_charge, each, currency) for is_charge, each in adjustments if each
+        ],
         TaxTotal=_build_line_tax(item, amounts, currency),
         Item=group(
             CommodityClassification=_build_classifications(item),
@@ -53,11 +56,6 @@ def _build_classifications(item: Mapping[str, Any]) -> Element:
     return [
         {"ItemClassificationCode": value(code, listID=list_id)} for list_id, code in codes if code
     ]
-
-
-def _build_line_adjustments(amounts: LineAmounts, currency: str) -> Element:
-    given = ((False, amounts.discount), (True, amounts.charge))
-    return [build_adjustment(is_charge, each, currency) for is_charge, each in given if each]
 
 
 def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def read(content: bytes) -> Printout:
         currency=_get_value(invoice, "DocumentCurrencyCode"),
         exchange_rate=_get_value(invoice, "TaxExchangeRate", "CalculationRate"),
         originals=[
-            _read_original(each)
+            {"number": _get_value(each, "ID"), "uuid": _get_value(each, "UUID")}
             for each in _find(invoice, "BillingReference").get("InvoiceDocumentReference", [])
         ],
         supplier=read_party(_find(invoice, "AccountingSupplierParty", "Party")),
@@ -82,10 +82,6 @@ def _get_value(node: Node, *names: str) -> Any:
 
 def _is_charge(adjustment: Node) -> bool:
     return _get_value(adjustment, "ChargeIndicator")
-
-
-def _read_original(reference: Node) -> dict[str, Any]:
-    return {"number": _get_value(reference, "ID"), "uuid": _get_value(reference, "UUID")}
 
 
 # Parties. Portal: 10.3, 10.4
