@@ -286,7 +286,7 @@ def get_all_names() -> dict[str, Mapping[str, str]]:
 
 def is_known(table: str, code: str) -> bool:
     """Return whether the table has exactly this code; case and leading zeros are significant."""
-    return code in get_names(table)
+    return code in _get_work().version.known[table]
 
 
 def get_validity(table: str, code: str) -> Validity:

@@ -255,18 +255,6 @@ async def test_summary_agrees_with_the_plan(api: Client, owner: asyncpg.Connecti
     assert summary["left_out"][0]["reason"] == "consolidated"
 
 
-async def test_summary_of_a_number_that_is_too_long_agrees_with_the_plan(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    await sale(api, code=123456)
-    await sale(api, code=1)
-    await owner.execute(
-        "update companies set setting ="
-        " setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', 45))"
-    )
-    assert (await get_summary(api))["count"] == len((await get_plan(api))["invoices"]) == 1
-
-
 async def test_summary_has_the_refusals_of_the_month(api: Client) -> None:
     await sale(api)
     summary = await get_summary(api, month="2026-01")

@@ -267,16 +267,20 @@ def coded(
     They are for places to which it `applies`. Portal: 14.5
     """
 
-    def find_unknown(place: Place) -> str | None:
+    def get_code(place: Place) -> str | None:
         code = place.value(member)
-        if place.lacks(member) or not applies(place) or codes.is_known(table, code):
+        return code if code and not code.isspace() and applies(place) else None
+
+    def find_unknown(place: Place) -> str | None:
+        code = get_code(place)
+        if code is None or codes.is_known(table, code):
             return None
         return codes.describe_unknown_code(table, code)
 
     def find_invalid(place: Place) -> str | None:
-        if place.lacks(member) or not applies(place):
+        code, day = get_code(place), place.case.issue_day
+        if code is None:
             return None
-        code, day = place.value(member), place.case.issue_day
         first, last = codes.get_validity(table, code)
         if first <= day <= last:
             return None
