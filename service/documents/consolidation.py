@@ -429,8 +429,11 @@ def _group_lines(
 def _add_taxes(left: Taxes, right: Taxes) -> Taxes:
     """Return the sums of taxes that have the same rates."""
     return tuple(
-        mine._replace(
+        Tax(
+            type=mine.type,
             taxable=mine.taxable + its.taxable,
+            percentage=mine.percentage,
+            per_unit=mine.per_unit,
             units=(mine.units or ZERO) + (its.units or ZERO),
             at_rate=mine.at_rate + its.at_rate,
         )
