@@ -339,7 +339,8 @@ class ConsolidationPlan:
 
         The first one that is too large makes the plan full.
         """
-        line_items, adjustments = _parse_lines(source)
+        line_items = json_codec.loads(source["line_items"].encode())
+        adjustments = source["adjustments"] and json_codec.loads(source["adjustments"].encode())
         if refusal := self.terms and _find_line_refusal(invoice, line_items, self.terms):
             return refusal
         amounts = compute_document(
@@ -399,12 +400,6 @@ class ConsolidationPlan:
             name: [{"amount": amount, "reason": reason}] for name, amount, reason in sums if amount
         }
         return given or None
-
-
-def _parse_lines(row: Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return (line items, adjustments) of a row of consolidation_lines."""
-    adjustments = json_codec.loads(row["adjustments"].encode()) if row["adjustments"] else None
-    return json_codec.loads(row["line_items"].encode()), adjustments
 
 
 def _group_lines(

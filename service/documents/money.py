@@ -225,22 +225,18 @@ def compute_document(body: Mapping[str, Any]) -> Totals:
     AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        return _compute_document(body)
-
-
-def _compute_document(body: Mapping[str, Any]) -> Totals:
-    prepaid = _read_prepaid(body)
-    rounding = _read_rounding(body)
-    lines = _compute_lines(body.get("lineItems") or ())
-    allowances = _sum_entries(body, "allowances")
-    charges = _sum_entries(body, "charges")
-    net = sum([line.net for line in lines], ZERO)
-    tax = sum([line.tax for line in lines], ZERO)
-    excluding = net - allowances + charges
-    including = excluding + tax
-    at_rate = sum([each.at_rate for line in lines for each in line.taxes], ZERO)
-    _check_limits(excluding, max(net, allowances, charges, including, at_rate))
-    payable = _compute_payable(including, prepaid, rounding)
+        prepaid = _read_prepaid(body)
+        rounding = _read_rounding(body)
+        lines = _compute_lines(body.get("lineItems") or ())
+        allowances = _sum_entries(body, "allowances")
+        charges = _sum_entries(body, "charges")
+        net = sum([line.net for line in lines], ZERO)
+        tax = sum([line.tax for line in lines], ZERO)
+        excluding = net - allowances + charges
+        including = excluding + tax
+        at_rate = sum([each.at_rate for line in lines for each in line.taxes], ZERO)
+        _check_limits(excluding, max(net, allowances, charges, including, at_rate))
+        payable = _compute_payable(including, prepaid, rounding)
     return Totals(
         lines,
         net,

@@ -76,12 +76,13 @@ def build(
     # The company's own facts below are those of a supplier.
     own: Mapping[str, Any] = {} if is_self_billed(source) else issuer
     currency = source.get("currencyCode") or HOME_CURRENCY
+    originals = source["originals"] if source["type"] in NOTE_TYPES else ()  # Portal: 10.14
     items, references = source["lineItems"], source.get("references") or ()
     payment = get_object(source, "payment")
     sums = compute_document(source)
     invoice = group(
         **_build_header(source, number, issued_at, version),
-        BillingReference=build_billing_references(_get_originals(source), references),
+        BillingReference=build_billing_references(originals, references),
         AdditionalDocumentReference=build_document_references(references),
         AccountingSupplierParty=group(
             AdditionalAccountID=optional(
@@ -182,11 +183,6 @@ def get_parties(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> tuple[P
     if is_self_billed(source):
         return or_general_public(source.get("supplier")), own
     return own, or_general_public(source.get("buyer"))
-
-
-def _get_originals(source: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    """Return the documents that a note adjusts; invoices have none. Portal: 10.14"""
-    return source["originals"] if source["type"] in NOTE_TYPES else ()
 
 
 # Header. Portal: 10.2
