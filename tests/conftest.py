@@ -31,7 +31,7 @@ from aiohttp.test_utils import BaseTestServer, TestClient
 
 from service.app import create_app
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.statements import sql
@@ -89,29 +89,35 @@ class HasKey(Protocol):
 
 
 class StartService:
-    """Starts services in this process: `await start(company, NAME="value")` sets variables."""
+    """Starts services in this process: `await start(NAME="value")` sets variables."""
 
-    def __init__(self, environment: Mapping[str, str], make_client: ClientFactory) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], make_client: ClientFactory, company: HasKey
+    ) -> None:
         self._environment = environment
         self._make_client = make_client
+        self._company = company
 
     # Two overloads, because a dictionary of variables would otherwise match `background`.
     @overload
-    async def __call__(self, company: HasKey, **variables: str) -> Client:
-        """Start a service and return a client of it with a company's key."""
+    async def __call__(self, company: HasKey | None = None, /, **variables: str) -> Client:
+        """Start a service and return a client of it with a company's key, or the test's own."""
         ...
 
     @overload
-    async def __call__(self, company: HasKey, *, background: bool, **variables: str) -> Client:
+    async def __call__(
+        self, company: HasKey | None = None, /, *, background: bool, **variables: str
+    ) -> Client:
         """Start a service with or without background work."""
         ...
 
     async def __call__(
-        self, company: HasKey, *, background: Any = True, **variables: str
+        self, company: HasKey | None = None, /, *, background: Any = True, **variables: str
     ) -> Client:
-        """Start a service and return a client of it with a company's key."""
+        """Start a service and return a client of it with a company's key, or the test's own."""
         app = create_app(read_config({**self._environment, **variables}), background=background)
-        return await self._make_client(app, headers={"X-API-Key": company.key})
+        key = (company or self._company).key
+        return await self._make_client(app, headers={"X-API-Key": key})
 
 
 def some_long(rows: Sequence[Any], number: int = 2) -> list[Any]:
@@ -183,7 +189,7 @@ async def make_templates(cluster: str) -> AsyncIterator[Templates]:
 
 
 #: Fixtures that use the company of the template.
-NEED_COMPANY = {"api", "company", "context", "own_api", "own_company"}
+NEED_COMPANY = {"api", "company", "context", "own_company"}
 
 
 @pytest.fixture
@@ -293,9 +299,17 @@ async def _free_tin(database: Database) -> str:
 
 
 @pytest.fixture
-async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> StartService:
+def config(environment: dict[str, str]) -> Config:
+    """Return the configuration of a service on the test's database and sandbox."""
+    return read_config(environment)
+
+
+@pytest.fixture
+async def start(
+    environment: dict[str, str], own_company: Company, aiohttp_client: ClientFactory
+) -> StartService:
     """Return a function that starts a service in this process and returns a client of it."""
-    return StartService(environment, aiohttp_client)
+    return StartService(environment, aiohttp_client, own_company)
 
 
 @pytest.fixture
@@ -305,9 +319,9 @@ def api(request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture
-async def own_api(start: StartService, own_company: Company) -> Client:
+async def own_api(start: StartService) -> Client:
     """Return a client of a service in this process, with the key of `own_company`."""
-    return await start(own_company)
+    return await start()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

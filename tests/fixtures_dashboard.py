@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from service.config import read_config
+from service.config import Config
 from tests.api_requests import GENEROUS
 from tests.conftest import Client, Company, StartService
 from tests.harness.visitors import Visitor, make_person
@@ -15,13 +15,13 @@ SignIn = Callable[[Client, str], Awaitable[Visitor]]
 
 
 @pytest.fixture
-async def sign_in(environment: dict[str, str], company: Company) -> AsyncIterator[SignIn]:
+async def sign_in(company: Company, config: Config) -> AsyncIterator[SignIn]:
     """Return a function that signs people of the company in."""
     async with AsyncExitStack() as stack:
 
         async def enter(site: Client, role: str) -> Visitor:
             email = f"{role}@example.com"
-            link = await make_person(read_config(environment), company.id, email, role)
+            link = await make_person(config, company.id, email, role)
             visitor = await stack.enter_async_context(Visitor(site.make_url("/")))
             await visitor.use_link(link)
             return visitor
@@ -30,9 +30,9 @@ async def sign_in(environment: dict[str, str], company: Company) -> AsyncIterato
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A client of a service with background work."""
-    return await start(company, **GENEROUS)
+    return await start(**GENEROUS)
 
 
 @pytest.fixture

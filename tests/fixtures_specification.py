@@ -39,7 +39,7 @@ async def own_context(
 ) -> Context:
     """Return a service for this test only."""
     account = await make_account(environment)
-    api = await start(own_company, **SETTINGS)
+    api = await start(**SETTINGS)
     api.session.headers["X-Portal-Key"] = account.key
     return Context(api, start, own_company, account, owner, sandbox, environment)
 
@@ -57,5 +57,5 @@ async def shared_context(
     account = await make_account(environment, f"Group of company {shared_company.id}")
     shared_api.session.headers["X-Portal-Key"] = account.key
     sandbox = Sandbox(await aiohttp_client(RunningServer(environment["PORTAL_API_BASE"])))
-    start = StartService(environment, aiohttp_client)
+    start = StartService(environment, aiohttp_client, shared_company)
     return Context(shared_api, start, shared_company, account, shared_owner, sandbox, environment)

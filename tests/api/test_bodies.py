@@ -286,10 +286,8 @@ async def _pieces(count: int) -> AsyncIterator[bytes]:
         yield b" " * 1000
 
 
-async def test_body_of_exactly_the_size_limit_is_accepted(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, MAX_BODY_BYTES="4096")
+async def test_body_of_exactly_the_size_limit_is_accepted(start: StartService) -> None:
+    api = await start(MAX_BODY_BYTES="4096")
     body = json.dumps(invoice()).encode()
     assert (
         await request_json(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE)

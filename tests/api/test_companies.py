@@ -340,9 +340,9 @@ async def test_company_without_a_needed_column_is_not_ready(
     ],
 )
 async def test_company_is_ready_if_its_needed_values_are_well_formed(
-    start: StartService, company: Company, changes: dict[str, Any], is_ready: bool
+    start: StartService, changes: dict[str, Any], is_ready: bool
 ) -> None:
-    api = await start(company, TIN_VERIFICATION="automatic")
+    api = await start(TIN_VERIFICATION="automatic")
     assert (await update(api, **changes))["is_company_ready"] is is_ready
 
 

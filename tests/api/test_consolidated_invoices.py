@@ -43,9 +43,9 @@ FAMILIES = ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE")
 
 
 @pytest.fixture
-async def api(database: str, start: StartService, company: Company) -> Client:
+async def api(database: str, start: StartService) -> Client:
     """Return a client of a service in which last month can be consolidated on any day."""
-    return await start(company, CONSOLIDATION_DAYS="40")
+    return await start(CONSOLIDATION_DAYS="40")
 
 
 def at(day: int = 15, clock: str = "12:00:00", month: date = LAST_DAY) -> str:
@@ -266,13 +266,11 @@ async def test_summary_has_the_refusals_of_the_month(api: Client) -> None:
     assert status == 422 and body["errors"][0]["path"] == "/month"
 
 
-async def test_plan_reports_reasons_for_rejection(
-    api: Client, start: StartService, company: Company
-) -> None:
+async def test_plan_reports_reasons_for_rejection(api: Client, start: StartService) -> None:
     assert [each["rule"] for each in (await get_plan(api, issueDateTime=at()))["refusals"]] == [
         "period"
     ]
-    late = await start(company, CONSOLIDATION_DAYS="0")
+    late = await start(CONSOLIDATION_DAYS="0")
     assert [each["rule"] for each in (await get_plan(late))["refusals"]] == ["deadline"]
     plan = await get_plan(api, invoiceIds=[404])
     assert plan["month"] is None and plan["left_out"][0]["reason"] == "unknown"
@@ -647,19 +645,19 @@ async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
 async def test_deadline_applies_to_creation_and_submission(
-    api: Client, start: StartService, company: Company, sandbox: Sandbox, member: str
+    api: Client, start: StartService, sandbox: Sandbox, member: str
 ) -> None:
     if member == "invoiceIds":
         named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
     else:
         named = {"month": MONTH}
         await sale(api)
-    late = await start(company, CONSOLIDATION_DAYS=str(TODAY.day - 1))
+    late = await start(CONSOLIDATION_DAYS=str(TODAY.day - 1))
     status, body = await create(late, **named)
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
         (f"/{member}", "deadline")
     ]
-    in_time = await start(company, CONSOLIDATION_DAYS=str(TODAY.day))
+    in_time = await start(CONSOLIDATION_DAYS=str(TODAY.day))
     consolidated_id = await create_consolidated(in_time, **named)
     status, body = await send(late, consolidated_id)
     assert (
@@ -954,9 +952,9 @@ WAITING = (
 
 
 async def test_concurrent_creations_never_share_an_invoice(
-    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
+    api: Client, start: StartService, owner: asyncpg.Connection
 ) -> None:
-    other = await start(company, CONSOLIDATION_DAYS="40")
+    other = await start(CONSOLIDATION_DAYS="40")
     for turn in range(50):
         ids = [await sale(api, code=1 + index + 10 * turn) for index in range(3)]
         answers = await asyncio.gather(

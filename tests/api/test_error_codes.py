@@ -119,7 +119,7 @@ async def setting(
     sandbox: Sandbox,
     environment: dict[str, str],
 ) -> Setting:
-    api = await start(company, background=False)
+    api = await start(background=False)
     return Setting(api, start, company, owner, sandbox, environment)
 
 

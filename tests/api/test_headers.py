@@ -38,9 +38,9 @@ def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
 
 
 @pytest.fixture
-async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
+async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
-    api = await start(company, **GENEROUS)
+    api = await start(**GENEROUS)
     await open_integrations(api, environment)
     return api
 

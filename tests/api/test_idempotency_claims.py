@@ -29,7 +29,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """
@@ -74,9 +74,9 @@ CREATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
+async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
-    api = await start(company, **GENEROUS)
+    api = await start(**GENEROUS)
     await open_integrations(api, environment)
     return api
 
@@ -174,12 +174,12 @@ CHANGED = (
 
 
 async def test_no_post_route_has_an_effect_without_its_key(
-    everywhere: Client, start: StartService, company: Company, owner: asyncpg.Connection
+    everywhere: Client, start: StartService, owner: asyncpg.Connection
 ) -> None:
     """Every POST route is listed: it stores its key with its effect or intent."""
     posts = await _posts(everywhere)
     await everywhere.close()  # stops background work
-    api = await start(company, background=False, **GENEROUS)
+    api = await start(background=False, **GENEROUS)
     api.session.headers["X-Portal-Key"] = everywhere.session.headers["X-Portal-Key"]
     reading = {
         path

@@ -810,9 +810,9 @@ async def test_missing_wrong_or_company_key_is_a_401(
 
 
 async def test_integration_key_is_rejected_by_the_company_surface(
-    start: StartService, account: Account, company: Company
+    start: StartService, account: Account
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
         401,
         {"message": "Invalid API key"},

@@ -397,8 +397,8 @@ async def test_year_of_a_code_is_in_the_business_time_zone(api: Client) -> None:
     await create_invoice(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
 
 
-async def test_business_time_zone_is_configurable(start: StartService, company: Company) -> None:
-    api = await start(company, TIME_ZONE="America/New_York")
+async def test_business_time_zone_is_configurable(start: StartService) -> None:
+    api = await start(TIME_ZONE="America/New_York")
     await create_invoice(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
     assert await create_refused(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {
         "/code": "unique"
@@ -622,10 +622,10 @@ def no_ids(record_id: int) -> list[str]:
 
 
 async def test_every_route_answers_invalid_ids_with_the_same_404(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, environment: dict[str, str]
 ) -> None:
     api, stranger = (
-        await start(company, **GENEROUS),
+        await start(**GENEROUS),
         await start(await make_company(environment), **GENEROUS),
     )
     own, theirs, gone = (
@@ -663,9 +663,9 @@ NO_TEXTS = (
 
 
 async def test_every_integration_route_answers_invalid_ids_with_one_404(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, environment: dict[str, str]
 ) -> None:
-    api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
+    api, stranger = await start(**GENEROUS), await start(**GENEROUS)
     account, rival = (
         await open_integrations(api, environment),
         await open_integrations(stranger, environment, "Ipoh"),
@@ -694,10 +694,10 @@ async def test_every_integration_route_answers_invalid_ids_with_one_404(
 
 
 async def test_document_of_another_record_gets_the_same_404(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, environment: dict[str, str]
 ) -> None:
     api, stranger = (
-        await start(company, **GENEROUS),
+        await start(**GENEROUS),
         await start(await make_company(environment), **GENEROUS),
     )
     made, others, theirs = (
@@ -735,10 +735,10 @@ async def submitted_document(api: Client, place: str, record_id: int) -> Any:
 
 
 async def test_delivery_of_another_webhook_gets_the_same_404(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, environment: dict[str, str]
 ) -> None:
     api, stranger = (
-        await start(company, **GENEROUS),
+        await start(**GENEROUS),
         await start(await make_company(environment), **GENEROUS),
     )
     address = {"url": "http://127.0.0.1:9/"}

@@ -42,10 +42,8 @@ async def send(api: Client, method: str, path: str, document_id: int) -> tuple[i
     return status, answer
 
 
-async def test_an_id_of_another_kind_is_as_unknown_as_any(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, **GENEROUS)
+async def test_an_id_of_another_kind_is_as_unknown_as_any(start: StartService) -> None:
+    api = await start(**GENEROUS)
     ids = await create_one_of_each(api)
     asked = list(list_requests(api, ids))
     assert len(asked) > 60

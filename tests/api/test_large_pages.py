@@ -12,7 +12,7 @@ from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
 from tests.api.test_exports import insert_copies
 from tests.api_requests import GENEROUS, create_invoice, create_one_of_each, request_json
-from tests.conftest import Client, Company, StartService, until
+from tests.conftest import Client, StartService, until
 
 LIST = "/api/invoices?per_page=100"
 #: path -> (table and condition of its records, a member that can be large)
@@ -97,9 +97,9 @@ async def test_large_page_is_complete_and_in_order(
 
 
 async def test_every_list_streams_a_large_page(
-    start: StartService, company: Company, owner: asyncpg.Connection, results: Any
+    start: StartService, owner: asyncpg.Connection, results: Any
 ) -> None:
-    api = await start(company, background=True, **GENEROUS)
+    api = await start(background=True, **GENEROUS)
     await create_one_of_each(api)
     for place, (table, member) in PLACES.items():
         await enlarge(owner, table, member, 1_900_000)

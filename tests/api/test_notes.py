@@ -16,7 +16,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 ONE = [
     line(
@@ -209,10 +209,10 @@ async def test_a_debit_note_is_not_cancelled_while_its_amount_is_being_credited(
 
 
 async def test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """Nor can it cover the cancellation of another debit note."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="600", PORTAL_RECHECK_SECONDS="3600")
+    api = await start(PORTAL_SETTLE_SECONDS="600", PORTAL_RECHECK_SECONDS="3600")
     invoice = await create_valid_invoice(api, lineItems=ONE)
     first = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)
     second = await create_valid_note(api, invoice, type="DEBIT_NOTE", lineItems=FOUR)

@@ -25,7 +25,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService
+from tests.conftest import Client, Sandbox, StartService
 from tests.submission.test_submission import STRANGER
 
 #: Elements that have no end tag.
@@ -422,10 +422,8 @@ async def test_a_note_names_its_original(api: Client) -> None:
         assert "Buyer Aminah binti Salleh" in page.text
 
 
-async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, CONSOLIDATION_DAYS="40")
+async def test_a_consolidated_invoice_has_the_general_public_as_buyer(start: StartService) -> None:
+    api = await start(CONSOLIDATION_DAYS="40")
     await sale(api)
     invoice_id = await create_consolidated(api)
     draft = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
@@ -437,10 +435,8 @@ async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
     assert page.rows[0] == [f"Consolidated e-Invoice {page.fact('Number')}"]
 
 
-async def test_a_consolidated_self_billed_invoice_has_its_own_title(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, CONSOLIDATION_DAYS="40")
+async def test_a_consolidated_self_billed_invoice_has_its_own_title(start: StartService) -> None:
+    api = await start(CONSOLIDATION_DAYS="40")
     await sale(api, self_billed=True)
     invoice_id = await create_consolidated(api, type="CONSOLIDATED_SELF_BILLED_INVOICE")
     page = await get_page(api, f"/api/consolidated-invoices/{invoice_id}")
@@ -533,10 +529,8 @@ async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Client) ->
     assert pixels(png) == code(sent["validation_link"])
 
 
-async def test_notes_and_consolidated_invoices_have_qr_codes(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, CONSOLIDATION_DAYS="40")
+async def test_notes_and_consolidated_invoices_have_qr_codes(start: StartService) -> None:
+    api = await start(CONSOLIDATION_DAYS="40")
     await sale(api)
     invoice_id = await create_consolidated(api)
     await send_consolidated(api, invoice_id)

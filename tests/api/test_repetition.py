@@ -311,9 +311,9 @@ async def test_a_stale_if_match_is_refused(api: Client) -> None:
 
 
 async def test_a_repeated_webhook_creation_shows_its_secret_once(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, **GENEROUS)
+    api = await start(**GENEROUS)
     body = {"url": "http://127.0.0.1:9/hook"}
     status, first, _ = await post(api, "w", "/api/webhooks", **body)
     assert status == 201 and first["data"]["secret"].startswith("whsec_")
@@ -324,10 +324,8 @@ async def test_a_repeated_webhook_creation_shows_its_secret_once(
     )
 
 
-async def test_every_record_has_an_etag_and_supports_if_match(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, **GENEROUS)
+async def test_every_record_has_an_etag_and_supports_if_match(start: StartService) -> None:
+    api = await start(**GENEROUS)
     _, hook, _ = await post(api, "w", "/api/webhooks", url="http://127.0.0.1:9/hook")
     _, asked, _ = await post(
         api, "r", "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A"

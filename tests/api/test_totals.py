@@ -17,7 +17,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, StartService
+from tests.conftest import Client, StartService
 
 #: Table -> its list and type in the counts.
 LISTS = {
@@ -68,9 +68,9 @@ async def test_totals_follow_every_change(api: Client, owner: asyncpg.Connection
 
 
 async def test_totals_of_every_list_are_kept(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    made = await create_one_of_each(await start(company, background=True, **GENEROUS))
+    made = await create_one_of_each(await start(background=True, **GENEROUS))
     company_id = await find_company(owner, made["/api/invoices"])
     assert await owner.fetchval("select count(distinct list) from record_counts") == 5
     assert not await find_wrong_totals(owner, company_id)

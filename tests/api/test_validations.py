@@ -205,17 +205,17 @@ async def test_a_refused_login_is_a_503(api: Client, sandbox: Sandbox) -> None:
     assert status == 503
 
 
-async def test_an_unreachable_portal_is_a_503(start: StartService, company: Company) -> None:
+async def test_an_unreachable_portal_is_a_503(start: StartService) -> None:
     api = await start(
-        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+        PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
     assert (await check_tin(api, **TIN))[0] == 503
 
 
 async def test_a_late_response_of_the_portal_is_cached(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, SUBMIT_WAIT_SECONDS="0.1")
+    api = await start(SUBMIT_WAIT_SECONDS="0.1")
     await sandbox.fault("tin", "slow", seconds=0.6)
     assert (await check_tin(api, **TIN))[0] == 503
     await until(lambda: owner.fetchval("select count(*) from tin_checks"))
@@ -275,9 +275,9 @@ async def test_expired_cache_entries_are_deleted_with_a_new_one(
 
 
 async def test_the_lifetime_of_the_tin_cache_is_configurable(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, TIN_CACHE_SECONDS="60")
+    api = await start(TIN_CACHE_SECONDS="60")
     assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '61 seconds'")
     assert await check_tin(api, **TIN) == VALID
@@ -286,9 +286,9 @@ async def test_the_lifetime_of_the_tin_cache_is_configurable(
 
 @pytest.mark.parametrize("body, status", [(TIN, 200), (UNKNOWN, 404)])
 async def test_concurrent_equal_tin_checks_share_one_portal_request(
-    start: StartService, company: Company, sandbox: Sandbox, body: dict[str, str], status: int
+    start: StartService, sandbox: Sandbox, body: dict[str, str], status: int
 ) -> None:
-    api = await start(company, PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20")
+    api = await start(PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20")
     await sandbox.fault("tin", "slow_before", seconds=2)
     answers = await asyncio.gather(*[check_tin(api, **body) for _ in range(10)])
     assert [given for given, _ in answers] == [status] * 10
@@ -313,7 +313,7 @@ async def check_tins(api: Client, numbers: Iterable[int], **headers: str) -> lis
 async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
     start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
-    api = await start(company, TIN_CHECKS_PER_MINUTE="3")
+    api = await start(TIN_CHECKS_PER_MINUTE="3")
     assert await check_tins(api, range(10)) == [404] * 3 + [429] * 7
     async with api.post("/api/validation/tin", json=UNKNOWN) as response:
         assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 20
@@ -330,11 +330,11 @@ async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
 
 
 async def test_tin_checks_without_a_portal_request_are_not_limited(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """Cached results and checks that share a running request are not counted."""
     api = await start(
-        company, TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20"
+        TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20"
     )
     await sandbox.fault("tin", "slow_before", seconds=1)
     assert await asyncio.gather(*[check_tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
@@ -344,19 +344,17 @@ async def test_tin_checks_without_a_portal_request_are_not_limited(
 
 
 async def test_a_429_of_a_tin_check_is_not_replayed_for_its_key(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, TIN_CHECKS_PER_MINUTE="1")
+    api = await start(TIN_CHECKS_PER_MINUTE="1")
     assert await check_tins(api, [1], **{"Idempotency-Key": "a"}) == [404]
     assert await check_tins(api, [2], **{"Idempotency-Key": "b"}) == [429]
     kept = await owner.fetch("select key from idempotency_keys")
     assert [row["key"] for row in kept] == ["a"]
 
 
-async def test_a_limit_of_0_disables_the_limit_of_tin_checks(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, TIN_CHECKS_PER_MINUTE="0")
+async def test_a_limit_of_0_disables_the_limit_of_tin_checks(start: StartService) -> None:
+    api = await start(TIN_CHECKS_PER_MINUTE="0")
     assert await check_tins(api, range(30)) == [404] * 30
 
 
@@ -392,12 +390,10 @@ async def test_an_invoice_code_of_another_year_is_free(api: Client) -> None:
     assert await check_invoice_code(api, invoice_code=7) == availability(True)
 
 
-async def test_the_year_of_a_code_is_in_the_business_time_zone(
-    start: StartService, company: Company
-) -> None:
+async def test_the_year_of_a_code_is_in_the_business_time_zone(start: StartService) -> None:
     """The time zones differ by 26 hours. Creation and check must use the same year."""
     for zone in ("Etc/GMT+12", "Pacific/Kiritimati"):
-        api = await start(company, TIME_ZONE=zone)
+        api = await start(TIME_ZONE=zone)
         at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
         invoice_id = await create_invoice(api, code=9, issueDateTime=at)
         assert await check_invoice_code(api, invoice_code=9) == availability(False)

@@ -18,7 +18,7 @@ import pytest
 from service.webhooks import signature
 from service.webhooks.dispatcher import RECORD_BYTES, SCHEDULE
 from tests.api_requests import create_invoice, request_json
-from tests.conftest import Client, Company, StartService
+from tests.conftest import Client, StartService
 from tests.fixtures_webhooks import LOCAL, create_endpoint, wait_for_delivery
 from tests.harness.paths import ROOT
 from tests.harness.processes import free_port
@@ -30,8 +30,8 @@ UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
-    return await start(company, **LOCAL)
+async def api(start: StartService) -> Client:
+    return await start(**LOCAL)
 
 
 def _read_program(language: str) -> str:

@@ -56,9 +56,9 @@ from tests.harness.waiting import wait_until
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
+async def api(start: StartService) -> Client:
     """Return a client of a service that delivers to loopback."""
-    return await start(company, **LOCAL)
+    return await start(**LOCAL)
 
 
 async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -159,10 +159,8 @@ async def test_a_delivery_includes_the_record_for_endpoints_that_ask_for_it(
     assert list(body) == members.split() and body["record_omitted"] is None
 
 
-async def test_every_kind_of_record_is_included(
-    start: StartService, company: Company, receiver: Receiver
-) -> None:
-    api = await start(company, **GENEROUS)
+async def test_every_kind_of_record_is_included(start: StartService, receiver: Receiver) -> None:
+    api = await start(**GENEROUS)
     await create_endpoint(api, receiver.url, include_record=True)
     assert (await request_json(api, "PUT", "/api/companies", json={"city": "Ipoh"}))[0] == 200
     made = await create_one_of_each(api)
@@ -257,10 +255,8 @@ async def test_a_redelivery_during_an_attempt_adds_an_attempt(
     assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == 2
 
 
-async def test_the_first_retry_waits_for_its_pause(
-    start: StartService, company: Company, receiver: Receiver
-) -> None:
-    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+async def test_the_first_retry_waits_for_its_pause(start: StartService, receiver: Receiver) -> None:
+    api = await start(**{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
@@ -331,9 +327,9 @@ async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
 
 
 async def test_a_rotated_secret_signs_until_it_expires(
-    start: StartService, company: Company, receiver: Receiver
+    start: StartService, receiver: Receiver
 ) -> None:
-    api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
+    api = await start(**{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
     endpoint_id, first = await create_endpoint(api, receiver.url)
     status, body = await post(api, f"/api/webhooks/{endpoint_id}/rotate-secret")
     second = body["data"]["secret"]
@@ -395,11 +391,11 @@ async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
 
 
 async def test_an_endpoint_gets_eight_events_at_a_time_from_all_processes(
-    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     """None is delivered twice, and the record says how many wait."""
     patient = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60"}
-    api, _ = [await start(company, **patient) for _ in range(2)]
+    api, _ = [await start(**patient) for _ in range(2)]
     go_on = asyncio.Event()
 
     async def hold(request: web.Request) -> web.Response:
@@ -442,7 +438,7 @@ async def test_an_event_of_a_slow_transaction_is_delivered(
     start: StartService, company: Company, database: str, owner: asyncpg.Connection
 ) -> None:
     """The transaction began before that of another event, and commits after its delivery."""
-    api = await start(company, background=False, **LOCAL)
+    api = await start(background=False, **LOCAL)
     await create_endpoint(api, "http://127.0.0.1:9/in", types=["invoice.created"])
     insert = (
         "insert into events (company_id, type, data)"
@@ -468,9 +464,9 @@ async def test_an_event_of_a_slow_transaction_is_delivered(
 
 
 async def test_a_failing_event_does_not_delay_later_events(
-    start: StartService, company: Company, receiver: Receiver
+    start: StartService, receiver: Receiver
 ) -> None:
-    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+    api = await start(**{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
     await create_endpoint(api, receiver.url)
     made = [await create_invoice(api) for _ in range(3)]
@@ -531,10 +527,10 @@ async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
 
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
 async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
-    start: StartService, company: Company, existing: int, requests: int
+    start: StartService, existing: int, requests: int
 ) -> None:
     """The requests go to two services."""
-    clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
+    clients = [await start(background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
     for _ in range(existing):
         await create_endpoint(clients[0], **body)
@@ -678,10 +674,8 @@ def test_an_address_that_is_not_public_is_internal(address: str) -> None:
     assert is_internal(address)
 
 
-async def test_creation_and_update_refuse_an_internal_url(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, SECRET_KEY=GENEROUS["SECRET_KEY"])
+async def test_creation_and_update_refuse_an_internal_url(start: StartService) -> None:
+    api = await start(SECRET_KEY=GENEROUS["SECRET_KEY"])
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
         assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])
@@ -742,7 +736,7 @@ async def test_an_internal_name_fails_like_an_unknown_name(
 ) -> None:
     """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
-    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
+    api = await start(**{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
     ids = {name: (await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES}
     await create_invoice(api)
     seen = {}
@@ -766,7 +760,7 @@ async def test_an_internal_name_fails_like_an_unknown_name(
 
 
 async def test_failed_connections_are_recorded_with_a_constant_delay(
-    start: StartService, company: Company, resolver: dict[str, Any]
+    start: StartService, resolver: dict[str, Any]
 ) -> None:
     """The duration of an attempt (here 0.2 s) does not show whether a name was resolved."""
     variables = {
@@ -774,7 +768,7 @@ async def test_failed_connections_are_recorded_with_a_constant_delay(
         "WEBHOOK_TIMEOUT_SECONDS": "3",
         "WEBHOOK_RETRY_SCALE": "1",
     }
-    api = await start(company, **{**LOCAL, **variables})
+    api = await start(**{**LOCAL, **variables})
     ids = [(await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES]
     await create_invoice(api)
     for invoice_id in ids:
@@ -789,9 +783,9 @@ async def test_failed_connections_are_recorded_with_a_constant_delay(
 
 
 async def test_a_stored_internal_url_receives_no_request(
-    start: StartService, company: Company, receiver: Receiver, owner: asyncpg.Connection
+    start: StartService, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
+    api = await start(**{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
     endpoint_id, _ = await create_endpoint(api, "https://hooks.example.com/hook", enabled=False)
     await owner.execute("update webhook_endpoints set url = $1, enabled = true", receiver.url)
     await create_invoice(api)
@@ -808,11 +802,11 @@ async def test_a_connection_refused_by_the_receiver_is_recorded(
 
 
 async def test_two_processes_deliver_each_event_once(
-    start: StartService, company: Company, receiver: Receiver
+    start: StartService, receiver: Receiver
 ) -> None:
     # Within the lease, which is two timeouts, an attempt ends on a busy machine too.
     variables = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "20"}
-    one, two = await start(company, **variables), await start(company, **variables)
+    one, two = await start(**variables), await start(**variables)
     ids = [(await create_endpoint(one, receiver.url))[0] for _ in range(3)]
     made = [
         invoice_id
@@ -928,7 +922,6 @@ async def wait_for_attempts(owner: asyncpg.Connection, hanging: Hanging, least: 
 async def test_hanging_receivers_do_not_delay_another_company(
     start: StartService,
     environment: dict[str, str],
-    company: Company,
     owner: asyncpg.Connection,
     receiver: Receiver,
     hanging: Hanging,
@@ -936,12 +929,12 @@ async def test_hanging_receivers_do_not_delay_another_company(
 ) -> None:
     """Four companies have 80 hanging endpoints. Another company's event is delivered meanwhile."""
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
-    api = await start(company, background=False, **PATIENT)
+    api = await start(background=False, **PATIENT)
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     if is_proven:
         await owner.execute("update webhook_endpoints set slow = false where id = $1", endpoint_id)
     await asyncio.gather(*[create_invoice(client) for client in slow_ones])
-    await start(company, **PATIENT)
+    await start(**PATIENT)
     await wait_for_attempts(owner, hanging, 20)
     await create_invoice(api)
     await receiver.gets(1)
@@ -952,7 +945,6 @@ async def test_hanging_receivers_do_not_delay_another_company(
 async def test_endpoints_that_become_slow_together_do_not_delay_others(
     start: StartService,
     environment: dict[str, str],
-    company: Company,
     owner: asyncpg.Connection,
     receiver: Receiver,
     hanging: Hanging,
@@ -960,10 +952,10 @@ async def test_endpoints_that_become_slow_together_do_not_delay_others(
     """The endpoints were quick before."""
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
-    api = await start(company, background=False, **PATIENT)
+    api = await start(background=False, **PATIENT)
     await create_endpoint(api, receiver.url)
     await asyncio.gather(*[create_invoice(client) for client in slow_ones])
-    await start(company, **PATIENT)
+    await start(**PATIENT)
     await wait_for_attempts(owner, hanging, 40)
     await create_invoice(api)
     await receiver.gets(1)
@@ -971,9 +963,9 @@ async def test_endpoints_that_become_slow_together_do_not_delay_others(
 
 
 async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
-    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
+    api = await start(**{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     assert await owner.fetchval("select slow from webhook_endpoints")
     await create_invoice(api)
@@ -982,12 +974,12 @@ async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
 
 
 async def test_a_timeout_makes_an_endpoint_slow(
-    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
-    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+    api = await start(**{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
     receiver.answers = [hang]
@@ -1000,11 +992,7 @@ async def test_a_timeout_makes_an_endpoint_slow(
 
 
 async def test_slow_name_servers_of_one_company_do_not_delay_another(
-    start: StartService,
-    environment: dict[str, str],
-    company: Company,
-    receiver: Receiver,
-    resolver: dict[str, Any],
+    start: StartService, environment: dict[str, str], receiver: Receiver, resolver: dict[str, Any]
 ) -> None:
     """The lookups of the other company wait in threads until the end of the test."""
     released, waiting = threading.Event(), []
@@ -1018,7 +1006,7 @@ async def test_slow_name_servers_of_one_company_do_not_delay_another(
     other = await start(await make_company(environment, name="Slow"), background=False, **PATIENT)
     for _ in range(MANY):
         await create_endpoint(other, "http://slow.example/")
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     try:
         await create_invoice(other)
         await until(lambda: asyncio.sleep(0, len(waiting)), lambda n: n >= 4)

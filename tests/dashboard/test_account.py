@@ -14,7 +14,7 @@ from yarl import URL
 
 from service.commands.bootstrap import run_command
 from service.commands.people import link_user
-from service.config import Config, read_config
+from service.config import Config
 from service.dashboard.sessions import PLAIN_COOKIE
 from service.dashboard.sign_in import SIGN_IN, TRIES_PER_HOUR, TRIES_PER_MINUTE
 from tests.conftest import Company, StartService, make_company
@@ -43,10 +43,10 @@ class Site:
 
 
 @pytest.fixture
-async def site(start: StartService, environment: dict[str, str], company: Company) -> Site:
+async def site(start: StartService, company: Company, config: Config) -> Site:
     """A service without background work, with one person."""
-    client = await start(company, background=False, TRUSTED_PROXIES="127.0.0.1")
-    site = Site(client.app, client.make_url("/"), read_config(environment), company)
+    client = await start(background=False, TRUSTED_PROXIES="127.0.0.1")
+    site = Site(client.app, client.make_url("/"), config, company)
     await site.join(EMAIL)
     return site
 

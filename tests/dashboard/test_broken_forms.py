@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from service.config import read_config
+from service.config import Config
 from service.dashboard.pages import local_path
 from tests.api_requests import GENEROUS, create_invoice, create_record
 from tests.conftest import Client, Company, StartService
@@ -218,9 +218,9 @@ OpenSender = Callable[[bool], Awaitable[Sender]]
 
 
 @pytest.fixture
-async def service(start: StartService, company: Company) -> Client:
+async def service(start: StartService) -> Client:
     """A client of a service that learns the address of a client from its proxy."""
-    return await start(company, **{**GENEROUS, "TRUSTED_PROXIES": "127.0.0.1"})
+    return await start(**{**GENEROUS, "TRUSTED_PROXIES": "127.0.0.1"})
 
 
 @pytest.fixture
@@ -240,15 +240,13 @@ async def open_sender(service: Client, sign_in: SignIn) -> AsyncIterator[OpenSen
 
 
 @pytest.fixture
-async def ids(
-    service: Client, company: Company, environment: dict[str, str]
-) -> dict[str, dict[str, object]]:
+async def ids(service: Client, company: Company, config: Config) -> dict[str, dict[str, object]]:
     """Return {route: values of its parts}, of records and links that exist."""
     ids = await create_ids(service)
     asked = await create_invoice(service, type="PENDING_FINALIZE_INVOICE", buyer=None)
     link = await create_record(service, f"/api/invoices/{asked}/links", purpose="request")
     receipt = link["url"].rpartition("/")[2]
-    invitation = await make_person(read_config(environment), company.id, "a@example.com", "reader")
+    invitation = await make_person(config, company.id, "a@example.com", "reader")
     tokens = {"/receipt/{token}": receipt, "/link/{token}": invitation.rpartition("/")[2]}
     return {
         route: {**ids_of(route, ids), **({"token": tokens[route]} if route in tokens else {})}

@@ -26,9 +26,9 @@ SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A service with background work."""
-    return await start(company, CONSOLIDATION_DAYS="366")
+    return await start(CONSOLIDATION_DAYS="366")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import asyncpg
 import pytest
 
-from service.config import read_config
+from service.config import Config, read_config
 from tests.api_requests import create_invoice
 from tests.conftest import Client, Company, make_company
 from tests.dashboard.test_form_repetition import INVOICE
@@ -198,9 +198,9 @@ async def test_a_form_that_needs_the_password_again_is_kept(
 
 
 async def test_a_person_without_a_password_chooses_one_when_it_is_needed(
-    site: Client, environment: dict[str, str], company: Company, owner: asyncpg.Connection
+    site: Client, company: Company, owner: asyncpg.Connection, config: Config
 ) -> None:
-    link = await make_person(read_config(environment), company.id, "siti@example.com", "owner")
+    link = await make_person(config, company.id, "siti@example.com", "owner")
     await owner.execute("update user_links set purpose = 'sign_in'")
     async with Visitor(site.make_url("/")) as person:
         await person.use_link(link)

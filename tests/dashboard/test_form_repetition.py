@@ -41,9 +41,9 @@ _SECRET = re.compile(r'id="new-(?:key|link|secret)">([^<]+)<')
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A client of a service with background work, which delivers to loopback."""
-    return await start(company, **LOCAL, CONSOLIDATION_DAYS="366")
+    return await start(**LOCAL, CONSOLIDATION_DAYS="366")
 
 
 @dataclass(frozen=True)

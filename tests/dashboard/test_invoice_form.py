@@ -13,7 +13,7 @@ from service.dashboard.document_form import LINE, _place_messages, build_body, r
 from service.dashboard.editing import PARTY
 from service.http.forms import FORM
 from tests.api_requests import buyer, create_invoice, get_invoice, request_json
-from tests.conftest import Client, Company, StartService
+from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import Visitor
 
@@ -45,9 +45,9 @@ class FormReader(HTMLParser):
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A service without background work."""
-    return await start(company, background=False)
+    return await start(background=False)
 
 
 @pytest.fixture

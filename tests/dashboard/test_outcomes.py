@@ -18,7 +18,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService
+from tests.conftest import Client, Sandbox, StartService
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import Visitor
@@ -42,9 +42,9 @@ class World:
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A service without background work, so that an outcome stays as it is."""
-    return await start(company, background=False, SUBMIT_WAIT_SECONDS="1")
+    return await start(background=False, SUBMIT_WAIT_SECONDS="1")
 
 
 @pytest.fixture
@@ -167,10 +167,10 @@ async def test_each_state_of_an_open_submission_has_its_sentence(
     ],
 )
 async def test_a_notice_follows_the_present_status(
-    status: str, notice: str, sentence: str, start: StartService, company: Company, sign_in: SignIn
+    status: str, notice: str, sentence: str, start: StartService, sign_in: SignIn
 ) -> None:
     """The address of a notice can be opened again later."""
-    site = await start(company)
+    site = await start()
     invoice_id = await _make_status(site, status)
     member = await sign_in(site, "member")
     words = await _read_words(member, f"/invoices/{invoice_id}?notice={notice}")
@@ -202,14 +202,9 @@ async def _make_status(site: Client, status: str) -> int:
     ],
 )
 async def test_a_cancellation_has_one_true_sentence(
-    kind: str,
-    sentence: str,
-    start: StartService,
-    company: Company,
-    sign_in: SignIn,
-    sandbox: Sandbox,
+    kind: str, sentence: str, start: StartService, sign_in: SignIn, sandbox: Sandbox
 ) -> None:
-    site = await start(company, SUBMIT_WAIT_SECONDS="1", PORTAL_RECHECK_SECONDS="3600")
+    site = await start(SUBMIT_WAIT_SECONDS="1", PORTAL_RECHECK_SECONDS="3600")
     member = await sign_in(site, "member")
     place = f"/invoices/{await create_valid_invoice(site)}"
     await member.get(place)
@@ -222,9 +217,9 @@ async def test_a_cancellation_has_one_true_sentence(
 
 
 async def test_a_cancelled_document_is_not_submitted_again_by_an_old_page(
-    start: StartService, company: Company, sign_in: SignIn
+    start: StartService, sign_in: SignIn
 ) -> None:
-    site = await start(company)
+    site = await start()
     invoice_id = await _make_status(site, "Cancelled")
     member = await sign_in(site, "member")
     await member.get(f"/invoices/{invoice_id}")

@@ -16,7 +16,7 @@ from tests.api_requests import (
     request_json,
     submit,
 )
-from tests.conftest import Client, Company, StartService, patience
+from tests.conftest import Client, StartService, patience
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import Visitor
 
@@ -26,9 +26,9 @@ LATE = datetime.now(KL).replace(day=1, hour=9) - timedelta(days=40)
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A service with background work, whose sales can be consolidated on every day."""
-    return await start(company, CONSOLIDATION_DAYS="366")
+    return await start(CONSOLIDATION_DAYS="366")
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ async def test_open_sales_and_pending_requests_are_named(visitor: Visitor, site:
 
 
 @pytest.fixture
-async def late(start: StartService, company: Company) -> Client:
+async def late(start: StartService) -> Client:
     """A service whose sales can be consolidated for a week."""
-    return await start(company, CONSOLIDATION_DAYS="7")
+    return await start(CONSOLIDATION_DAYS="7")
 
 
 async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
@@ -130,7 +130,7 @@ async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
 
 
 async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
-    site: Client, visitor: Visitor, start: StartService, company: Company, sign_in: SignIn
+    site: Client, visitor: Visitor, start: StartService, sign_in: SignIn
 ) -> None:
     await create_invoice(site, issueDateTime=LATE.isoformat(), buyer={"type": "GENERAL_PUBLIC"})
     body = {
@@ -143,7 +143,7 @@ async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
     assert status == 201, answer
     words = f"The consolidated invoice of {LATE:%B %Y} is not submitted yet"
     assert words in await read_overview(visitor)
-    late = await start(company, CONSOLIDATION_DAYS="7")
+    late = await start(CONSOLIDATION_DAYS="7")
     reader = await sign_in(late, "reader")
     text = await read_overview(reader)
     assert f"Overdue: the consolidated invoice of {LATE:%B %Y} was not submitted" in text

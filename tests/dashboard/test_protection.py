@@ -23,7 +23,7 @@ from tests.api_requests import (
     line,
     request_json,
 )
-from tests.conftest import Client, Company, StartService, make_company
+from tests.conftest import Client, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import Visitor, make_person
 
@@ -310,10 +310,10 @@ async def test_script_in_any_text_stays_text_on_every_page(admin: Visitor, site:
 
 
 async def test_a_removed_person_loses_every_page_in_every_process_within_a_second(
-    site: Client, sign_in: SignIn, start: StartService, company: Company, owner: asyncpg.Connection
+    site: Client, sign_in: SignIn, start: StartService, owner: asyncpg.Connection
 ) -> None:
     admin = await sign_in(site, "admin")
-    other = await start(company, **GENEROUS)
+    other = await start(**GENEROUS)
     await admin.get("/settings/portal")
     async with asyncio.timeout(30), Visitor(other.make_url("/")) as elsewhere:
         elsewhere._session.cookie_jar.update_cookies(admin.cookies, other.make_url("/"))

@@ -11,7 +11,7 @@ from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
 from tests.api_requests import GENEROUS, create_invoice, get_invoice, request_json, submit
-from tests.conftest import Client, Company, StartService, make_company, until
+from tests.conftest import Client, StartService, make_company, until
 from tests.harness.visitors import Visitor
 
 REQUESTS = "/api/einvoice-requests"
@@ -281,13 +281,9 @@ async def test_the_api_stores_any_number_of_requests(site: Client) -> None:
 
 @pytest.mark.parametrize("is_same", [True, False], ids=["one buyer", "many buyers"])
 async def test_concurrent_requests_at_two_services_keep_to_the_limits(
-    stack: AsyncExitStack,
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    is_same: bool,
+    stack: AsyncExitStack, start: StartService, owner: asyncpg.Connection, is_same: bool
 ) -> None:
-    sites = [await start(company, background=False, **GENEROUS) for _ in range(2)]
+    sites = [await start(background=False, **GENEROUS) for _ in range(2)]
     link = await make_link(sites[0])
     receipts = [await open_receipt(stack, sites[number % 2], link) for number in range(24)]
     await asyncio.gather(

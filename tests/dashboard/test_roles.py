@@ -64,7 +64,7 @@ async def site(
     start: StartService, environment: dict[str, str], company: Company
 ) -> AsyncIterator[Site]:
     """A service without background work."""
-    client = await start(company, background=False)
+    client = await start(background=False)
     yield Site(client.make_url("/"), environment, company)
 
 

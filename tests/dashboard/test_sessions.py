@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from yarl import URL
 
-from service.config import read_config
+from service.config import Config
 from service.dashboard.passwords import Passwords, find_weakness
 from tests.api_requests import create_invoice
 from tests.conftest import Company, StartService
@@ -19,25 +19,23 @@ EMAIL = "aminah@example.com"
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> URL:
+async def site(start: StartService) -> URL:
     """The address of a service without background work."""
-    client = await start(company, background=False)
+    client = await start(background=False)
     return client.make_url("/")
 
 
 @pytest.fixture
-async def owner(site: URL, environment: dict[str, str], company: Company) -> AsyncIterator[Visitor]:
+async def owner(site: URL, company: Company, config: Config) -> AsyncIterator[Visitor]:
     """An owner of the company who has signed in by a link."""
-    link = await make_person(read_config(environment), company.id, EMAIL, "owner")
+    link = await make_person(config, company.id, EMAIL, "owner")
     async with Visitor(site) as visitor:
         await visitor.use_link(link)
         yield visitor
 
 
-async def test_a_link_signs_in_once(
-    site: URL, environment: dict[str, str], company: Company
-) -> None:
-    link = await make_person(read_config(environment), company.id, EMAIL, "owner")
+async def test_a_link_signs_in_once(site: URL, company: Company, config: Config) -> None:
+    link = await make_person(config, company.id, EMAIL, "owner")
     async with Visitor(site) as first, Visitor(site) as second:
         await first.use_link(link)
         assert first.status == 200 and first.path == "/"
@@ -106,10 +104,9 @@ async def test_a_changed_password_ends_the_other_sessions(owner: Visitor, site: 
 
 @pytest.mark.parametrize("role", [None, "reader"])
 async def test_a_removed_or_changed_role_ends_the_session_in_every_process(
-    site: URL, start: StartService, environment: dict[str, str], company: Company, role: str | None
+    site: URL, start: StartService, company: Company, role: str | None, config: Config
 ) -> None:
-    other = await start(company, background=False)
-    config = read_config(environment)
+    other = await start(background=False)
     link = await make_person(config, company.id, "siti@example.com", "admin")
     owner_link = await make_person(config, company.id, EMAIL, "owner")
     async with Visitor(site) as member, Visitor(site) as owner:
@@ -160,9 +157,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("role", list(REFUSED))
 async def test_a_role_without_the_right_gets_a_403(
-    site: URL, environment: dict[str, str], company: Company, role: str
+    site: URL, company: Company, role: str, config: Config
 ) -> None:
-    link = await make_person(read_config(environment), company.id, "siti@example.com", role)
+    link = await make_person(config, company.id, "siti@example.com", role)
     async with Visitor(site) as visitor:
         await visitor.use_link(link)
         for path in REFUSED[role]:
@@ -173,9 +170,9 @@ async def test_a_role_without_the_right_gets_a_403(
 
 
 async def test_an_admin_cannot_make_owners_or_links_for_them(
-    owner: Visitor, site: URL, environment: dict[str, str], company: Company
+    owner: Visitor, site: URL, company: Company, config: Config
 ) -> None:
-    link = await make_person(read_config(environment), company.id, "siti@example.com", "admin")
+    link = await make_person(config, company.id, "siti@example.com", "admin")
     await owner.get("/settings/people")
     owner_id = _find_person(owner.text, EMAIL)
     async with Visitor(site) as admin:
@@ -203,9 +200,9 @@ async def test_the_last_owner_stays(owner: Visitor) -> None:
 
 @pytest.mark.parametrize("email", [EMAIL.upper(), f" {EMAIL.title()} "])
 async def test_an_address_in_other_case_is_the_same_person(
-    owner: Visitor, site: URL, environment: dict[str, str], company: Company, email: str
+    owner: Visitor, site: URL, company: Company, email: str, config: Config
 ) -> None:
-    link = await make_person(read_config(environment), company.id, "siti@example.com", "admin")
+    link = await make_person(config, company.id, "siti@example.com", "admin")
     async with Visitor(site) as admin:
         await admin.use_link(link)
         for visitor, status in ((admin, 403), (owner, 409)):
@@ -217,13 +214,13 @@ async def test_an_address_in_other_case_is_the_same_person(
 
 
 async def test_two_owners_who_remove_each_other_leave_one(
-    site: URL, environment: dict[str, str], company: Company
+    site: URL, company: Company, config: Config
 ) -> None:
     emails = (EMAIL, "siti@example.com")
     for _ in range(5):
         async with Visitor(site) as first, Visitor(site) as second:
             for visitor, email in zip((first, second), emails, strict=True):
-                link = await make_person(read_config(environment), company.id, email, "owner")
+                link = await make_person(config, company.id, email, "owner")
                 await visitor.use_link(link)
             for visitor in (first, second):
                 await visitor.get("/settings/people")
@@ -406,9 +403,9 @@ async def test_an_unknown_page_is_an_error_page_for_people_and_json_for_programs
 
 
 async def test_the_role_of_a_person_is_changed_in_the_list(
-    owner: Visitor, environment: dict[str, str], company: Company
+    owner: Visitor, company: Company, config: Config
 ) -> None:
-    await make_person(read_config(environment), company.id, "siti@example.com", "member")
+    await make_person(config, company.id, "siti@example.com", "member")
     await owner.get("/settings/people")
     assert 'aria-label="Role of siti"' in owner.text
     fields = {"email": "siti@example.com", "name": "siti", "role": "admin"}
@@ -425,26 +422,24 @@ async def test_an_invitation_that_is_not_valid_keeps_its_entries(owner: Visitor)
 
 
 async def test_previews_of_numbers_follow_the_codes_of_each_kind(
-    owner: Visitor, start: StartService, company: Company
+    owner: Visitor, start: StartService
 ) -> None:
-    await create_invoice(await start(company, background=False), code=4711)
+    await create_invoice(await start(background=False), code=4711)
     await owner.get("/settings/numbers")
     assert "Next: INV-04712" in owner.words and "Next: SB-04712" in owner.words
     assert "Next: CI-00001" in owner.words and "Next: CN-00001" in owner.words
 
 
 async def test_pages_of_a_company_have_a_limit_apart_from_its_keys(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, company: Company, config: Config
 ) -> None:
     """A flood by an integration locks no person out; people of one company share a limit."""
-    api = await start(company, background=False, REQUESTS_PER_MINUTE="6")
+    api = await start(background=False, REQUESTS_PER_MINUTE="6")
     statuses = [(await api.get("/api/invoices")).status for _ in range(7)]
     assert statuses == [200] * 6 + [429]
     found: list[int] = []
     for name in ("aminah", "bakar"):
-        link = await make_person(
-            read_config(environment), company.id, f"{name}@example.com", "owner"
-        )
+        link = await make_person(config, company.id, f"{name}@example.com", "owner")
         async with Visitor(api.make_url("/")) as visitor:
             await visitor.use_link(link)
             found.append(visitor.status)

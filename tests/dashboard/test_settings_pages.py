@@ -9,7 +9,7 @@ import pytest
 from service.api.webhooks import MOST
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
-from service.config import read_config
+from service.config import Config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 from tests.api_requests import (
     CERTIFICATE,
@@ -70,9 +70,9 @@ _SECRET = re.compile(r'id="new-secret">([^<]+)<')
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
+async def site(start: StartService) -> Client:
     """A client of a service that delivers to loopback."""
-    return await start(company, **LOCAL)
+    return await start(**LOCAL)
 
 
 def _find_secret(text: str) -> str:
@@ -370,9 +370,9 @@ async def test_a_certificate_that_expires_soon_has_a_warning(admin: Visitor) -> 
 
 
 async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
-    start: StartService, company: Company, sign_in: SignIn
+    start: StartService, sign_in: SignIn
 ) -> None:
-    site = await start(company, background=False, **{**LOCAL, "SECRET_KEY": ""})
+    site = await start(background=False, **{**LOCAL, "SECRET_KEY": ""})
     admin = await sign_in(site, "admin")
     for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
         await admin.get(path)
@@ -510,10 +510,10 @@ async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> 
 
 
 async def test_a_key_over_the_limit_is_refused_with_the_reason(
-    admin: Visitor, environment: dict[str, str], company: Company
+    admin: Visitor, company: Company, config: Config
 ) -> None:
     for _ in range(MOST_KEYS - 1):
-        await run_command(read_config(environment), add_key, company.id)
+        await run_command(config, add_key, company.id)
     await admin.get("/settings/keys")
     await admin.post("/settings/keys", {"name": "till"})
     assert admin.status == 409 and TOO_MANY_KEYS in admin.words

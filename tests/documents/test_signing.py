@@ -43,9 +43,9 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
+async def api(start: StartService) -> Client:
     """A client of a service that signs, for a company without a certificate."""
-    return await start(company, **SIGNED)
+    return await start(**SIGNED)
 
 
 async def store_certificate(
@@ -124,9 +124,9 @@ async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
 
 
 async def test_version_1_0_is_not_signed_and_needs_no_certificate(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company)
+    api = await start()
     await create_valid_invoice(api)
     (row,) = await owner.fetch("select body from submissions")
     body = json_codec.loads(bytes(row["body"]))
@@ -164,13 +164,10 @@ def files(tmp_path: Path) -> tuple[Issued, dict[str, str]]:
 
 
 async def test_the_configured_certificate_signs_for_a_company_without_one(
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    files: tuple[Issued, dict[str, str]],
+    start: StartService, owner: asyncpg.Connection, files: tuple[Issued, dict[str, str]]
 ) -> None:
     made, variables = files
-    api = await start(company, **SIGNED, **variables)
+    api = await start(**SIGNED, **variables)
     await create_valid_invoice(api)
     bare, block = await get_sent_document(owner)
     verify(bare, block)
@@ -188,7 +185,6 @@ async def test_the_configured_certificate_signs_for_a_company_without_one(
 async def test_the_issuer_name_is_written_in_the_configured_form(
     api: Client,
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     files: tuple[Issued, dict[str, str]],
     form: Any,
@@ -198,7 +194,7 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
         "encoded": "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA",
         "rfc2253_blanks": "CN = Contoh Test Issuing CA, O = Contoh Amanah Sdn Bhd, C = MY",
     }
-    configured = await start(company, **SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
+    configured = await start(**SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
     for client in (configured, api):  # the sandbox accepts the first form only
         assert (await submit(client, await create_invoice(client)))[0] == 200
         _, block = await get_sent_document(owner)
@@ -231,23 +227,19 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
     ],
 )
 async def test_unusable_signing_files_are_named_at_the_start(
-    start: StartService,
-    company: Company,
-    files: tuple[Issued, dict[str, str]],
-    change: dict[str, Any],
-    wording: str,
+    start: StartService, files: tuple[Issued, dict[str, str]], change: dict[str, Any], wording: str
 ) -> None:
     with pytest.raises(ConfigError) as why:
-        await start(company, **{**SIGNED, **files[1], **change})
+        await start(**{**SIGNED, **files[1], **change})
     assert str(why.value) == wording
 
 
 async def test_the_service_starts_with_an_expired_certificate(
-    start: StartService, company: Company, files: tuple[Issued, dict[str, str]], tmp_path: Path
+    start: StartService, files: tuple[Issued, dict[str, str]], tmp_path: Path
 ) -> None:
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
     (tmp_path / "own.pem").write_text(old.certificate_pem)
-    (error,) = await submit_refused(await start(company, **SIGNED, **files[1]))
+    (error,) = await submit_refused(await start(**SIGNED, **files[1]))
     assert error["code"] == "DS304"
 
 
@@ -310,9 +302,9 @@ async def test_a_submit_with_an_undecryptable_key_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await store_certificate(api)
-    other = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
+    other = await start(**{**SIGNED, "SECRET_KEY": OTHER_KEY})
     assert await submit_refused(other) == stop("SigningKeyUnreadable", UNREADABLE)
-    none = await start(company, **{**SIGNED, "SECRET_KEY": ""})
+    none = await start(**{**SIGNED, "SECRET_KEY": ""})
     assert await submit_refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
     assert (
@@ -336,15 +328,15 @@ async def test_an_encrypted_key_of_another_company_is_undecryptable(
 
 
 async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
-    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
+    api: Client, start: StartService, owner: asyncpg.Connection
 ) -> None:
     await store_certificate(api)
     rotated = await start(
-        company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]}
+        **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]}
     )
     await create_valid_invoice(rotated)
     await store_certificate(rotated)
-    alone = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
+    alone = await start(**{**SIGNED, "SECRET_KEY": OTHER_KEY})
     await create_valid_invoice(alone)
     verify(*await get_sent_document(owner))
 
@@ -467,10 +459,8 @@ async def test_an_invalid_certificate_or_key_is_named_by_its_path(
     assert (await request_json(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_without_a_secret_key_no_signing_key_is_stored(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company)
+async def test_without_a_secret_key_no_signing_key_is_stored(start: StartService) -> None:
+    api = await start()
     message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
     assert await request_json(api, "PUT", CERTIFICATE, json=issued().pair) == (
         409,

@@ -15,7 +15,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.check_portal import NAME_WIDTH, STATE_WIDTH, check_portal
 from service.commands.codes import import_codes
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.connections import Connection
 from service.db.encryption import Vault
 from service.db.pool import connected_pool
@@ -127,9 +127,9 @@ async def store_own_client(
 
 
 async def test_a_complete_installation_passes_every_step(
-    command: RunCommand, environment: dict[str, str], company: Company, code_files: list[Path]
+    command: RunCommand, company: Company, code_files: list[Path], config: Config
 ) -> None:
-    await run_command(read_config(environment), import_codes, code_files)
+    await run_command(config, import_codes, code_files)
     done = await command("check-portal", "--company", company.id)
     assert (done.code, done.err) == (0, ""), done
     steps = read_steps(done.out)

@@ -43,13 +43,13 @@ async def set_back(owner: asyncpg.Connection) -> None:
 
 
 async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    idle = await start(company, background=False, PORTAL_RATE_SCALE="1")
+    idle = await start(background=False, PORTAL_RATE_SCALE="1")
     waiting = await create_invoice(idle)
     assert (await submit(idle, waiting))[0] == 200
     await set_back(owner)
-    api = await start(company, PORTAL_RATE_SCALE="1", WATCHDOG_SECONDS="0.1")
+    api = await start(PORTAL_RATE_SCALE="1", WATCHDOG_SECONDS="0.1")
     await until(lambda: get_invoice(api, waiting), lambda found: found["status"] == "Valid")
     await create_valid_invoice(api)
 

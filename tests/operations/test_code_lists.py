@@ -14,7 +14,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.codes import import_codes
 from service.commands.operator_errors import OperatorError
-from service.config import read_config
+from service.config import Config
 from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
@@ -129,18 +129,18 @@ def only_woken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def test_an_import_notifies_a_running_process(
-    only_woken: None, command: RunCommand, start: StartService, company: Company, tmp_path: Path
+    only_woken: None, command: RunCommand, start: StartService, tmp_path: Path
 ) -> None:
-    api, path = await start(company), write_list(tmp_path / "UnitTypes.json", UNITS)
+    api, path = await start(), write_list(tmp_path / "UnitTypes.json", UNITS)
     assert not await is_known(api, "KGX")
     assert await read_result(command("import-codes", path)) == {"units": 2}
     assert await until(lambda: is_known(api, "KGX"))
 
 
 async def test_an_import_without_notification_is_noticed_after_a_lost_session(
-    only_woken: None, start: StartService, company: Company, owner: asyncpg.Connection
+    only_woken: None, start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company)
+    api = await start()
     assert not await is_known(api, "KGX")
     await owner.execute("insert into code_list_imports values ('units', 1, now())")
     await owner.execute("insert into code_lists values ('units', 'KGX', 'crate', now())")
@@ -153,10 +153,10 @@ async def test_an_import_without_notification_is_noticed_after_a_lost_session(
 
 
 async def test_a_request_keeps_the_tables_with_which_it_began(
-    only_woken: None, start: StartService, company: Company
+    only_woken: None, start: StartService
 ) -> None:
     """The tables change after the head of a request has arrived, and before its body."""
-    api = await start(company)
+    api = await start()
     budget = api.app[app_keys.UPLOAD_BUDGET] if api.app else None
     body = json.dumps(with_unit("KGX")).encode()
 
@@ -236,7 +236,7 @@ async def test_reimported_list_updates_descriptions_and_keeps_codes(
 
 
 async def test_malformed_code_list_is_rejected_and_imports_nothing(
-    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
+    owner: asyncpg.Connection, tmp_path: Path, config: Config
 ) -> None:
     good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
     good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
@@ -256,5 +256,5 @@ async def test_malformed_code_list_is_rejected_and_imports_nothing(
     ):
         bad.write_text(content)
         with pytest.raises(OperatorError, match="is not a JSON array of codes"):
-            await run_command(read_config(environment), import_codes, [good, bad])
+            await run_command(config, import_codes, [good, bad])
     assert await owner.fetchval("select count(*) from code_lists") == 0

@@ -228,7 +228,7 @@ async def test_certificate_set_by_command_is_used(
     ].startswith("C=MY, ")
     made = await read_result(command(*setting, **secret))
     assert made["issuer"].endswith(", C=MY") and made["warning"] is None and made["days_left"] > 300
-    api = await start(company, PORTAL_DOCUMENT_VERSION="1.1", **secret)
+    api = await start(PORTAL_DOCUMENT_VERSION="1.1", **secret)
     assert (await request_json(api, "GET", CERTIFICATE))[1]["data"] == made
     await create_valid_invoice(api)
 

@@ -10,7 +10,7 @@ import pytest
 
 from service.monitoring.conditions import WORDING
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
-from tests.conftest import Client, Company, StartService, until
+from tests.conftest import Client, StartService, until
 from tests.harness.processes import free_port, run_command
 from tests.submission.test_batches import AUTOMATIC
 
@@ -63,16 +63,12 @@ async def get_conditions(api: Client) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", STATES)
 async def test_watchdog_reports_a_condition_with_an_action(
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    environment: dict[str, str],
-    kind: str,
+    start: StartService, owner: asyncpg.Connection, environment: dict[str, str], kind: str
 ) -> None:
-    api = await start(company)
+    api = await start()
     await create_valid_invoice(api)
     await api.close()
-    idle = await start(company, background=False, **IMPATIENT)
+    idle = await start(background=False, **IMPATIENT)
     assert kind not in await get_conditions(idle)
     for statement in STATES[kind]:
         await owner.execute(statement)
@@ -86,10 +82,10 @@ async def test_watchdog_reports_a_condition_with_an_action(
 
 
 async def test_watchdog_reports_an_unreachable_portal(
-    start: StartService, company: Company, caplog: pytest.LogCaptureFixture
+    start: StartService, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
+    api = await start(**IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
     assert "PortalUnreachable" not in await get_conditions(api)
     assert (await submit(api, await create_invoice(api)))[0] == 400
     assert "cannot be reached" in (await get_conditions(api))["PortalUnreachable"]["what"]
@@ -102,15 +98,15 @@ async def test_watchdog_reports_an_unreachable_portal(
 
 
 async def test_a_condition_lasts_since_the_first_failure(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     away = {"PORTAL_API_BASE": nowhere, "PORTAL_IDENTITY_BASE": nowhere}
     await owner.execute(AUTOMATIC)
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await create_invoice(idle, isReady=True)
     await owner.execute(f"update submissions set created_at = {HOUR_AGO}, not_before = {HOUR_AGO}")
-    api = await start(company, **IMPATIENT, **away, PORTAL_RETRY_SECONDS="0.05")
+    api = await start(**IMPATIENT, **away, PORTAL_RETRY_SECONDS="0.05")
     since = "select last_error ->> 'since' from submissions where reads >= {}"
     first = await until(lambda: owner.fetchval(since.format(1)))
     assert await until(lambda: owner.fetchval(since.format(3))) == first

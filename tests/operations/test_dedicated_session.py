@@ -10,7 +10,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
-from service.config import read_config
+from service.config import Config
 from service.db.session import DedicatedSession
 from tests.api_requests import create_invoice, submit, wait_for_status
 from tests.conftest import Company, Sandbox, StartService, until
@@ -90,11 +90,11 @@ async def test_notifications_reach_the_listeners_of_a_session(
 
 
 async def test_revoking_a_key_notifies_every_session(
-    database: str, environment: dict[str, str], company: Company
+    database: str, company: Company, config: Config
 ) -> None:
     received: list[str] = []
     async with session(database, {"api_key_changed": received.append}):
-        await run_command(read_config(environment), revoke_key, company.key_id)
+        await run_command(config, revoke_key, company.key_id)
         await until(lambda: asyncio.sleep(0, received))
     assert received == [company.key_id]
 
@@ -109,7 +109,7 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
     state: str,
 ) -> None:
     """A paused process keeps its lock and may send when it resumes. Others may only claim."""
-    requests_only = await start(company, background=False)
+    requests_only = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(requests_only)
     assert (await submit(requests_only, invoice_id))[0] == 400
@@ -128,7 +128,7 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
             claims.add(await owner.fetchval("select fence from submissions"))
             return len(claims)
 
-        await start(company)
+        await start()
         await until(count_claims, lambda count: count > 3)
         assert await owner.fetchval("select state from submissions") == state
         assert (await sandbox.calls())["calls"]["submit"] == 1

@@ -227,7 +227,7 @@ async def test_pages_of_a_company_wait_for_their_turn(
     start: StartService, company: Company, environment: dict[str, str]
 ) -> None:
     """A page of another company, and a file that is streamed, do not wait."""
-    api, other = await start(company), await make_company(environment)
+    api, other = await start(), await make_company(environment)
     config, site = api.app[app_keys.CONFIG], api.make_url("/")
     for each in (company, other):
         await join(config, site, each.id, f"{each.id}@example.com", "owner")
@@ -248,7 +248,7 @@ async def test_a_company_cannot_occupy_all_connections(
     start: StartService, company: Company, environment: dict[str, str]
 ) -> None:
     """Requests of one company use connections; those of another, and of strangers, get one."""
-    api = await start(company, background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
+    api = await start(background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
     other = {"X-API-Key": (await make_company(environment)).key}
     async with AsyncExitStack() as stack:
         with working_for(company.id):
@@ -260,11 +260,11 @@ async def test_a_company_cannot_occupy_all_connections(
 
 
 async def test_a_known_key_does_not_wait_behind_strangers(
-    start: StartService, company: Company, monkeypatch: pytest.MonkeyPatch
+    start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read again after CACHE_SECONDS, for its company."""
     monkeypatch.setattr(api_keys, "CACHE_SECONDS", 0)
-    api = await start(company, background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
+    api = await start(background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
     assert (await request_json(api, "get", "/api/invoices"))[0] == 200
     with working_for(STRANGERS):
         async with api.app[app_keys.DATABASE].across():

@@ -111,7 +111,7 @@ async def test_log_and_audit_entry_have_the_address_of_the_client(
     client: str,
 ) -> None:
     caplog.set_level(logging.INFO, "service.requests")
-    api = await start(company, background=False, TRUSTED_PROXIES=trusted, LOG_FORMAT="json")
+    api = await start(background=False, TRUSTED_PROXIES=trusted, LOG_FORMAT="json")
     headers = {"X-Forwarded-For": forwarded, **SENT}
     answer = await request_json(api, "PUT", "/api/companies", json={"city": "A"}, headers=headers)
     assert answer[0] == 200
@@ -131,7 +131,7 @@ async def test_log_and_audit_entry_have_the_address_of_the_client(
 async def test_audit_command_shows_the_address_of_the_client(
     start: StartService, company: Company, command: RunCommand
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     assert (await request_json(api, "PUT", "/api/companies", json={"city": "A"}))[0] == 200
     entries = read_lines((await command("audit", "--company", company.id)).out)
     assert [entry["client_address"] for entry in entries][-2:] == [None, "127.0.0.1"]

@@ -12,7 +12,7 @@ from service.monitoring import gauges
 from service.monitoring.request_times import BUCKETS, RequestTimes
 from service.version import VERSION
 from tests.api_requests import GENEROUS, create_invoice, create_valid_invoice, request_json, submit
-from tests.conftest import AnyClient, Company, Sandbox, StartService, until
+from tests.conftest import AnyClient, Sandbox, StartService, until
 from tests.fixtures_webhooks import Receiver, create_endpoint
 from tests.harness.network import Network
 from tests.harness.processes import free_port
@@ -80,8 +80,8 @@ class Growth:
         await until(read, lambda grown: grown == wanted)
 
 
-async def test_metrics_have_types(start: StartService, company: Company) -> None:
-    api = await start(company)
+async def test_metrics_have_types(start: StartService) -> None:
+    api = await start()
     text = await get_text(api)
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     own = {name: kind for name, kind in types.items() if name.startswith("einvoice_")}
@@ -95,9 +95,9 @@ async def test_metrics_have_types(start: StartService, company: Company) -> None
 
 
 async def test_requests_are_counted_by_route_and_timed_by_class_of_status(
-    start: StartService, company: Company
+    start: StartService,
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     growth = await Growth.start(api)
     for path in ("/api/invoices/7", "/api/invoices/8", "/api/invoices?page=0", "/no/such/path"):
         async with api.get(path) as response:
@@ -113,10 +113,8 @@ async def test_requests_are_counted_by_route_and_timed_by_class_of_status(
     )
 
 
-async def test_labels_of_requests_hold_no_text_of_clients(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, background=False)
+async def test_labels_of_requests_hold_no_text_of_clients(start: StartService) -> None:
+    api = await start(background=False)
     for method, path in (("PURGE", "/api/invoices"), ("GET", "/marzipan"), ("PUT", "/%6darzi")):
         async with api.request(method, path):
             pass
@@ -146,9 +144,9 @@ def test_times_are_in_the_buckets_of_their_size() -> None:
 
 
 async def test_submissions_are_counted_by_state_outcome_and_portal_request(
-    start: StartService, company: Company
+    start: StartService,
 ) -> None:
-    api = await start(company)
+    api = await start()
     growth = await Growth.start(api)
     await create_valid_invoice(api)
     request = 'einvoice_portal_request_duration_seconds_count{operation="submit",outcome="ok"}'
@@ -172,9 +170,9 @@ async def test_submissions_are_counted_by_state_outcome_and_portal_request(
     ],
 )
 async def test_failed_portal_requests_are_counted_by_outcome(
-    start: StartService, company: Company, sandbox: Sandbox, fault: Any, outcome: str
+    start: StartService, sandbox: Sandbox, fault: Any, outcome: str
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     growth = await Growth.start(api)
     await sandbox.fault("submit", **fault)
     await submit(api, await create_invoice(api))
@@ -182,11 +180,9 @@ async def test_failed_portal_requests_are_counted_by_outcome(
     await growth.reaches({f'{name}{{operation="submit",outcome="{outcome}"}}': 1})
 
 
-async def test_unreachable_portal_is_an_outcome(start: StartService, company: Company) -> None:
+async def test_unreachable_portal_is_an_outcome(start: StartService) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    api = await start(
-        company, background=False, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere
-    )
+    api = await start(background=False, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
     growth = await Growth.start(api)
     assert (await submit(api, await create_invoice(api)))[0] == 400
     name = "einvoice_portal_request_duration_seconds_count"
@@ -194,10 +190,10 @@ async def test_unreachable_portal_is_an_outcome(start: StartService, company: Co
 
 
 async def test_waiting_submissions_have_state_number_and_age(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(AUTOMATIC)
-    api = await start(company, background=False)
+    api = await start(background=False)
     await create_invoice(api, isReady=True)
     await owner.execute(
         "update submissions set created_at = now() - interval '2 hours',"
@@ -215,10 +211,8 @@ async def test_waiting_submissions_have_state_number_and_age(
     assert 10800 <= found[f"einvoice_documents_oldest_seconds{labels}"] < 10900
 
 
-async def test_accepted_submissions_with_an_outcome_do_not_wait(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company)
+async def test_accepted_submissions_with_an_outcome_do_not_wait(start: StartService) -> None:
+    api = await start()
     await create_valid_invoice(api)
     await has_metrics(
         api, {f'einvoice_submissions{{state="{state}"}}': 0 for state in ("Accepted", "Sending")}
@@ -226,9 +220,9 @@ async def test_accepted_submissions_with_an_outcome_do_not_wait(
 
 
 async def test_portal_quota_shrinks_with_each_request_and_has_pauses(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False, PORTAL_RATE_SCALE="1")
+    api = await start(background=False, PORTAL_RATE_SCALE="1")
     await has_metrics(api, {'einvoice_portal_quota_remaining{operation="submit"}': 100})
     assert (await submit(api, await create_invoice(api)))[0] == 200
     found = await get_metrics(api)
@@ -244,14 +238,14 @@ async def test_portal_quota_shrinks_with_each_request_and_has_pauses(
     assert 3500 < found['einvoice_portal_pause_seconds{operation="submit"}'] <= 3600
 
 
-async def test_portal_quota_is_the_share_of_the_cell(start: StartService, company: Company) -> None:
+async def test_portal_quota_is_the_share_of_the_cell(start: StartService) -> None:
     rates = {"PORTAL_RATE_SCALE": "1", "PORTAL_RATE_SHARE": "0.25"}
-    api = await start(company, background=False, **rates)
+    api = await start(background=False, **rates)
     await has_metrics(api, {'einvoice_portal_quota{operation="submit"}': 25})
 
 
-async def test_no_quota_is_shown_without_rate_limits(start: StartService, company: Company) -> None:
-    api = await start(company, background=False, PORTAL_RATE_SCALE="0")
+async def test_no_quota_is_shown_without_rate_limits(start: StartService) -> None:
+    api = await start(background=False, PORTAL_RATE_SCALE="0")
     assert not any(name.startswith("einvoice_portal_quota{") for name in await get_metrics(api))
 
 
@@ -259,9 +253,9 @@ async def test_no_quota_is_shown_without_rate_limits(start: StartService, compan
 
 
 async def test_webhook_attempts_are_counted_by_outcome(
-    start: StartService, company: Company, receiver: Receiver
+    start: StartService, receiver: Receiver
 ) -> None:
-    api = await start(company, **GENEROUS, WEBHOOK_RETRY_SCALE="0.001")
+    api = await start(**GENEROUS, WEBHOOK_RETRY_SCALE="0.001")
     growth = await Growth.start(api)
     receiver.answers = [500, 200]
     await create_endpoint(api, receiver.url)
@@ -271,9 +265,9 @@ async def test_webhook_attempts_are_counted_by_outcome(
 
 
 async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     await create_invoice(api)
     await owner.execute(
         "insert into webhook_endpoints (company_id, url, enabled)"
@@ -291,10 +285,10 @@ async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
 
 
 async def test_pools_show_their_size_use_and_waiting_callers(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     """A request waits for a lock, and the others for its connection: a company gets no second."""
-    api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="30")
+    api = await start(POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="30")
     idle = {
         f'einvoice_pool_{name}{{pool="requests"}}': n for name, n in (("size", 2), ("waiting", 0))
     }
@@ -318,14 +312,11 @@ async def test_pools_show_their_size_use_and_waiting_callers(
     await asyncio.gather(*tasks)
 
 
-async def test_metrics_are_shown_without_a_database(
-    start: StartService, company: Company, database: str
-) -> None:
+async def test_metrics_are_shown_without_a_database(start: StartService, database: str) -> None:
     network = Network(database)
     await network.heal()
     try:
         api = await start(
-            company,
             DATABASE_URL=network.url,
             DATABASE_OWNER_URL=database,
             DATABASE_ACQUIRE_SECONDS="0.2",
@@ -342,10 +333,8 @@ async def test_metrics_are_shown_without_a_database(
         await network.refuse()
 
 
-async def test_worker_shows_its_queues_and_the_event_loop_its_lag(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company)
+async def test_worker_shows_its_queues_and_the_event_loop_its_lag(start: StartService) -> None:
+    api = await start()
     found = await get_metrics(api)
     queues = ("sends", "lookups", "polls", "cancellations")
     assert {found[f'einvoice_worker_tasks{{queue="{queue}"}}'] for queue in queues} == {0}
@@ -355,14 +344,11 @@ async def test_worker_shows_its_queues_and_the_event_loop_its_lag(
 
 
 async def test_scrapes_share_a_reading_of_the_database(
-    start: StartService,
-    company: Company,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: asyncpg.Connection,
+    start: StartService, monkeypatch: pytest.MonkeyPatch, owner: asyncpg.Connection
 ) -> None:
     monkeypatch.setattr(gauges, "CACHE_SECONDS", 3600)
     await owner.execute(AUTOMATIC)
-    api = await start(company, background=False)
+    api = await start(background=False)
     await asyncio.gather(*[get_text(api) for _ in range(4)])
     await create_invoice(api, isReady=True)
     assert (await get_metrics(api))['einvoice_submissions{state="Queued"}'] == 0

@@ -407,9 +407,9 @@ async def test_an_existing_database_with_other_companies_gets_no_demo_company(
 
 
 async def test_a_start_without_the_key_of_the_stored_secrets_is_refused(
-    start: StartService, company: Company, environment: dict[str, str], command: RunCommand
+    start: StartService, environment: dict[str, str], command: RunCommand
 ) -> None:
-    api: Client = await start(company, **GENEROUS)
+    api: Client = await start(**GENEROUS)
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     await bootstrap.check_database(read_config({**environment, **GENEROUS}))
     for key in ("", "A" * 43 + "="):

@@ -75,10 +75,10 @@ async def network(database: str) -> AsyncIterator[Network]:
 
 
 @pytest.fixture
-async def far_api(network: Network, start: StartService, company: Company) -> Client:
+async def far_api(network: Network, start: StartService) -> Client:
     """A service that reaches its database over the network, with timeouts of seconds."""
     return await start(
-        company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
+        DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
     )
 
 
@@ -88,9 +88,9 @@ def is_unavailable(response: aiohttp.ClientResponse) -> bool:
 
 
 async def test_requests_without_a_free_connection_are_a_503(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
+    api = await start(POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
     invoice_id = await create_invoice(api)
     async with owner.transaction():
         await owner.execute("lock table documents in access exclusive mode")
@@ -107,7 +107,7 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
     sandbox: Sandbox,
     environment: dict[str, str],
 ) -> None:
-    api, stop = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
+    api, stop = await start(POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
@@ -188,10 +188,10 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
 
 
 async def test_requests_wait_for_the_end_of_a_failover(
-    network: Network, start: StartService, company: Company
+    network: Network, start: StartService
 ) -> None:
     variables = {"DATABASE_URL": network.url, "DATABASE_FAILOVER_SECONDS": "30"}
-    api = await start(company, background=False, **variables)
+    api = await start(background=False, **variables)
     invoice_id = await create_invoice(api)
     await network.refuse()
     requests = [
@@ -249,11 +249,11 @@ async def _statuses(api: Client, path: str) -> set[int]:
 
 @pytest.mark.long
 async def test_silently_dead_connections_fail_no_request(
-    network: Network, start: StartService, company: Company
+    network: Network, start: StartService
 ) -> None:
     # The timeout applies to new connections too.
     bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "20"}
-    api = await start(company, DATABASE_URL=network.url, **bounds)
+    api = await start(DATABASE_URL=network.url, **bounds)
     invoice_id = await create_invoice(api)
     await asyncio.gather(*[get_invoice(api, invoice_id) for _ in range(8)])
     network.forget()

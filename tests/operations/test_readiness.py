@@ -9,7 +9,7 @@ from service.config import read_config
 from service.portal.client import Portal, portal_session
 from service.portal.errors import NotSent
 from tests.api_requests import create_invoice, request_json, submit
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.processes import free_port
 
 TIN = "C20880050010"
@@ -32,13 +32,12 @@ async def answer(_: web.BaseRequest) -> web.Response:
 
 
 async def test_unreachable_portal_degrades_the_service_until_it_responds(
-    start: StartService, company: Company
+    start: StartService,
 ) -> None:
     """The recovery is noticed without a submission."""
     port = free_port()
     nowhere = f"http://127.0.0.1:{port}"
     api = await start(
-        company,
         background=False,
         PORTAL_API_BASE=nowhere,
         PORTAL_IDENTITY_BASE=nowhere,
@@ -74,19 +73,17 @@ async def test_response_of_one_server_of_the_portal_does_not_hide_the_outage_of_
         assert portal.unreachable_since == since
 
 
-async def test_refused_credentials_degrade_the_service(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, background=False, PORTAL_CLIENT_SECRET="wrong", **WATCHFUL)
+async def test_refused_credentials_degrade_the_service(start: StartService) -> None:
+    api = await start(background=False, PORTAL_CLIENT_SECRET="wrong", **WATCHFUL)
     assert (await submit(api, await create_invoice(api)))[0] == 400
     body = await wait_for_reasons(api, "CredentialsRefused")
     assert (body["status"], body["credentials_refused"]) == ("degraded", 1)
 
 
 async def test_readiness_sends_no_request_to_the_portal(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, background=False, **WATCHFUL)
+    api = await start(background=False, **WATCHFUL)
     before = await sandbox.calls()
     for _ in range(5):
         await get_readiness(api)

@@ -9,7 +9,7 @@ import pytest
 
 from service.db.statements import sql
 from tests.api_requests import create_invoice, invoice, request_json
-from tests.conftest import Client, Company, StartService
+from tests.conftest import Client, StartService
 
 BEGIN, COMMIT = 1, 1
 #: Path and number of commands of requests that read.
@@ -41,9 +41,9 @@ OCCASIONAL = {
 
 
 @pytest.fixture
-async def api(commands: list[str], start: StartService, company: Company) -> Client:
+async def api(commands: list[str], start: StartService) -> Client:
     """A service without background work."""
-    return await start(company, background=False)
+    return await start(background=False)
 
 
 async def count(

@@ -37,7 +37,7 @@ async def test_a_search_scans_no_table(
     query: str,
     total: int,
 ) -> None:
-    await insert_copies(owner, await create_invoice(await start(company), code=1), INVOICES)
+    await insert_copies(owner, await create_invoice(await start(), code=1), INVOICES)
     await owner.execute(RENAME)
     await owner.execute("vacuum analyze")
     window = {"per_page": 10, "offset": 0, "budget": 1_000_000, "sort": "-id"}
@@ -60,7 +60,7 @@ async def test_a_filter_by_date_reads_the_rows_of_the_page_only(
     start: StartService, company: Company, owner: asyncpg.Connection, database: str
 ) -> None:
     """Matches are counted and sorted by the index alone."""
-    await insert_copies(owner, await create_invoice(await start(company), code=1), INVOICES)
+    await insert_copies(owner, await create_invoice(await start(), code=1), INVOICES)
     await owner.execute(
         "update documents set issue_date = timestamptz '2026-01-01Z' + code % 50 * interval '1 day'"
     )
@@ -86,7 +86,7 @@ COMPANY_SCANS = """
 async def test_a_page_reads_the_company_only_for_self_billed_invoices(
     start: StartService, company: Company, database: str, invoice_type: str, reads: bool
 ) -> None:
-    api = await start(company)
+    api = await start()
     for _ in range(3):
         await create_invoice(api, type=invoice_type, supplier=buyer())
     window = {"per_page": 10, "offset": 0, "budget": 1_000_000}
@@ -131,7 +131,7 @@ async def test_a_page_of_submitted_documents_reads_no_others(
     statuses: list[str] | None,
     total: int,
 ) -> None:
-    await create_valid_invoice(await start(company))
+    await create_valid_invoice(await start())
     await owner.execute(REJECTED, INVOICES)
     await owner.execute("analyze submitted_documents, submissions, record_counts")
     window = {"per_page": 10, "offset": 0}

@@ -191,10 +191,8 @@ async def test_requests_that_read_run_on_the_standby(api: Client) -> None:
     assert get_reads(api).counts.keys() == {"standby"}
 
 
-async def test_a_service_without_a_standby_reads_from_the_primary(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, background=False, DATABASE_READ_URL="")
+async def test_a_service_without_a_standby_reads_from_the_primary(start: StartService) -> None:
+    api = await start(background=False, DATABASE_READ_URL="")
     assert api.app is not None
     assert api.app[app_keys.READS] is api.app[app_keys.DATABASE]
     assert await count_reads(api) == {}
@@ -473,10 +471,10 @@ async def test_a_read_that_conflicts_with_recovery_is_repeated_on_the_primary(
 
 @pytest.mark.usefixtures("patient")
 async def test_a_service_starts_without_its_standby_and_uses_it_later(
-    pair: Pair, start: StartService, company: Company
+    pair: Pair, start: StartService
 ) -> None:
     await pair.standby.stop()
-    api = await start(company, background=False, WATCHDOG_SECONDS="0.1")
+    api = await start(background=False, WATCHDOG_SECONDS="0.1")
     number = await create_invoice(api)
     assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
 
@@ -527,7 +525,7 @@ async def test_a_promoted_standby_is_not_read(
 
 
 async def test_a_standby_of_a_promoted_server_is_not_read(
-    pair: Pair, start: StartService, company: Company, follow: Follow
+    pair: Pair, start: StartService, follow: Follow
 ) -> None:
     """It replays the log of another history, whose positions are ahead of the primary's."""
     async with (
@@ -537,31 +535,27 @@ async def test_a_standby_of_a_promoted_server_is_not_read(
         await promoted.promote()
         await promoted.execute("create table elsewhere as select generate_series(1, 10000)")
         await until(lambda: follower.execute("select to_regclass('elsewhere') is not null"))
-        api = await start(company, background=False, DATABASE_READ_URL=follower.url)
+        api = await start(background=False, DATABASE_READ_URL=follower.url)
         await wait_until(lambda: get_reads(api).cause == FOREIGN)
         assert (await request_json(api, "GET", "/api/invoices"))[0] == 200
         assert get_reads(api).counts == {"primary": 1}
         await api.close()
 
 
-async def test_the_primary_itself_is_no_standby(
-    pair: Pair, start: StartService, company: Company
-) -> None:
-    api = await start(company, background=False, DATABASE_READ_URL=pair.primary.url)
+async def test_the_primary_itself_is_no_standby(pair: Pair, start: StartService) -> None:
+    api = await start(background=False, DATABASE_READ_URL=pair.primary.url)
     await wait_until(lambda: get_reads(api).cause == FOREIGN)
     assert (await request_json(api, "GET", "/api/invoices"))[0] == 200
 
 
-async def test_another_database_of_the_standby_is_not_read(
-    pair: Pair, start: StartService, company: Company
-) -> None:
+async def test_another_database_of_the_standby_is_not_read(pair: Pair, start: StartService) -> None:
     async with create_database(pair.primary.url) as url:
         await migrate(url)
         await note_identity(url)
         name = url.rpartition("/")[2].partition("?")[0]
         other = replace_database(pair.standby.url, name)
         await until(lambda: is_there(other))
-        api = await start(company, background=False, DATABASE_READ_URL=other)
+        api = await start(background=False, DATABASE_READ_URL=other)
         await wait_until(lambda: get_reads(api).cause == FOREIGN)
         await api.close()
 

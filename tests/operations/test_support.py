@@ -78,8 +78,8 @@ async def test_the_printed_login_runs_all_inspections_and_reads_no_secret(
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS)
+async def api(start: StartService) -> Client:
+    return await start(**GENEROUS)
 
 
 class Inspector:

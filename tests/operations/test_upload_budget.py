@@ -20,7 +20,7 @@ from tests.api_requests import (
     list_routes,
     request_json,
 )
-from tests.conftest import Client, Company, StartService, until
+from tests.conftest import Client, StartService, until
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import Visitor
 
@@ -39,8 +39,8 @@ async def is_given_back(api: Client) -> None:
 
 
 @pytest.fixture
-async def site(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS, REQUEST_BODY_SECONDS="1")
+async def site(start: StartService) -> Client:
+    return await start(**GENEROUS, REQUEST_BODY_SECONDS="1")
 
 
 async def test_memory_is_given_back_after_every_form(site: Client, sign_in: SignIn) -> None:

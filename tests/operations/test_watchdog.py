@@ -19,7 +19,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.processes import ChildProcess
 from tests.operations.test_metrics import get_metrics
 
@@ -39,13 +39,10 @@ async def wait_until_overdue(api: Client, kind: str) -> dict[str, Any]:
 
 
 async def test_unclaimed_work_is_overdue(
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    caplog: pytest.LogCaptureFixture,
+    start: StartService, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     await owner.execute(AUTOMATIC)
-    api = await start(company, background=False, **IMPATIENT)
+    api = await start(background=False, **IMPATIENT)
     assert (await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0))[
         "status"
     ] == "ok"
@@ -65,22 +62,22 @@ async def test_unclaimed_work_is_overdue(
     ] == "ok"
 
 
-async def test_a_worker_without_turns_is_overdue(start: StartService, company: Company) -> None:
+async def test_a_worker_without_turns_is_overdue(start: StartService) -> None:
     """The limit is shorter than the interval between two turns."""
-    api = await start(company, WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
+    api = await start(WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
     await wait_until_overdue(api, "Worker")
 
 
 async def test_every_kind_of_stuck_work_is_named(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     """Each kind has a row in the state in which a crashed worker leaves it."""
-    api = await start(company, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
+    api = await start(**{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     for _ in range(3):
         invoice_id = await create_invoice(api)
         assert (await submit(api, invoice_id))[0] == 200
         await wait_for_status(api, invoice_id, "Valid")
-    idle = await start(company, background=False, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
+    idle = await start(background=False, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     await api.close()
     past = "now() - interval '1 hour'"
     for invoice_id, state in enumerate(("Sending", "Uncertain", "Accepted"), 1):
@@ -107,12 +104,10 @@ async def test_every_kind_of_stuck_work_is_named(
 
 
 async def test_a_cancellation_is_overdue_after_its_settling_time(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The cancellation is claimed repeatedly meanwhile, so that its claim never expires."""
-    api = await start(
-        company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"}
-    )
+    api = await start(**{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"})
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
@@ -133,9 +128,9 @@ async def test_a_cancellation_is_overdue_after_its_settling_time(
 
 
 async def test_manual_reviews_are_counted_and_keep_the_service_ready(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False, **IMPATIENT)
+    api = await start(background=False, **IMPATIENT)
     assert (await submit(api, invoice_id := await create_invoice(api)))[0] == 200
     await owner.execute("update submissions set state = 'NeedsPerson'")
     body = await until(lambda: get_readiness(api), lambda body: body["needs_person"])
@@ -145,14 +140,10 @@ async def test_manual_reviews_are_counted_and_keep_the_service_ready(
 
 
 async def test_work_of_a_killed_worker_process_is_overdue(
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    environment: dict[str, str],
-    tmp_path: Path,
+    start: StartService, owner: asyncpg.Connection, environment: dict[str, str], tmp_path: Path
 ) -> None:
     await owner.execute(AUTOMATIC)
-    api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
+    api = await start(background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
     worker = ChildProcess(["worker"], environment, tmp_path / "worker.log")
     await worker.start()
     try:
@@ -165,9 +156,9 @@ async def test_work_of_a_killed_worker_process_is_overdue(
 
 
 async def test_the_watchdog_reconnects_after_its_session_was_terminated(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False, **IMPATIENT)
+    api = await start(background=False, **IMPATIENT)
     await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0)
     await owner.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"

@@ -11,12 +11,12 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending, reconcile
-from service.config import read_config
+from service.config import Config
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
 from service.submission.context import SUBMISSION_CONTEXT
 from tests.api_requests import create_invoice, get_invoice, submit, wait_for_status
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 ZERO = timedelta(0)
 DIFFERENCE = (
@@ -38,9 +38,9 @@ async def test_a_single_wrong_date_does_not_stop_sending(
 
 
 async def test_a_wrong_portal_clock_stops_sending_until_corrected(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, background=False)  # nothing else calls the portal
+    api = await start(background=False)  # nothing else calls the portal
     portal = api.app[SUBMISSION_CONTEXT].shared_portal
     await sandbox.move_clock(75)
     invoice_id = await create_invoice(api)
@@ -58,15 +58,15 @@ async def test_a_wrong_portal_clock_stops_sending_until_corrected(
 
 
 async def test_no_absence_is_confirmed_while_the_clocks_differ(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """One of them was set, so that the settling time may not be over."""
     await sandbox.fault("submit", "drop")
-    api = await start(company, background=False)
+    api = await start(background=False)
     invoice_id = await create_invoice(api)
     await submit(api, invoice_id)
     await sandbox.move_clock(75)
-    await start(company)
+    await start()
     row: Any = await until(lambda: owner.fetchrow("select * from submissions where reads > 2"))
     assert (row["state"], row["absence_confirmations"]) == ("Uncertain", 0)
     await sandbox.move_clock(-75)
@@ -74,9 +74,8 @@ async def test_no_absence_is_confirmed_while_the_clocks_differ(
 
 
 async def test_a_hold_does_not_end_while_the_clocks_differ(
-    api: Client, environment: dict[str, str], sandbox: Sandbox
+    api: Client, sandbox: Sandbox, config: Config
 ) -> None:
-    config = read_config(environment)
     await run_command(config, hold_sending, "A test.")
     await sandbox.move_clock(75)
     (found,) = (await run_command(config, reconcile))["companies"]

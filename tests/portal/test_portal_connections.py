@@ -10,7 +10,7 @@ import pytest
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
 from tests.api_requests import create_invoice, get_invoice, submit
-from tests.conftest import Company, Sandbox, StartService, make_company, until
+from tests.conftest import Sandbox, StartService, make_company, until
 from tests.portal.test_portal_client import TIN, http, portal_to, silent
 
 #: A task that waits for a connection.
@@ -121,7 +121,7 @@ async def test_clients_of_one_session_share_the_connections() -> None:
 
 @pytest.mark.long
 async def test_hanging_requests_of_one_company_do_not_block_another(
-    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     """40 requests of one company hang. Another company submits meanwhile."""
     bounds = {
@@ -129,7 +129,7 @@ async def test_hanging_requests_of_one_company_do_not_block_another(
         "PORTAL_CONNECT_TIMEOUT_SECONDS": "4",
         "SUBMIT_WAIT_SECONDS": "30",
     }
-    api = await start(company, background=False, **bounds)
+    api = await start(background=False, **bounds)
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     hanging = [await create_invoice(api) for _ in range(40)]
     for invoice_id in hanging:

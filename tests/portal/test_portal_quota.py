@@ -54,12 +54,10 @@ LATER = """update portal_buckets
 
 
 @pytest.fixture
-async def limited_api(
-    database: str, sandbox: Sandbox, start: StartService, company: Company
-) -> Client:
+async def limited_api(database: str, sandbox: Sandbox, start: StartService) -> Client:
     """A service without background work that is limited to half of the portal's rates."""
     await sandbox.settings(rate_scale=0.5)
-    return await start(company, background=False, PORTAL_RATE_SCALE="0.5")
+    return await start(background=False, PORTAL_RATE_SCALE="0.5")
 
 
 @pytest.fixture
@@ -399,17 +397,13 @@ async def test_two_processes_share_one_token_bucket(
 
 
 async def test_an_interactive_submit_may_exceed_the_background_share(
-    limited_api: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    limited_api: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     await owner.execute(AUTOMATIC)
     (waiting,) = await create_ready(limited_api, 1)
     alone = [await create_invoice(limited_api) for _ in range(6)]
     await spend(owner, "submit", 45)
-    await start(company, PORTAL_RATE_SCALE="0.5")
+    await start(PORTAL_RATE_SCALE="0.5")
     for invoice_id in alone[:5]:
         assert (await submit(limited_api, invoice_id))[0] == 200
     status, body = await submit(limited_api, alone[5])
@@ -420,7 +414,7 @@ async def test_an_interactive_submit_may_exceed_the_background_share(
     claims = await owner.fetchval("select max(claims) from submissions where state = 'Queued'")
     assert claims is not None and claims <= 1
     await owner.execute(LATER, timedelta(seconds=66))
-    await start(company, PORTAL_RATE_SCALE="0.5")
+    await start(PORTAL_RATE_SCALE="0.5")
     assert await wait_for_statuses(owner, [waiting], "Valid") == {"Valid": 1}
 
 
@@ -445,17 +439,13 @@ async def test_the_retry_after_of_the_portal_is_respected(
 
 @pytest.mark.long
 async def test_a_listing_of_several_pages_stays_within_the_quota(
-    limited_api: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    limited_api: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     """The absence of lost documents is confirmed over two pages, with the portal's pause."""
     await owner.execute(AUTOMATIC)
     ids = await create_ready(limited_api, 130)
     await sandbox.settings(rate_scale=10)
-    await start(company, PORTAL_RATE_SCALE="10")
+    await start(PORTAL_RATE_SCALE="10")
     await wait_for_statuses(owner, ids, "Valid")
     await sandbox.fault("submit", "drop")
     lost = await create_ready(limited_api, 2)

@@ -736,10 +736,8 @@ async def test_a_submitted_record_is_an_error_of_its_own(api: Client, sandbox: S
     assert places(report) == [("AlreadySubmitted", "")] and report["document"]
 
 
-async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, **GENEROUS)
+async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(start: StartService) -> None:
+    api = await start(**GENEROUS)
     family = await create_one_of_each(api)
     consolidated = family["/api/consolidated-invoices"]
     record = (await request_json(api, "GET", f"/api/consolidated-invoices/{consolidated}"))[1]

@@ -64,10 +64,10 @@ async def submit_refused(api: Client) -> dict[str, Any]:
 
 
 async def test_submits_with_refused_credentials_log_in_once(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, blocked=True)
-    api = await start(company, background=False, **PATIENT, PORTAL_RATE_SCALE="1")
+    api = await start(background=False, **PATIENT, PORTAL_RATE_SCALE="1")
     first = await submit_refused(api)
     assert "refuses the login" in first["message"]
     answers = await asyncio.gather(*[submit_refused(api) for _ in range(13)])
@@ -83,17 +83,13 @@ async def test_submits_with_refused_credentials_log_in_once(
 
 
 async def test_no_kind_of_work_logs_in_after_a_refused_login(
-    start: StartService,
-    company: Company,
-    environment: dict[str, str],
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    start: StartService, environment: dict[str, str], owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """Submit, cancellation, TIN check, poll, automatic submission, search and comparison."""
-    api = await start(company)
+    api = await start()
     valid, unclear = await create_valid_invoice(api), await create_invoice(api)
     await api.close()
-    asleep = await start(company, background=False)
+    asleep = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submit(asleep, unclear))[0] == 400
     await sandbox.send("POST", "tokens/expire", {})
@@ -101,7 +97,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     await owner.execute("update submissions set not_before = clock_timestamp()")
     await owner.execute(AUTOMATIC)
     before, impatient = await count_logins(sandbox), {**PATIENT, "COMPARISON_SECONDS": "0.01"}
-    api = await start(company, background=False, **impatient)
+    api = await start(background=False, **impatient)
     await submit_refused(api)
     waiting = await create_invoice(api, isReady=True)
     assert (await cancel_latest(api, valid))[0] == 400
@@ -112,7 +108,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
         )
     result = await run_command(read_config({**environment, **impatient}), reconcile.reconcile)
     assert result["failed"] == 1 and "refused the login" in result["companies"][0]["error"]
-    await start(company, **impatient)
+    await start(**impatient)
     later = (
         "select bool_and(not_before > clock_timestamp() + interval '4 minutes')"
         "  from submissions where state <> 'NotReceived'"
@@ -125,24 +121,24 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
 
 
 async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, blocked=True)
-    first = await start(company, background=False, **PATIENT)
+    first = await start(background=False, **PATIENT)
     await submit_refused(first)
     await first.close()
     await asyncio.gather(
-        *[submit_refused(await start(company, background=False, **PATIENT)) for _ in range(2)]
+        *[submit_refused(await start(background=False, **PATIENT)) for _ in range(2)]
     )
     assert await count_logins(sandbox) == 1
 
 
 async def test_changed_credentials_are_tried_at_once(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, secret="replaced")
-    await submit_refused(await start(company, background=False, **PATIENT))
-    api = await start(company, background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
+    await submit_refused(await start(background=False, **PATIENT))
+    api = await start(background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
     assert (await submit(api, await create_invoice(api)))[0] == 200
     assert await count_logins(sandbox) == 2
     stored = str(await owner.fetch("select r::text from refused_logins r"))
@@ -150,11 +146,11 @@ async def test_changed_credentials_are_tried_at_once(
 
 
 async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
-    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, represents=[OTHER])
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
-    await submit_refused(await start(company, background=False, **PATIENT))
+    await submit_refused(await start(background=False, **PATIENT))
     neighbour = await start(other, background=False, **PATIENT)
     assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
 
@@ -187,10 +183,10 @@ async def test_a_refused_client_is_tried_once_for_all_taxpayers(
 
 
 async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, blocked=True)
-    api = await start(company, background=False, **PATIENT)
+    api = await start(background=False, **PATIENT)
     for minutes in (10, 20, 40, 60, 60):
         await submit_refused(api)
         pause = "select retry_at - clock_timestamp() as pause from refused_logins"
@@ -204,10 +200,10 @@ async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
 
 
 async def test_one_process_retries_after_the_login_pause(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await change_client(sandbox, blocked=True)
-    pair = [await start(company, background=False, **PATIENT) for _ in range(2)]
+    pair = [await start(background=False, **PATIENT) for _ in range(2)]
     await submit_refused(pair[0])
     await let_retry(owner)
     await sandbox.fault("login", "slow", seconds=0.3)
@@ -217,11 +213,11 @@ async def test_one_process_retries_after_the_login_pause(
 
 
 async def test_automatic_submissions_resume_after_an_accepted_login(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(AUTOMATIC)
     await change_client(sandbox, blocked=True)
-    api = await start(company)
+    api = await start()
     ids = [await create_invoice(api, isReady=True) for _ in range(3)]
     await until(lambda: owner.fetchval("select refusals > 1 from refused_logins"))
     await change_client(sandbox)
@@ -230,9 +226,9 @@ async def test_automatic_submissions_resume_after_an_accepted_login(
 
 
 async def test_a_refused_new_token_counts_as_a_refused_login(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    api = await start(company, background=False, **PATIENT)
+    api = await start(background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=2)
     assert "refuses a new token" in (await submit_refused(api))["message"]
     assert await owner.fetchval("select reason from refused_logins") == "token"
@@ -241,10 +237,10 @@ async def test_a_refused_new_token_counts_as_a_refused_login(
 
 
 async def test_a_token_that_is_refused_again_doubles_the_pause(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The login itself succeeds each time. Only an accepted request ends the pause."""
-    api = await start(company, background=False, **PATIENT)
+    api = await start(background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=4)
     await submit_refused(api)
     await let_retry(owner)
@@ -256,14 +252,10 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(
 
 
 async def test_a_refused_login_is_shown_to_the_operator(
-    start: StartService,
-    company: Company,
-    environment: dict[str, str],
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    start: StartService, environment: dict[str, str], owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     config = read_config({**environment, **PATIENT})
-    api = await start(company, background=False, **IMPATIENT, **PATIENT)
+    api = await start(background=False, **IMPATIENT, **PATIENT)
     assert (await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0))[
         "status"
     ] == "ok"
@@ -289,14 +281,11 @@ async def test_a_refused_login_is_shown_to_the_operator(
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
 async def test_a_refused_login_is_stored_per_login_identity(
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     intermediary: str,
     taxpayer: str,
 ) -> None:
     await change_client(sandbox, represents=[OTHER], blocked=intermediary == "false")
-    await submit_refused(
-        await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary)
-    )
+    await submit_refused(await start(background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary))
     assert await owner.fetchval("select taxpayer from refused_logins") == taxpayer

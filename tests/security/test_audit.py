@@ -8,7 +8,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
@@ -35,8 +35,8 @@ from tests.operations.test_commands import read_result
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
-    return await start(company, **GENEROUS)
+async def api(start: StartService) -> Client:
+    return await start(**GENEROUS)
 
 
 async def get_entries(
@@ -203,12 +203,12 @@ async def test_audit_entries_hold_old_and_new_values_and_no_secret(
 
 
 async def test_commands_are_logged_and_shown_by_the_audit_command(
-    owner: asyncpg.Connection, environment: dict[str, str], company: Company, command: RunCommand
+    owner: asyncpg.Connection, company: Company, command: RunCommand, config: Config
 ) -> None:
     made = await read_result(command("add-key", "--company", company.id))
-    assert (await run_command(read_config(environment), revoke_key, made["key_id"]))["revoked"]
+    assert (await run_command(config, revoke_key, made["key_id"]))["revoked"]
     # Revoking a revoked key changes nothing and adds no entry.
-    assert not (await run_command(read_config(environment), revoke_key, made["key_id"]))["revoked"]
+    assert not (await run_command(config, revoke_key, made["key_id"]))["revoked"]
     logged = await get_entries(owner, company)
     assert logged[-2:] == [
         ("command", "create", f"key {made['key_id']}"),

@@ -59,9 +59,9 @@ async def with_key(api: Client | aiohttp.ClientSession, key: str) -> tuple[int, 
 
 
 @pytest.fixture
-async def keyless(start: StartService, company: Company) -> Client:
+async def keyless(start: StartService) -> Client:
     """Return a client that sends no key."""
-    api = await start(company)
+    api = await start()
     del api.session.headers["X-API-Key"]
     return api
 
@@ -244,7 +244,7 @@ async def test_last_use_of_a_key_is_written_once_a_minute(
     start: StartService, owner: asyncpg.Connection, company: Company
 ) -> None:
     """Repeated use in several processes causes one write per minute."""
-    for api in [await start(company), await start(company)]:
+    for api in [await start(), await start()]:
         for _ in range(3):
             await with_key(api, company.key)
         await api.close()  # else it is written within a minute
@@ -268,7 +268,7 @@ async def test_malformed_key_is_rejected_without_the_database(
     start: StartService, company: Company
 ) -> None:
     """Every pooled connection is in use, so a key that needs a lookup gets a 503."""
-    api = await start(company, background=False, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="1")
+    api = await start(background=False, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="1")
     async with AsyncExitStack() as stack:
         for _ in range(2):
             await stack.enter_async_context(api.app[app_keys.DATABASE].across())
@@ -436,7 +436,7 @@ async def test_invalid_request_id_is_replaced(api: Client) -> None:
 async def test_company_over_its_rate_limit_gets_a_429_with_retry_after(
     start: StartService, company: Company
 ) -> None:
-    api = await start(company, REQUESTS_PER_MINUTE="2")
+    api = await start(REQUESTS_PER_MINUTE="2")
     for _ in range(2):
         assert (await with_key(api, company.key))[0] == 200
     async with api.get("/api/invoices") as response:
@@ -448,7 +448,7 @@ async def test_company_over_its_rate_limit_gets_a_429_with_retry_after(
 async def test_rate_limit_is_shared_by_the_keys_of_a_company(
     start: StartService, environment: dict[str, str], company: Company
 ) -> None:
-    api = await start(company, REQUESTS_PER_MINUTE="2")
+    api = await start(REQUESTS_PER_MINUTE="2")
     second = await add_another_key(environment, company)
     stranger = await make_company(environment)
     keys = [company.key, second.key, company.key, second.key, stranger.key]
@@ -458,21 +458,21 @@ async def test_rate_limit_is_shared_by_the_keys_of_a_company(
 async def test_rate_limited_company_is_served_again_after_a_while(
     start: StartService, company: Company
 ) -> None:
-    api = await start(company, REQUESTS_PER_MINUTE="120")
+    api = await start(REQUESTS_PER_MINUTE="120")
     answers = await asyncio.gather(*[with_key(api, company.key) for _ in range(140)])
     assert {status for status, _ in answers} == {200, 429}
     await until(lambda: with_key(api, company.key), lambda answer: answer[0] == 200)
 
 
 async def test_rate_limit_of_zero_disables_the_limit(start: StartService, company: Company) -> None:
-    api = await start(company, REQUESTS_PER_MINUTE="0")
+    api = await start(REQUESTS_PER_MINUTE="0")
     assert {(await with_key(api, company.key))[0] for _ in range(20)} == {200}
 
 
 async def test_invalid_keys_are_rate_limited_per_address(
     start: StartService, environment: dict[str, str], company: Company
 ) -> None:
-    api = await start(company, WRONG_KEYS_PER_MINUTE="20")
+    api = await start(WRONG_KEYS_PER_MINUTE="20")
     await open_integrations(api, environment)
     wrong = new_key(live=True).text
     assert [(await with_key(api, key))[0] for key in [wrong, "no"] * 10] == [401] * 20

@@ -6,7 +6,7 @@ import pytest
 
 from service.http.client_address import find_client
 from tests.api_requests import request_json
-from tests.conftest import Client, Company, StartService
+from tests.conftest import Client, StartService
 
 TRUSTED = tuple(map(ip_network, ("10.0.0.0/24", "192.0.2.7", "2001:db8::/64")))
 
@@ -44,16 +44,12 @@ async def _statuses(api: Client, addresses: list[str]) -> list[int]:
     return statuses
 
 
-async def test_limit_of_invalid_keys_is_per_client_of_a_trusted_proxy(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, WRONG_KEYS_PER_MINUTE="1", TRUSTED_PROXIES="127.0.0.0/8, ::1")
+async def test_limit_of_invalid_keys_is_per_client_of_a_trusted_proxy(start: StartService) -> None:
+    api = await start(WRONG_KEYS_PER_MINUTE="1", TRUSTED_PROXIES="127.0.0.0/8, ::1")
     sent = ["203.0.113.5", "203.0.113.6", "203.0.113.7, 203.0.113.5", "2001:db8::1", "2001:db8::2"]
     assert await _statuses(api, sent) == [401, 401, 429, 401, 429]
 
 
-async def test_forwarded_address_is_ignored_without_trusted_proxies(
-    start: StartService, company: Company
-) -> None:
-    api = await start(company, WRONG_KEYS_PER_MINUTE="1")
+async def test_forwarded_address_is_ignored_without_trusted_proxies(start: StartService) -> None:
+    api = await start(WRONG_KEYS_PER_MINUTE="1")
     assert await _statuses(api, ["203.0.113.5", "203.0.113.6"]) == [401, 429]

@@ -12,7 +12,7 @@ import pytest
 from service.commands.bootstrap import _load_or_create_key, run_command
 from service.commands.certificates import reencrypt_all
 from service.commands.operator_errors import OperatorError
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.encryption import Vault
 from service.http.api_keys import new_key
 from tests.api_requests import (
@@ -69,9 +69,9 @@ async def _got(receiver: Receiver, before: int) -> list[tuple[Mapping[str, str],
 
 
 async def test_the_database_holds_no_readable_secret(
-    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    api = await start(company, **LOCAL)
+    api = await start(**LOCAL)
     webhook_id, secret = await create_endpoint(api, receiver.url)
     _, body = await request_json(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
     rows = await owner.fetch("select sealed_secret from webhook_secrets")
@@ -82,12 +82,12 @@ async def test_the_database_holds_no_readable_secret(
 
 
 async def test_without_a_secret_key_no_secret_is_stored(
-    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    api = await start(company, **LOCAL)
+    api = await start(**LOCAL)
     webhook_id, _ = await create_endpoint(api, receiver.url)
     await api.close()
-    api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
+    api = await start(**{**LOCAL, "SECRET_KEY": ""})
     assert (
         await request_json(api, "POST", "/api/webhooks", json={"url": receiver.url})
         == NO_SECRET_KEY
@@ -106,7 +106,7 @@ async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
     owner: asyncpg.Connection,
     receiver: Receiver,
 ) -> None:
-    api = await start(company, **LOCAL)
+    api = await start(**LOCAL)
     await create_endpoint(api, receiver.url)
     other = await make_company(environment)
     theirs = await start(other, **LOCAL)
@@ -123,7 +123,6 @@ async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
 
 async def test_secrets_are_reencrypted_for_a_new_secret_key(
     start: StartService,
-    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     receiver: Receiver,
@@ -131,7 +130,7 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     sandbox: Sandbox,
 ) -> None:
     await add_own_client(sandbox)
-    api = await start(company, **SIGNED)
+    api = await start(**SIGNED)
     _, secret = await create_endpoint(api, receiver.url)
     assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT))[0] == 200
@@ -140,24 +139,24 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     assert await run_command(alone, reencrypt_all) == {"sealed": 0, "unopenable": 3}
     assert await read_result(command("reseal", **ROTATING)) == {"sealed": 3, "unopenable": 0}
     assert await run_command(rotating, reencrypt_all) == {"sealed": 0, "unopenable": 0}
-    api = await start(company, **{**SIGNED, **NEW})
+    api = await start(**{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
     assert (await submit(api, await create_invoice(api)))[0] == 200
     assert [entry["clientId"] for entry in await sandbox.ledger()] == [OWN_CLIENT["client_id"]]
 
 
-async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]) -> None:
+async def test_reencryption_without_a_key_is_refused(config: Config) -> None:
     with pytest.raises(
         OperatorError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
     ):
-        await run_command(read_config(environment), reencrypt_all)
+        await run_command(config, reencrypt_all)
 
 
 async def test_no_response_contains_a_stored_secret(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await add_own_client(sandbox)
-    api = await start(company, **GENEROUS)
+    api = await start(**GENEROUS)
     ids = await create_one_of_each(api)
     made = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/")
     ids["/api/webhooks"], pair = made["id"], issued().pair

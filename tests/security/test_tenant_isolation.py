@@ -249,14 +249,14 @@ async def test_objects_of_an_extension_are_no_gap(owner: asyncpg.Connection, obj
 
 
 async def test_the_service_starts_with_pg_stat_statements(
-    owner: asyncpg.Connection, start: StartService, company: Company
+    owner: asyncpg.Connection, start: StartService
 ) -> None:
     if not await owner.fetchval(
         "select 1 from pg_available_extensions where name = 'pg_stat_statements'"
     ):
         pytest.skip("PostgreSQL has no contrib modules.")
     await owner.execute("create extension pg_stat_statements schema public")
-    api = await start(company)
+    api = await start()
     assert (await api.get("/api/invoices")).status == 200
 
 
@@ -346,11 +346,11 @@ def _names_owner(text: str, column: str, alias: str) -> bool:
 
 @pytest.mark.parametrize("gap, name", [GAPS[0], GAPS[-1]])
 async def test_the_service_does_not_start_with_a_gap_in_its_isolation(
-    owner: asyncpg.Connection, start: StartService, company: Company, gap: str, name: str
+    owner: asyncpg.Connection, start: StartService, gap: str, name: str
 ) -> None:
     await owner.execute(gap)
     with pytest.raises(SchemaError, match=name):
-        await start(company)
+        await start()
 
 
 async def test_the_service_does_not_run_as_a_superuser(database: str) -> None:

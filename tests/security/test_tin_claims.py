@@ -8,7 +8,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_company, share_tin, unshare_tin, verify_tin
-from service.config import Config, read_config
+from service.config import Config
 from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -34,11 +34,6 @@ async def count_updates(owner: asyncpg.Connection, company_id: int) -> int:
     """Return the number of events `company.updated` of a company."""
     count: Any = await owner.fetchval(UPDATED, company_id)
     return count
-
-
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
 
 
 @pytest.fixture
@@ -104,12 +99,11 @@ async def test_an_automatic_verification_wins_over_claims(
 async def test_a_lost_claim_needs_attention(
     start: StartService,
     environment: dict[str, str],
-    company: Company,
     owner: asyncpg.Connection,
     sign_in: SignIn,
     config: Config,
 ) -> None:
-    visitor = await sign_in(await start(company), "reader")
+    visitor = await sign_in(await start(), "reader")
     title = f"The TIN {OTHER} was verified for another company"
     await owner.execute("update companies set tin_code = $1, tin_verified_at = null", OTHER)
     await visitor.get("/")

@@ -69,11 +69,6 @@ async def stranger(start: StartService, environment: dict[str, str]) -> Client:
     return await start(await make_company(environment, tin_code=OTHER))
 
 
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
-
-
 async def get_portal_calls(sandbox: Sandbox) -> dict[str, int]:
     return (await sandbox.calls())["calls"]
 
@@ -148,9 +143,8 @@ async def test_of_concurrent_updates_to_one_tin_one_is_verified(
 
 
 async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
-    environment: dict[str, str], owner: asyncpg.Connection
+    owner: asyncpg.Connection, config: Config
 ) -> None:
-    config = read_config(environment)
     async with connected_pool(config.database_url, AT_ONCE) as pool:
         made: list[Any] = await asyncio.gather(
             *[add_company(config, Database(pool), **DEMO_COMPANY) for _ in range(AT_ONCE)],
@@ -308,9 +302,9 @@ async def test_a_changed_tin_is_stored_unverified_and_shown(
 
 
 async def test_automatic_verification_verifies_at_once(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, TIN_VERIFICATION="automatic")
+    api = await start(TIN_VERIFICATION="automatic")
     after = await update(api, tin_code=OTHER)
     assert after["tin_verified"] is True and after["is_company_ready"] is True
     await create_valid_invoice(api)
@@ -412,9 +406,9 @@ async def test_readiness_agrees_with_preflight_about_addresses(
 
 
 async def test_a_submit_with_an_unverified_tin_is_refused(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, CONSOLIDATION_DAYS="40")
+    api = await start(CONSOLIDATION_DAYS="40")
     paths = [
         f"/api/invoices/{await create_invoice(api)}",
         f"{CONSOLIDATED}/{await create_consolidated(api, invoiceIds=[await sale(api)])}",

@@ -68,14 +68,13 @@ async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -
 @pytest.mark.long
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
     start: StartService,
-    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await make_backlog(idle, MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
     await network.heal()
@@ -98,7 +97,6 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
 @pytest.mark.long
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
     start: StartService,
-    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -106,7 +104,7 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
     tmp_path: Path,
 ) -> None:
     """Six processes in a row are killed while they read the listing. No submission was claimed."""
-    await make_backlog(await start(company, background=False), 5)
+    await make_backlog(await start(background=False), 5)
     service = Service(
         {**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"},
         tmp_path / "service.log",
@@ -131,7 +129,6 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
 
 async def test_crash_in_a_batch_causes_no_manual_review(
     start: StartService,
-    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -139,7 +136,7 @@ async def test_crash_in_a_batch_causes_no_manual_review(
     tmp_path: Path,
 ) -> None:
     """The batch was claimed. Each submission is retried alone, and a result resets its count."""
-    await make_backlog(await start(company, background=False), 8)
+    await make_backlog(await start(background=False), 8)
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
     await service.start(dies_at="before_state_commit")
     await service.died()
@@ -155,19 +152,15 @@ async def test_crash_in_a_batch_causes_no_manual_review(
 
 
 async def test_failing_submission_causes_no_manual_review_of_others(
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
-    make_backlog: MakeBacklog,
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: MakeBacklog
 ) -> None:
-    ids = await make_backlog(await start(company, background=False), 6)
+    ids = await make_backlog(await start(background=False), 6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
             where id = (select submission_id from submitted_documents where document_id = $1)""",
         ids[2],
     )
-    api = await start(company, PORTAL_LEASE_SECONDS="0.5")
+    api = await start(PORTAL_LEASE_SECONDS="0.5")
     found = await wait_until_resolved(owner)
     assert found.pop("NeedsPerson") == 1 and sum(found.values()) == 5, found
     assert (await get_invoice(api, ids[2]))["status"] == "Submitting"
@@ -176,7 +169,7 @@ async def test_failing_submission_causes_no_manual_review_of_others(
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
     start: StartService, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await make_backlog(idle, 20)
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
@@ -228,10 +221,10 @@ async def put_copies(
 
 @pytest.mark.long
 async def test_absence_is_confirmed_while_the_company_keeps_sending(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     template = await create_invoice(idle)
     assert (await submit(idle, template))[0] == 200
     row: Any = await owner.fetchrow("select tin, body from submissions")
@@ -241,7 +234,7 @@ async def test_absence_is_confirmed_while_the_company_keeps_sending(
     absent = await create_invoice(idle)
     assert (await submit(idle, absent))[0] == 400
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
-    api = await start(company, PORTAL_TIMEOUT_SECONDS="60")
+    api = await start(PORTAL_TIMEOUT_SECONDS="60")
     while (await get_invoice(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
         if pages >= 3 * rounds + 1:  # every third page, so that a listing can end

@@ -35,9 +35,9 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def asleep(owner: asyncpg.Connection, company: Company, start: StartService) -> Client:
+async def asleep(owner: asyncpg.Connection, start: StartService) -> Client:
     """Return a client of a company that submits automatically, without background work."""
-    api = await start(company, background=False)
+    api = await start(background=False)
     await owner.execute(AUTOMATIC)
     return api
 
@@ -108,28 +108,20 @@ async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
 
 
 async def test_waiting_documents_are_sent_in_full_batches(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 250)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 250}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 3
     assert await count_states(owner) == {"Merged": 250, "Accepted": 3}
 
 
 async def test_merging_keeps_the_bytes_of_each_document(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
-    await start(company)
+    await start()
     await wait_for_statuses(owner, ids, "Valid")
     hashes = {(await get_documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
     assert {entry["sha256"] for entry in await sandbox.ledger()} == hashes and len(hashes) == 5
@@ -148,11 +140,7 @@ async def test_service_role_cannot_change_the_content_of_a_submission(
 
 @pytest.mark.long
 async def test_batch_stays_within_the_portal_size_limit(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
@@ -160,7 +148,7 @@ async def test_batch_stays_within_the_portal_size_limit(
     ids = [await create_invoice(asleep, isReady=True, lineItems=lines) for _ in range(18)]
     stored: Any = await owner.fetchval("select sum(octet_length(body)) from submissions")
     assert stored > batch.MOST_BYTES
-    await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
+    await start(PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 18}
     largest: Any = await owner.fetchval("select max(octet_length(body)) from submissions")
     assert largest <= batch.MOST_BYTES
@@ -168,17 +156,13 @@ async def test_batch_stays_within_the_portal_size_limit(
 
 
 async def test_documents_with_the_same_number_are_sent_in_two_batches(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     first = await create_invoice(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update documents set code_year = code_year - 1")
     second = await create_invoice(asleep, code=77, isReady=True)
     third = await create_invoice(asleep, isReady=True)
-    await start(company)
+    await start()
     await wait_for_statuses(owner, [first, second, third], "Valid")
     assert await count_submits(sandbox) == 2 and len(await sandbox.ledger()) == 3
     submissions = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
@@ -186,32 +170,23 @@ async def test_documents_with_the_same_number_are_sent_in_two_batches(
 
 
 async def test_two_workers_merge_disjoint_batches(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 150)
-    await asyncio.gather(start(company), start(company))
+    await asyncio.gather(start(), start())
     await wait_for_statuses(owner, ids, "Valid")
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 4
 
 
 @pytest.mark.parametrize("place", [0, 2])
 async def test_submission_with_a_failed_claim_is_sent_alone(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
-    place: int,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox, place: int
 ) -> None:
     """It may be what crashes the process, so it is not merged with others."""
     ids = await create_ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
     await owner.execute("update submissions set claims = 1 where id = $1", suspect)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 5}
     assert await call_of(owner, ids[place]) == suspect and await count_states(owner) == {
         "Merged": 4,
@@ -220,26 +195,18 @@ async def test_submission_with_a_failed_claim_is_sent_alone(
 
 
 async def test_submit_waits_for_the_batch_its_document_was_merged_into(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
     waiting = [asyncio.create_task(submit(asleep, invoice_id)) for invoice_id in ids]
-    await start(company)
+    await start()
     assert {(await answer)[0] for answer in waiting} == {200}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 async def test_interactive_submit_is_sent_alone_and_immediately(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
     alone = await create_invoice(asleep)
@@ -247,21 +214,17 @@ async def test_interactive_submit_is_sent_alone_and_immediately(
     assert [entry["number"] for entry in await sandbox.ledger()] == [
         f"INV-{int((await get_invoice(asleep, alone))['invoice_code']):05}"
     ]
-    await start(company)
+    await start()
     await wait_for_statuses(owner, ids, "Valid")
     assert await count_submits(sandbox) == 2
 
 
 async def test_waiting_or_merged_invoice_is_locked(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 3)
     await sandbox.fault("submit", "slow", seconds=3)
-    await start(company, PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
+    await start(PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
     for invoice_id in ids:
         assert (
@@ -286,16 +249,12 @@ async def test_waiting_or_merged_invoice_is_locked(
 
 
 async def test_rejected_document_of_a_batch_becomes_a_draft(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 4)
     late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
     assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
     assert (await get_documents(asleep, late))[0]["errors"][0]["code"] == "CF321"
@@ -303,15 +262,11 @@ async def test_rejected_document_of_a_batch_becomes_a_draft(
 
 
 async def test_invalid_document_of_a_batch_shows_its_errors(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 3)
     strange = await create_invoice(asleep, isReady=True, buyer=STRANGER)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, [*ids, strange], "Valid", "Invalid") == {
         "Valid": 3,
         "Invalid": 1,
@@ -322,16 +277,12 @@ async def test_invalid_document_of_a_batch_shows_its_errors(
 
 
 async def test_missing_validation_errors_do_not_delay_other_documents(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     strange = await create_ready(asleep, 2, buyer=STRANGER)
     ids = await create_ready(asleep, 3)
     await sandbox.fault("details", "throttle", retry_after=2)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 3}
     assert await wait_for_statuses(owner, strange, "Submitted", "Submitting") == {"Submitted": 2}
     assert await wait_for_statuses(owner, strange, "Invalid") == {"Invalid": 2}
@@ -343,7 +294,6 @@ async def test_document_that_breaks_a_batch_is_isolated(
     asleep: Client,
     owner: asyncpg.Connection,
     start: StartService,
-    company: Company,
     sandbox: Sandbox,
     place: int,
     code: str,
@@ -354,7 +304,7 @@ async def test_document_that_breaks_a_batch_is_isolated(
         "select number from submitted_documents where document_id = $1", broken
     )
     await sandbox.fault("submit", "refuse", number=number, code=code, times=100)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid", "Draft") == {"Valid": 8, "Draft": 1}
     assert (await get_invoice(asleep, broken))["status"] == "Draft"
     assert (await get_documents(asleep, broken))[0]["errors"][0]["code"] == code
@@ -363,15 +313,11 @@ async def test_document_that_breaks_a_batch_is_isolated(
 
 
 async def test_refusal_of_the_issuer_rejects_the_whole_batch(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "foreign", times=10)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Draft") == {"Draft": 5}
     assert await count_submits(sandbox) == 1 and not await sandbox.ledger()
 
@@ -381,14 +327,13 @@ async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
     asleep: Client,
     owner: asyncpg.Connection,
     start: StartService,
-    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
 ) -> None:
     ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
@@ -398,14 +343,13 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
     asleep: Client,
     owner: asyncpg.Connection,
     start: StartService,
-    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
 ) -> None:
     ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
     assert await count_states(owner) == {"Merged": 7, "Accepted": 1}
@@ -413,19 +357,14 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
 async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
-    fault: str,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox, fault: str
 ) -> None:
     """Four were accepted and one was rejected; the response was lost or truncated."""
     ids = await create_ready(asleep, 4)
     late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
     await sandbox.fault("submit", fault)
-    service = await start(company)
+    service = await start()
     assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
@@ -458,14 +397,13 @@ async def test_only_missing_documents_of_a_batch_are_resent(
     asleep: Client,
     owner: asyncpg.Connection,
     start: StartService,
-    company: Company,
     sandbox: Sandbox,
     parts: list[Any],
     submits: int,
 ) -> None:
     ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
-    await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
+    await start(PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
     await until(lambda: count_submits(sandbox))
     row: Any = await owner.fetchrow(
         "select tin, body from submissions where first_sent_at is not null"
@@ -486,17 +424,13 @@ async def test_only_missing_documents_of_a_batch_are_resent(
 
 
 async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     """One document was listed; the others are listed only after an hour."""
     ids = await create_ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    await start(company, PORTAL_SETTLE_SECONDS="10")
+    await start(PORTAL_SETTLE_SECONDS="10")
     first, *_ = await until(sandbox.ledger)
     await owner.execute(
         """
@@ -514,16 +448,12 @@ async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
 
 
 async def test_false_absence_is_corrected_by_the_duplicate_response(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    await start(company)
+    await start()
     await until(sandbox.calls, lambda calls: calls["answers"].get("submit", {}).get("422"))
     await sandbox.settings(search_lag_seconds=0)
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
@@ -531,16 +461,12 @@ async def test_false_absence_is_corrected_by_the_duplicate_response(
 
 
 async def test_transient_error_keeps_the_batch_together(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
-    await start(company)
+    await start()
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
     assert await count_submits(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
@@ -591,11 +517,7 @@ async def test_kill_while_merging_loses_nothing(
 
 @pytest.mark.long
 async def test_batch_merged_by_a_killed_process_is_sent_by_another(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 10)
     context = asleep.app[SUBMISSION_CONTEXT]
@@ -604,7 +526,7 @@ async def test_batch_merged_by_a_killed_process_is_sent_by_another(
     kept = "select array_agg(state order by id) from submissions where body <> ''"
     assert await owner.fetchval(kept) == ["Queued"]
     later = await create_ready(asleep, 5)
-    await start(company)
+    await start()
     await wait_for_statuses(owner, ids + later, "Valid")
     assert await is_sent_once_each(sandbox, ids + later)
 
@@ -705,7 +627,6 @@ async def test_large_backlog_of_a_company_does_not_delay_another(
     asleep: Client,
     owner: asyncpg.Connection,
     start: StartService,
-    company: Company,
     environment: dict[str, str],
     sandbox: Sandbox,
 ) -> None:
@@ -718,7 +639,7 @@ async def test_large_backlog_of_a_company_does_not_delay_another(
     # The answer to the first request is delayed until the neighbour's invoice is ready.
     await sandbox.fault("submit", "slow", seconds=4)
     times = {"PORTAL_TIMEOUT_SECONDS": "30", "PORTAL_LEASE_SECONDS": "60"}
-    await start(company, PORTAL_RATE_SCALE="0.5", **times)
+    await start(PORTAL_RATE_SCALE="0.5", **times)
     await until(sandbox.ledger)
     one = await create_ready(neighbour, 1)
     await wait_for_statuses(owner, many + one, "Valid")

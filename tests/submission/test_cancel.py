@@ -20,7 +20,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
@@ -119,9 +119,9 @@ async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
 
 
 async def test_cancellation_without_any_response_is_resolved_in_background(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "error_after", status=500)
     await sandbox.fault("details", "error_before", status=503)
@@ -216,10 +216,10 @@ async def count_detail_requests(sandbox: Sandbox) -> int:
 
 
 async def test_cancellation_that_the_portal_processes_late_is_found(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The portal processes the request after the service has given up and has read Valid."""
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow_before", seconds=6)
     assert await cancel_latest(api, invoice_id, reason="Wrong buyer") == UNKNOWN
@@ -230,9 +230,9 @@ async def test_cancellation_that_the_portal_processes_late_is_found(
 
 
 async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await lose_next_request(sandbox)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
@@ -246,10 +246,10 @@ async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
 
 
 async def test_notes_are_blocked_while_a_cancellation_is_unclear(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """No note is created, and an existing draft note is not submitted."""
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         draft = (await response.json())["data"]["id"]
@@ -268,9 +268,9 @@ async def test_notes_are_blocked_while_a_cancellation_is_unclear(
 
 
 async def test_cancellation_never_processed_ends_after_the_settling_time(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="5")
+    api = await start(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="5")
     invoice_id = await create_valid_invoice(api)
     await lose_next_request(sandbox)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
@@ -284,9 +284,9 @@ async def test_cancellation_never_processed_ends_after_the_settling_time(
 
 
 async def test_repeated_cancellation_resends_the_request(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await lose_next_request(sandbox)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
@@ -300,10 +300,10 @@ async def test_repeated_cancellation_resends_the_request(
     "kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
 )
 async def test_repeated_cancellation_does_not_shorten_the_settling_time(
-    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     """The second request is refused or not sent; the portal may still process the first one."""
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await lose_next_request(sandbox)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
@@ -319,9 +319,9 @@ async def test_repeated_cancellation_does_not_shorten_the_settling_time(
 
 
 async def test_rejection_with_a_code_ends_a_cancellation(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "refuse", code="OperationPeriodOver")
     status, body = await cancel_latest(api, invoice_id)
@@ -333,10 +333,10 @@ async def test_rejection_with_a_code_ends_a_cancellation(
 
 
 async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """It was cancelled on the portal's website, and the service has not noticed yet."""
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "By hand")
     assert (await cancel_latest(api, invoice_id))[0] == 200
@@ -348,9 +348,9 @@ async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
     "kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})]
 )
 async def test_malformed_response_leaves_a_cancellation_unclear(
-    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", kind, **members)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
@@ -358,10 +358,10 @@ async def test_malformed_response_leaves_a_cancellation_unclear(
 
 
 async def test_concurrent_requests_share_an_unclear_cancellation(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The request is not sent again for each of them."""
-    api = await start(company, **PATIENT)
+    api = await start(**PATIENT)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow_before", seconds=600)
     answers = await asyncio.gather(*[cancel_latest(api, invoice_id) for _ in range(10)])
@@ -373,7 +373,6 @@ async def test_concurrent_requests_share_an_unclear_cancellation(
 async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
     api: Client,
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     ahead: str,
     answer: tuple[int, Any] | None,
@@ -383,9 +382,7 @@ async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
     More than a lease ahead, its time was recorded before the clock was set back.
     """
     invoice_id = await create_valid_invoice(api)
-    impatient = await start(
-        company, background=False, SUBMIT_WAIT_SECONDS="0.5", PORTAL_LEASE_SECONDS="60"
-    )
+    impatient = await start(background=False, SUBMIT_WAIT_SECONDS="0.5", PORTAL_LEASE_SECONDS="60")
     await owner.execute(
         """
             update submitted_documents
@@ -399,14 +396,10 @@ async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
 
 
 async def test_process_with_an_expired_claim_sends_no_cancellation(
-    api: Client,
-    start: StartService,
-    company: Company,
-    sandbox: Sandbox,
-    monkeypatch: pytest.MonkeyPatch,
+    api: Client, start: StartService, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invoice_id = await create_valid_invoice(api)
-    held_up = await start(company, background=False, PORTAL_LEASE_SECONDS="0.5")
+    held_up = await start(background=False, PORTAL_LEASE_SECONDS="0.5")
     monkeypatch.setitem(failpoints._actions, "before_cancel_sent", lambda: time.sleep(1))
     assert (await cancel_latest(held_up, invoice_id))[0] == 400
     assert (await sandbox.calls())["calls"].get("state", 0) == 0
@@ -417,10 +410,9 @@ async def test_process_with_an_expired_claim_sends_no_cancellation(
 
 
 async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     api = await start(
-        company,
         PORTAL_RETRY_SECONDS="60",
         PORTAL_RECHECK_SECONDS="0.3",
         PORTAL_SETTLE_SECONDS="600",

@@ -102,8 +102,8 @@ class Claimed:
 
 
 @pytest.fixture
-async def claimed(start: StartService, company: Company, owner: asyncpg.Connection) -> Claimed:
-    api = await start(company, background=False)
+async def claimed(start: StartService, owner: asyncpg.Connection) -> Claimed:
+    api = await start(background=False)
     await owner.execute(AUTOMATIC)
     invoice_id = await create_invoice(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
@@ -162,10 +162,10 @@ async def test_claim_is_not_renewed_once_another_process_compares(claimed: Claim
 
 @pytest.mark.parametrize("suspects", [0, 1, 2])
 async def test_claims_take_at_most_the_allowed_number_of_suspects(
-    claimed: Claimed, start: StartService, company: Company, suspects: int
+    claimed: Claimed, start: StartService, suspects: int
 ) -> None:
     """Work on three of five submissions began before and gave no result."""
-    api = await start(company, background=False)
+    api = await start(background=False)
     for _ in range(4):
         await create_invoice(api, isReady=True)
     await claimed.owner.execute(
@@ -417,7 +417,6 @@ async def test_transient_database_errors_are_not_counted(
 
 async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -425,14 +424,14 @@ async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
     """The claim of the request is released. Its lease is longer than a test takes."""
     monkeypatch.setattr(results, "REPEATS", ())
     await owner.execute(FAIL_RESULTS.format(state=PASSING, status="Submitted"))
-    api = await start(company, background=False, PORTAL_LEASE_SECONDS="3600")
+    api = await start(background=False, PORTAL_LEASE_SECONDS="3600")
     invoice_id = await create_invoice(api)
     status, body = await submit(api, invoice_id)
     assert (status, body["code"]) == (400, "outcome_unknown")
     await owner.execute("drop trigger fail_results on submitted_documents")
     assert await owner.fetchval("select lease_until from submissions") is None
     assert not [record for record in caplog.records if record.name == "asyncio"]
-    await start(company, PORTAL_LEASE_SECONDS="3600")
+    await start(PORTAL_LEASE_SECONDS="3600")
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
 
 

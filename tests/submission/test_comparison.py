@@ -16,7 +16,7 @@ from service.commands.reconcile import (
     resolve_submission,
 )
 from service.commands.serve import DEMO_COMPANY
-from service.config import Config, read_config
+from service.config import Config
 from service.portal.client import Portal, portal_session
 from tests.api_requests import (
     cancel_latest,
@@ -36,11 +36,6 @@ from tests.conftest import (
     make_company,
     until,
 )
-
-
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
 
 
 async def compare(config: Config, **options: Any) -> list[dict[str, Any]]:
@@ -90,9 +85,9 @@ async def test_an_orphan_prevents_sending_its_number(
 
 
 async def test_a_document_released_too_early_is_found_and_adopted(
-    start: StartService, config: Config, company: Company, sandbox: Sandbox
+    start: StartService, config: Config, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
+    api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
@@ -175,9 +170,9 @@ async def test_a_submission_in_progress_is_not_a_finding(
 
 
 async def test_the_background_work_compares_periodically(
-    start: StartService, company: Company, owner: asyncpg.Connection, other_installation: Client
+    start: StartService, owner: asyncpg.Connection, other_installation: Client
 ) -> None:
-    api = await start(company, COMPARISON_SECONDS="0.2")
+    api = await start(COMPARISON_SECONDS="0.2")
     await create_valid_invoice(other_installation)
     await create_valid_invoice(api)
     kind = await until(lambda: owner.fetchval("select kind from findings"))
@@ -185,9 +180,9 @@ async def test_the_background_work_compares_periodically(
 
 
 async def test_one_process_compares_a_company_and_another_after_a_crash(
-    start: StartService, company: Company, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     assert (await submit(api, await create_invoice(api)))[0] == 200
     claim = (
         "select fence from claim_comparisons('regular', 1, interval '1 hour', interval '0',"
@@ -216,7 +211,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     owner: asyncpg.Connection,
 ) -> None:
     """It is not an orphan. The command in the finding adopts it."""
-    api = await start(company, background=False)
+    api = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api, code=77)
     assert (await submit(api, invoice_id))[0] == 400
@@ -244,19 +239,15 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
         note="As proposed.",
     )
     assert (await run_command(config, attention))["findings"] == []
-    await start(company)
+    await start()
     await wait_for_status(api, invoice_id, "Valid")
     assert await compare(config) == []
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
-    start: StartService,
-    config: Config,
-    company: Company,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submit(api, await create_invoice(api)))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
@@ -268,13 +259,9 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
 
 
 async def test_a_foreign_cancellation_is_found_once(
-    start: StartService,
-    config: Config,
-    company: Company,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    api = await start(company)
+    api = await start()
     invoice_id = await create_valid_invoice(api)
     uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
@@ -289,7 +276,7 @@ async def test_a_foreign_cancellation_is_found_once(
     )
     assert len(await compare(config)) == 1
     await owner.execute("update submissions set not_before = now()")
-    other = await start(company)  # compares in the background
+    other = await start()  # compares in the background
     await until(
         lambda: get_invoice(other, invoice_id), lambda found: found["status"] == "Cancelled"
     )
@@ -313,7 +300,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     owner: asyncpg.Connection,
 ) -> None:
     """The receipt of one company has the uuid of another company's document."""
-    api = await start(company)
+    api = await start()
     invoice_id = await create_valid_invoice(api)
     uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     other = await make_company(
@@ -347,7 +334,7 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     owner: asyncpg.Connection,
 ) -> None:
     """Two companies share a TIN. A document with a lost response belongs to one of them."""
-    api = await start(company, background=False)
+    api = await start(background=False)
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )

@@ -15,7 +15,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
-from service.config import Config, read_config
+from service.config import Config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.portal.client import Portal, portal_session
@@ -59,11 +59,6 @@ QUICK = {
 
 #: The claim and the submission of an invoice whose response was lost, and its row of the listing.
 Lost = tuple[Claim, Submission, Document]
-
-
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
 
 
 @pytest.fixture
@@ -126,7 +121,7 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
 ) -> None:
     """The attacker knows the number and the issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
-    victim, attacker = await start(company), await start(neighbour, **QUICK)
+    victim, attacker = await start(), await start(neighbour, **QUICK)
     theirs = await create_valid_invoice(victim, code=77, issueDateTime=issued)
     uuid = (await get_documents(victim, theirs))[0]["uuid"]
     invoice_id = await create_invoice(
@@ -152,10 +147,10 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
 
 @pytest.mark.parametrize("kind", ["reject", "refuse"])
 async def test_refusal_of_a_submission_hides_the_uuid_of_another_company(
-    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox, kind: str
+    start: StartService, neighbour: Company, sandbox: Sandbox, kind: str
 ) -> None:
     """The portal refuses a duplicate at once, as a document or with the whole submission."""
-    victim, other = await start(company), await start(neighbour)
+    victim, other = await start(), await start(neighbour)
     theirs = await create_valid_invoice(victim)
     uuid = (await get_documents(victim, theirs))[0]["uuid"]
     await sandbox.fault("submit", kind, code="DS302", message=f"It is a duplicate of {uuid}.")
@@ -185,7 +180,7 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
         "(select name, phone, email from companies where id = $1)"
     )
     await owner.execute(same, company.id)
-    first, second = await start(company), await start(neighbour, **QUICK)
+    first, second = await start(), await start(neighbour, **QUICK)
     theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await get_documents(first, theirs))[0]["uuid"]
     invoice_id = await create_invoice(second, code=77, issueDateTime=issued)
@@ -201,11 +196,11 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
 
 
 async def test_lost_request_is_not_matched_to_another_companys_document(
-    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
+    start: StartService, neighbour: Company, sandbox: Sandbox
 ) -> None:
     """Two companies with one TIN use the same number in the same second; one request is lost."""
     issued = now(minutes=1)
-    first, second = await start(company), await start(neighbour, **QUICK)
+    first, second = await start(), await start(neighbour, **QUICK)
     theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await get_documents(first, theirs))[0]["uuid"]
     await sandbox.fault("submit", "drop")
@@ -236,7 +231,7 @@ async def test_document_of_another_company_needs_manual_review(
 ) -> None:
     """Neither outcome is known yet, so no document has the uuid of the portal's document."""
     issued = now(minutes=1)
-    first, second = await start(company, background=False), await start(neighbour, background=False)
+    first, second = await start(background=False), await start(neighbour, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     theirs = await create_invoice(first, code=77, issueDateTime=issued)
     assert (await submit(first, theirs))[0] == 400
@@ -273,9 +268,9 @@ async def test_document_of_another_company_needs_manual_review(
 
 
 async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
-    start: StartService, neighbour: Company, company: Company, sandbox: Sandbox
+    start: StartService, neighbour: Company, sandbox: Sandbox
 ) -> None:
-    api = await start(company)
+    api = await start()
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
@@ -325,9 +320,9 @@ async def lose_response(
 
 
 @pytest.fixture
-async def idle(start: StartService, company: Company) -> Client:
+async def idle(start: StartService) -> Client:
     """Return a client of a service without background work."""
-    return await start(company, background=False)
+    return await start(background=False)
 
 
 @pytest.fixture
@@ -555,11 +550,9 @@ async def test_gateway_rejection_does_not_rule_out_the_first_send(
 
 
 @pytest.fixture
-async def lost_and_valid(
-    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
-) -> Any:
+async def lost_and_valid(start: StartService, neighbour: Company, sandbox: Sandbox) -> Any:
     """Return the id of an invoice that the portal found Valid and whose response was lost."""
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(idle)
     assert (await submit(idle, invoice_id))[0] == 400
@@ -571,27 +564,19 @@ async def lost_and_valid(
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
 async def test_single_rejection_of_a_copy_needs_no_manual_review(
-    start: StartService,
-    company: Company,
-    lost_and_valid: int,
-    sandbox: Sandbox,
-    fault: dict[str, Any],
+    start: StartService, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     await sandbox.fault("raw", **fault)
-    api = await start(company, **QUICK)
+    api = await start(**QUICK)
     await wait_for_status(api, lost_and_valid, "Valid")
     assert len(await sandbox.ledger()) == 1 and await raw_calls(sandbox) > 1
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
-    start: StartService,
-    company: Company,
-    lost_and_valid: int,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, lost_and_valid: int, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await sandbox.fault("raw", "forget", times=1000)
-    await start(company, **QUICK)
+    await start(**QUICK)
     error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
     assert await until(lambda: owner.fetchval(error)) == "NotProven"
     assert await raw_calls(sandbox) > 1 and len(await sandbox.ledger()) == 1
@@ -620,17 +605,17 @@ async def test_unavailable_copy_postpones_the_decision(
 
 
 async def test_many_unknown_outcomes_are_proven_by_listing_rows(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """No copy is fetched, because the listing resolves more outcomes than copies are allowed."""
     count = MOST_COPIES + 5
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop", times=count)
     ids = [await create_invoice(idle) for _ in range(count)]
     for part in range(0, count, 5):
         await asyncio.gather(*[submit(idle, invoice_id) for invoice_id in ids[part : part + 5]])
     await owner.execute(UNKNOWN_OUTCOME)
-    await start(company)
+    await start()
     valid = "select count(*) from documents where status = 'Valid'"
     assert await until(lambda: owner.fetchval(valid), lambda found: found == count, seconds=40)
     assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
@@ -692,9 +677,9 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
 
 
 async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     theirs = await create_invoice(idle)
     assert (await submit(idle, theirs))[0] == 200
     uuid = (await get_documents(idle, theirs))[0]["uuid"]
@@ -703,7 +688,7 @@ async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
     )
     ids = [await create_invoice(idle, isReady=True) for _ in range(3)]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
-    await start(company)
+    await start()
     statuses = "select status from documents where id = any ($1) order by status"
     done = ["Submitting", "Valid", "Valid"]
     await until(

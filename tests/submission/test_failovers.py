@@ -102,8 +102,8 @@ async def company(environment: dict[str, str]) -> Company:
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company) -> Client:
-    return await start(company)
+async def api(start: StartService) -> Client:
+    return await start()
 
 
 async def count_repetitions(sandbox: Sandbox) -> int:
@@ -217,7 +217,7 @@ async def test_a_server_that_did_not_have_to_confirm_holds(
 
 
 async def test_a_process_that_starts_after_a_synchronous_failover_holds(
-    site: Site, api: Client, start: StartService, company: Company
+    site: Site, api: Client, start: StartService
 ) -> None:
     await site.synchronize()
     await site.wait_for_evidence()
@@ -226,7 +226,7 @@ async def test_a_process_that_starts_after_a_synchronous_failover_holds(
     await site.standby.promote()
     await site.standby.configure("synchronous_standby_names", "")
     await site.address.lead_to(site.standby.url)
-    await start(company)
+    await start()
     assert await site.standby.execute(HOLDS) == 1
 
 

@@ -14,7 +14,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 FAILED = "Failed to submit, please try again"
 
@@ -92,10 +92,10 @@ async def test_document_that_was_not_sent_is_a_draft_immediately(
 
 
 async def test_unreachable_portal_fails_immediately_and_recovers(
-    api: Client, start: StartService, company: Company, sandbox: Sandbox
+    api: Client, start: StartService, sandbox: Sandbox
 ) -> None:
     down = await start(
-        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+        PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
     invoice_id = await create_invoice(down)
     status, body = await submit(down, invoice_id)
@@ -106,9 +106,9 @@ async def test_unreachable_portal_fails_immediately_and_recovers(
 
 
 async def test_document_with_an_unknown_outcome_is_locked(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, background=False)
+    api = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
     await submit(api, invoice_id)
@@ -136,9 +136,9 @@ async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbo
 
 
 async def test_wait_for_an_unknown_outcome_is_bounded(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, background=False, SUBMIT_WAIT_SECONDS="0.3")
+    api = await start(background=False, SUBMIT_WAIT_SECONDS="0.3")
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
     await submit(api, invoice_id)
@@ -146,10 +146,8 @@ async def test_wait_for_an_unknown_outcome_is_bounded(
     assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
 
 
-async def test_delayed_listing_is_waited_for(
-    start: StartService, company: Company, sandbox: Sandbox
-) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="1.5")
+async def test_delayed_listing_is_waited_for(start: StartService, sandbox: Sandbox) -> None:
+    api = await start(PORTAL_SETTLE_SECONDS="1.5")
     await sandbox.settings(search_lag_seconds=1)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
@@ -161,10 +159,10 @@ async def test_delayed_listing_is_waited_for(
 
 
 async def test_false_absence_is_corrected_by_payload_detection(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The settling time is too short for this portal, so the same bytes are sent again."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
+    api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
@@ -176,7 +174,7 @@ async def test_false_absence_is_corrected_by_payload_detection(
 
 
 async def test_duplicate_document_is_replaced_by_the_first_one(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The portal detects no identical bytes: the second document is Invalid and names the first."""
     hasty = {
@@ -184,7 +182,7 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
         "PORTAL_CONFIRMATION_GAP_SECONDS": "0.05",
         "PORTAL_RECHECK_SECONDS": "0.1",
     }
-    api = await start(company, **hasty)
+    api = await start(**hasty)
     await sandbox.settings(search_lag_seconds=3600, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
@@ -200,10 +198,10 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
 
 
 async def test_document_released_too_early_is_resubmitted_unchanged(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The client repeats the failed submit, and the portal detects the same bytes."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
+    api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api)
@@ -221,15 +219,15 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
 
 
 async def test_failed_connection_keeps_the_bytes_sent_before(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
+    api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.fault("submit", "drop")
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     away = await start(
-        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+        PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
     assert (await submit(away, invoice_id))[0] == 400
     assert (await submit(api, invoice_id))[0] == 200
@@ -237,10 +235,10 @@ async def test_failed_connection_keeps_the_bytes_sent_before(
 
 
 async def test_refused_resend_is_checked_against_the_listing_first(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     """The first document is listed late, and the second send is refused for another reason."""
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
+    api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.settings(search_lag_seconds=0.7, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
@@ -257,9 +255,9 @@ async def test_refused_resend_is_checked_against_the_listing_first(
 
 
 async def test_refused_resend_is_final_if_nothing_is_listed(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
+    api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
@@ -296,10 +294,10 @@ async def test_duplicate_response_never_makes_a_document_invalid(
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The response means that the same bytes were received before, so it is no rejection."""
-    api = await start(company, background=False)
+    api = await start(background=False)
     await sandbox.fault("submit", "duplicate", retry_after=1)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
@@ -351,9 +349,9 @@ async def test_submission_not_found_after_its_receipt_is_polled_again(
 
 
 async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_RECHECK_SECONDS="0.1")
+    api = await start(PORTAL_RECHECK_SECONDS="0.1")
     invoice_id = await create_invoice(api)
     await submit(api, invoice_id)
     await wait_for_status(api, invoice_id, "Valid")

@@ -8,9 +8,9 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
-from service.config import Config, read_config
+from service.config import Config
 from tests.api_requests import cancel_latest, create_valid_invoice, get_documents, get_invoice
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 
 ELSEWHERE = "On the portal's page"
 #: Intervals with which polls find every change soon, and unclear cancellations are only polled.
@@ -21,11 +21,6 @@ POLLS = {
 }
 #: Intervals with which polls find no change within a test.
 NO_POLLS = {**POLLS, "PORTAL_RECHECK_SECONDS": "3600"}
-
-
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
 
 
 async def cancel_elsewhere(api: Client, sandbox: Sandbox, invoice_id: int) -> str:
@@ -62,14 +57,10 @@ WITHOUT_EFFECT = [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"re
 
 
 async def test_poll_reports_a_foreign_cancellation_after_30_hours(
-    start: StartService,
-    company: Company,
-    config: Config,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Comparisons list the documents of the last day only."""
-    api = await start(company, **POLLS)
+    api = await start(**POLLS)
     invoice_id = await create_valid_invoice(api)
     await owner.execute(
         """
@@ -97,9 +88,7 @@ FindCancellation = Callable[[str, Client, int], Awaitable[None]]
 
 
 @pytest.fixture
-def find(
-    start: StartService, company: Company, config: Config, owner: asyncpg.Connection
-) -> FindCancellation:
+def find(start: StartService, config: Config, owner: asyncpg.Connection) -> FindCancellation:
     """Return a function that makes a poll or a comparison find the cancellation of an invoice."""
 
     async def find(finder: str, api: Client, invoice_id: int) -> None:
@@ -107,7 +96,7 @@ def find(
             await run_command(config, reconcile)
             return
         await owner.execute("update submissions set not_before = now()")
-        await start(company, **POLLS)
+        await start(**POLLS)
         await wait_until_cancelled(api, invoice_id)
 
     return find
@@ -117,7 +106,6 @@ def find(
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_foreign_cancellation_after_a_failed_one_is_reported(
     start: StartService,
-    company: Company,
     config: Config,
     sandbox: Sandbox,
     find: FindCancellation,
@@ -125,7 +113,7 @@ async def test_foreign_cancellation_after_a_failed_one_is_reported(
     members: dict[str, Any],
     finder: str,
 ) -> None:
-    api = await start(company, **NO_POLLS)
+    api = await start(**NO_POLLS)
     invoice_id = await create_valid_invoice(api)
     await end_without_effect(api, sandbox, invoice_id, kind, members)
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
@@ -134,14 +122,10 @@ async def test_foreign_cancellation_after_a_failed_one_is_reported(
 
 
 async def test_foreign_cancellation_is_reported_once(
-    start: StartService,
-    company: Company,
-    config: Config,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """A comparison neither repeats nor resolves the findings of polls, and vice versa."""
-    idle = await start(company, **NO_POLLS)
+    idle = await start(**NO_POLLS)
     compared, polled = await create_valid_invoice(idle), await create_valid_invoice(idle)
     for invoice_id in (compared, polled):
         await end_without_effect(idle, sandbox, invoice_id, *WITHOUT_EFFECT[0])
@@ -149,7 +133,7 @@ async def test_foreign_cancellation_is_reported_once(
     await run_command(config, reconcile)
     second = await cancel_elsewhere(idle, sandbox, polled)
     await owner.execute("update submissions set state = 'Accepted', not_before = now()")
-    api = await start(company, **POLLS)
+    api = await start(**POLLS)
     for invoice_id in (compared, polled):
         await wait_until_cancelled(api, invoice_id)
     for _ in range(2):
@@ -168,13 +152,12 @@ async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None
 @pytest.mark.parametrize("kind", [None, "accept_then_drop"])
 async def test_own_cancellation_is_not_reported(
     start: StartService,
-    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
     kind: str | None,
 ) -> None:
-    api = await start(company, **POLLS)
+    api = await start(**POLLS)
     invoice_id = await create_valid_invoice(api)
     if kind:
         await sandbox.fault("state", kind)
@@ -185,7 +168,6 @@ async def test_own_cancellation_is_not_reported(
 @pytest.mark.parametrize("finder", ["poll", "comparison"])
 async def test_unclear_own_cancellation_is_not_reported(
     start: StartService,
-    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -193,7 +175,7 @@ async def test_unclear_own_cancellation_is_not_reported(
     finder: str,
 ) -> None:
     """The portal processes the request late, and a poll or a comparison finds it."""
-    api = await start(company, **NO_POLLS)
+    api = await start(**NO_POLLS)
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"
@@ -206,7 +188,6 @@ async def test_unclear_own_cancellation_is_not_reported(
 @pytest.mark.parametrize("finder", ["poll", "comparison"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
     start: StartService,
-    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -214,7 +195,7 @@ async def test_own_cancellation_after_the_settling_time_is_not_reported(
     finder: str,
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""
-    api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
+    api = await start(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)
     assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"

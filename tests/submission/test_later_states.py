@@ -8,7 +8,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
-from service.config import read_config
+from service.config import Config
 from service.db.statements import sql
 from service.submission.comparison_rules import CHANGING, FURTHEST, first_moment
 from tests.api_requests import (
@@ -33,12 +33,12 @@ async def count_polls(sandbox: Sandbox) -> int:
 
 async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     start: StartService,
-    environment: dict[str, str],
     company: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
+    config: Config,
 ) -> None:
-    api = await start(company, PORTAL_RECHECK_SECONDS="3600")
+    api = await start(PORTAL_RECHECK_SECONDS="3600")
     for _ in range(3):
         await create_valid_invoice(api)
     await until(
@@ -48,7 +48,7 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     )
     assert await owner.fetchval(STATES) == ["Accepted"]
     await sandbox.settings(search_lag_seconds=3600)
-    await run_command(read_config(environment), reconcile)
+    await run_command(config, reconcile)
     assert await owner.fetchval(STATES) == ["Accepted"]  # not listed
     ids = [row["id"] for row in await owner.fetch("select id from submissions")]
     assert not await sql.submissions_finish(owner, company_id=company.id, ids=ids, listed=[])
@@ -57,7 +57,7 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
         "update submitted_documents set validated_at = submitted_at + interval '2 hours'"
         " where id = (select min(id) from submitted_documents) returning submission_id"
     )
-    await run_command(read_config(environment), reconcile)
+    await run_command(config, reconcile)
     found = await owner.fetch("select id, state from submissions order by id")
     assert [(row["state"] == "Accepted") == (row["id"] == late) for row in found] == [True] * 3
     polled = await count_polls(sandbox)
@@ -67,15 +67,10 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
 
 
 async def test_a_comparison_takes_over_rejections_and_cancellations(
-    start: StartService,
-    environment: dict[str, str],
-    company: Company,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection, config: Config
 ) -> None:
     """Nothing is polled any more."""
-    config = read_config(environment)
-    api = await start(company)
+    api = await start()
     invoice_id = await create_valid_invoice(api)
     await until(lambda: owner.fetchval("select bool_and(lease_until is null) from submissions"))
     await run_command(config, reconcile)
@@ -106,14 +101,10 @@ async def test_a_comparison_takes_over_rejections_and_cancellations(
 
 
 async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
-    start: StartService,
-    environment: dict[str, str],
-    company: Company,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox, config: Config
 ) -> None:
     """An Invalid document is left to its poll, because the listing lacks the reasons."""
-    api = await start(company, PORTAL_POLL_SECONDS="3600")
+    api = await start(PORTAL_POLL_SECONDS="3600")
     valid = await create_invoice(api)
     assert (await submit(api, valid))[0] == 200
     await sandbox.settings(strict_register=True)
@@ -123,7 +114,7 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
     assert (await submit(api, invalid))[0] == 200
 
     async def compare() -> str:
-        await run_command(read_config(environment), reconcile)
+        await run_command(config, reconcile)
         found: str = (await get_invoice(api, valid))["status"]
         return found
 

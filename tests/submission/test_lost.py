@@ -14,7 +14,7 @@ from service.submission.types import (
     Write,
 )
 from tests.api_requests import create_invoice, get_invoice, submit
-from tests.conftest import Company, Sandbox, StartService, until
+from tests.conftest import Sandbox, StartService, until
 from tests.harness.world import LOST, TIMES, World
 
 NOW = World(None).now
@@ -49,9 +49,9 @@ def test_unknown_submission_is_searched_hourly_then_reviewed(
 
 
 async def test_unknown_submission_is_found_by_its_number(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_UNKNOWN_SECONDS="0.3")
+    api = await start(PORTAL_UNKNOWN_SECONDS="0.3")
     await sandbox.settings(not_found_seconds=3600)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
@@ -60,9 +60,9 @@ async def test_unknown_submission_is_found_by_its_number(
 
 
 async def test_submission_found_nowhere_needs_manual_review(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    api = await start(company, PORTAL_UNKNOWN_SECONDS="0.1")
+    api = await start(PORTAL_UNKNOWN_SECONDS="0.1")
     await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200

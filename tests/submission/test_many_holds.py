@@ -12,7 +12,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.companies import verify_tin
 from service.commands.reconcile import attention, hold_sending, reconcile
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.statements import sql
 from service.portal import listings
 from service.submission import worker
@@ -50,7 +50,7 @@ async def count_searches(sandbox: Sandbox) -> int:
 
 
 async def test_many_holds_end_within_the_rate_limits(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """Two processes with the portal's rate limits, a hundred times as high."""
     for number in range(201, 251):
@@ -61,7 +61,7 @@ async def test_many_holds_end_within_the_rate_limits(
     await sandbox.settings(rate_scale=100)
     await hold(owner)
     for _ in range(2):
-        await start(company, PORTAL_RATE_SCALE="100", COMPARISON_SECONDS="1", **LONG_LEASE)
+        await start(PORTAL_RATE_SCALE="100", COMPARISON_SECONDS="1", **LONG_LEASE)
     await wait_for_releases(owner, 51)
     calls = await sandbox.calls()
     assert calls["calls"]["search"] == 51 and "429" not in calls["answers"]["search"]
@@ -69,14 +69,13 @@ async def test_many_holds_end_within_the_rate_limits(
 
 async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Three pages; the portal refuses the second one twice and fails once."""
     monkeypatch.setattr(listings, "PAGE_SIZE", 1)
-    api = await start(company, background=False)
+    api = await start(background=False)
     for code in (1, 2, 3):
         assert (await submit(api, await create_invoice(api, code=code)))[0] == 200
     before = await count_searches(sandbox)
@@ -85,7 +84,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     await sandbox.fault("search", "none")
     await sandbox.fault("search", "throttle", times=2, retry_after=1)
     await sandbox.fault("search", "error_before", status=503)
-    await start(company, **LONG_LEASE)  # compares once
+    await start(**LONG_LEASE)  # compares once
     await wait_for_releases(owner, 1)
     assert await owner.fetchval("select fence from comparisons") == 1  # one claim
     assert await count_searches(sandbox) - before == 3 + 2 + 1
@@ -93,7 +92,6 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
 
 async def test_a_process_that_ends_does_not_wait_for_a_complete_comparison(
     start: StartService,
-    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     monkeypatch: pytest.MonkeyPatch,
@@ -103,7 +101,7 @@ async def test_a_process_that_ends_does_not_wait_for_a_complete_comparison(
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await sandbox.fault("search", "throttle", retry_after=600)
-    api = await start(company, **LONG_LEASE)
+    api = await start(**LONG_LEASE)
     await until(lambda: count_searches(sandbox))
     assert await owner.fetchval("select lease_until is not null from comparisons")
     async with patience():
@@ -133,7 +131,7 @@ async def test_a_company_that_fails_for_its_own_reason_does_not_block_others(
         },
     )
     await hold(owner)
-    await start(company, COMPARISON_SECONDS="1", **LONG_LEASE)
+    await start(COMPARISON_SECONDS="1", **LONG_LEASE)
     await wait_for_releases(owner, 1)
     row: Any = await until(
         lambda: owner.fetchrow(
@@ -204,16 +202,15 @@ async def test_held_companies_are_compared_before_others(
 
 async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified(
     start: StartService,
-    environment: dict[str, str],
     company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
+    config: Config,
 ) -> None:
     await owner.execute("update companies set tin_verified_at = null")
-    config = read_config(environment)
     assert await run_command(config, hold_sending, "A test.") == {"held": 1}
     assert await owner.fetchval(CLAIM) is None
-    api = await start(company, COMPARISON_SECONDS="0.2")
+    api = await start(COMPARISON_SECONDS="0.2")
     shown = await run_command(config, attention)
     assert shown["holds"] == [] and shown["conditions"] == []
     assert (await request_json(api, "GET", "/readyz"))[0] == 200
@@ -223,13 +220,13 @@ async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_ve
 
 
 async def test_a_comparison_of_another_database_than_the_noted_one_is_not_recorded(
-    api: Client, environment: dict[str, str], owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection, config: Config
 ) -> None:
     """The process that compares has not noticed a failover yet."""
     await create_valid_invoice(api)
     await owner.execute("update database_identities set identity = 'another'")
     await owner.execute("delete from comparisons")
-    await run_command(read_config(environment), reconcile)
+    await run_command(config, reconcile)
     assert await owner.fetchval("select count(compared_at) from comparisons") == 0
 
 
@@ -279,12 +276,12 @@ async def test_a_failover_during_a_hold_by_hand_compares_no_less(
 
 
 async def test_a_hold_of_another_database_than_the_noted_one_does_not_end(
-    environment: dict[str, str], company: Company, owner: asyncpg.Connection
+    company: Company, owner: asyncpg.Connection, config: Config
 ) -> None:
     """A failover returned to a moment of an earlier hold, after its comparison."""
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await owner.execute(COMPARED, company.id, 0)
     await owner.execute("insert into database_identities (identity) values ('another')")
-    (found,) = (await run_command(read_config(environment), reconcile))["companies"]
+    (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"]

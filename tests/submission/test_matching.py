@@ -16,7 +16,6 @@ from tests.api_requests import (
 )
 from tests.conftest import (
     Client,
-    Company,
     Sandbox,
     StartService,
     until,
@@ -53,10 +52,10 @@ async def test_a_document_with_another_issue_time_is_not_adopted(
 
 
 async def test_a_document_of_another_submission_is_not_adopted(
-    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """A new invoice has the code and the issue time of a cancelled and deleted one."""
-    api = await start(company, PORTAL_LEASE_SECONDS="0.5")
+    api = await start(PORTAL_LEASE_SECONDS="0.5")
     facts = {"code": 77, "issueDateTime": now(minutes=30)}
     former = await create_valid_invoice(api, **facts)
     assert (await cancel_latest(api, former))[0] == 200

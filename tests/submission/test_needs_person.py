@@ -11,7 +11,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import attention, resolve_submission
-from service.config import Config, read_config
+from service.config import Config
 from service.submission.manual_resolution import CannotResolve
 from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
@@ -21,11 +21,6 @@ STUCK = """update submissions
               set state = 'NeedsPerson',
                   last_error = '{"code": "Unclear", "message": "A day without an answer."}'
             where id = $1"""
-
-
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
 
 
 async def resolve(
@@ -45,14 +40,12 @@ class MakeStuck(Protocol):
 
 
 @pytest.fixture
-async def stuck(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
-) -> MakeStuck:
+async def stuck(start: StartService, sandbox: Sandbox, owner: asyncpg.Connection) -> MakeStuck:
     """Return a function that makes an invoice whose submission needs a person.
 
     `api, invoice_id, submission_id = await stuck(kind of fault)`.
     """
-    api = await start(company, background=False)
+    api = await start(background=False)
 
     async def make(kind: str, **changes: Any) -> tuple[Client, int, int]:
         await sandbox.fault("submit", kind)
@@ -84,7 +77,7 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     with pytest.raises(CannotResolve, match="does not show"):
         await resolve(config, company, submission, ["ABC"], "A mistake.")
     await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
-    await start(company)
+    await start()
     await wait_for_status(api, invoice_id, "Valid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
     assert (await run_command(config, attention))["submissions"] == []
@@ -210,7 +203,7 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
         await resolve(config, company, submission, [entry["uuid"]], "A mistake.")
     await change_document(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
     await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
-    await start(company)
+    await start()
     await wait_for_status(api, invoice_id, "Invalid")
 
 
@@ -249,7 +242,7 @@ async def test_received_adopts_a_document_of_an_unknown_type(
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], typeName="e-Invoice")
     await resolve(config, company, submission, [entry["uuid"]], "Seen on the portal's page.")
-    await start(company)
+    await start()
     await wait_for_status(api, invoice_id, "Valid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
 

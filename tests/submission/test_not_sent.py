@@ -23,7 +23,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.conftest import Client, Sandbox, StartService, make_company, until
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: An issue time that the service's own check rejects with CF321.
@@ -102,9 +102,9 @@ async def test_a_failed_check_after_an_approval_is_the_last_submission(
 
 
 async def test_failed_checks_of_notes_and_consolidated_invoices_are_recorded(
-    start: StartService, company: Company
+    start: StartService,
 ) -> None:
-    api = await start(company, **GENEROUS)
+    api = await start(**GENEROUS)
     target = await create_valid_invoice(api)
     path = f"/api/invoices/{target}/adjustment-note"
     late = await create_record(api, path, **{**note(), **LATE_NOTE})
@@ -194,10 +194,10 @@ async def test_two_failed_checks_at_once_are_two_events(api: Client) -> None:
 
 
 async def test_a_running_submission_is_not_replaced_by_a_failed_check(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The document can no longer pass the checks while its submission is under way."""
-    api = await start(company, PORTAL_TIMEOUT_SECONDS="0.3", SUBMIT_WAIT_SECONDS="0.1")
+    api = await start(PORTAL_TIMEOUT_SECONDS="0.3", SUBMIT_WAIT_SECONDS="0.1")
     invoice_id = await create_invoice(api, **LATE)
     assert (await submit(api, invoice_id))[1]["code"] == "check_failed"
     await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"issueDateTime": now()})
@@ -255,10 +255,8 @@ async def test_an_unsent_document_can_neither_be_cancelled_nor_noted(
     assert (status, body["code"]) == (403, "not_submitted")
 
 
-async def test_an_absent_document_is_not_sent(
-    start: StartService, company: Company, sandbox: Sandbox
-) -> None:
-    api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
+async def test_an_absent_document_is_not_sent(start: StartService, sandbox: Sandbox) -> None:
+    api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400

@@ -8,7 +8,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
-from service.config import Config, read_config
+from service.config import Config
 from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
@@ -35,11 +35,6 @@ ODD = (
 )
 
 
-@pytest.fixture
-def config(environment: dict[str, str]) -> Config:
-    return read_config(environment)
-
-
 async def latest_number(sandbox: Sandbox) -> str:
     """Return the number of the document that the portal accepted last."""
     return (await sandbox.ledger())[-1]["number"]
@@ -50,14 +45,14 @@ async def test_an_odd_row_does_not_block_other_outcomes(
     start: StartService, company: Company, config: Config, sandbox: Sandbox, members: dict[str, Any]
 ) -> None:
     """The listing has an unreadable row and a document whose response was lost."""
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     odd = await create_invoice(idle)
     assert (await submit(idle, odd))[0] == 200
     await sandbox.show_oddly(await latest_number(sandbox), **members)
     await sandbox.fault("submit", "accept_then_drop")
     lost = await create_invoice(idle)
     assert (await submit(idle, lost))[0] == 400
-    api = await start(company)
+    api = await start()
     await wait_for_status(api, lost, "Valid")
     (found,) = (
         await until(lambda: run_command(config, attention), lambda shown: shown["oddities"])
@@ -94,15 +89,15 @@ async def test_an_odd_row_is_recorded_and_logged_once(
 
 @pytest.mark.parametrize("status", ["Archived", ""])
 async def test_a_lost_document_with_an_unknown_status_is_adopted(
-    start: StartService, company: Company, sandbox: Sandbox, status: str
+    start: StartService, sandbox: Sandbox, status: str
 ) -> None:
     """The status of the invoice changes when the portal shows a known status again."""
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(idle)
     await submit(idle, invoice_id)
     await sandbox.show_oddly(await latest_number(sandbox), status=status)
-    api = await start(company)
+    api = await start()
     await wait_for_status(api, invoice_id, "Submitted")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == (await sandbox.ledger())[0]["uuid"]
     await sandbox.show_oddly(await latest_number(sandbox))
@@ -110,10 +105,10 @@ async def test_a_lost_document_with_an_unknown_status_is_adopted(
 
 
 async def test_a_possible_match_blocks_only_its_own_absence_confirmation(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Two responses are lost: of an accepted document without a readable number, and of another."""
-    idle = await start(company, background=False)
+    idle = await start(background=False)
     accepted, absent = (
         await create_invoice(idle),
         await create_invoice(idle, issueDateTime=now(minutes=30)),
@@ -124,7 +119,7 @@ async def test_a_possible_match_blocks_only_its_own_absence_confirmation(
     await submit(idle, absent)
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], internalId=7)
-    api = await start(company)
+    api = await start()
     await wait_for_status(api, absent, "Draft")
     error = "select last_error ->> 'code' from submissions where state = 'Uncertain'"
     await until(lambda: owner.fetchval(error), lambda code: code == "UnreadableRow")

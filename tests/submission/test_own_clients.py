@@ -74,10 +74,10 @@ async def count_logins(sandbox: Sandbox) -> int:
 
 
 @pytest.fixture
-async def api(start: StartService, company: Company, sandbox: Sandbox) -> Client:
+async def api(start: StartService, sandbox: Sandbox) -> Client:
     """A client of a service whose company has a client of its own at the portal."""
     await add_own_client(sandbox)
-    return await start(company, **KEY)
+    return await start(**KEY)
 
 
 # The operations
@@ -136,18 +136,18 @@ async def test_credentials_that_cannot_be_tested_do_not_take_effect(
 
 
 async def test_a_slow_login_test_ends_with_the_wait_of_a_request(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
     await add_own_client(sandbox)
-    api = await start(company, **KEY, SUBMIT_WAIT_SECONDS="0.1")
+    api = await start(**KEY, SUBMIT_WAIT_SECONDS="0.1")
     await sandbox.fault("login", "slow", seconds=2)
     assert (await refuse_client(api))[0] == 503
 
 
 async def test_credentials_without_a_secret_key_are_refused(
-    start: StartService, company: Company, sandbox: Sandbox
+    start: StartService, sandbox: Sandbox
 ) -> None:
-    api = await start(company)
+    api = await start()
     assert (await refuse_client(api))[0] == 409
     assert await count_logins(sandbox) == 0
 
@@ -212,9 +212,9 @@ async def test_a_shared_tin_has_a_login_for_each_company(
 
 
 async def test_another_process_uses_changed_credentials_at_once(
-    api: Client, start: StartService, company: Company, sandbox: Sandbox
+    api: Client, start: StartService, sandbox: Sandbox
 ) -> None:
-    other = await start(company, **KEY)
+    other = await start(**KEY)
     await create_valid_invoice(other)
     await set_client(api)
     await create_valid_invoice(other)
@@ -283,10 +283,10 @@ async def test_a_change_waits_for_a_submission_that_is_being_stored(
 
 
 async def test_concurrent_changes_leave_one_client(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Two processes change the login while both submit."""
-    both = [await start(company, **KEY), await start(company, **KEY)]
+    both = [await start(**KEY), await start(**KEY)]
     for name in ("one", "two"):
         await add_own_client(sandbox, client_id=name)
     ids = [await create_invoice(each) for each in both for _ in range(4)]
@@ -329,10 +329,10 @@ async def test_documents_of_former_credentials_are_not_reported_as_missing(
 
 
 async def test_own_client_has_its_own_rate_limits(
-    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await add_own_client(sandbox)
-    api = await start(company, **KEY, PORTAL_RATE_SCALE="1")
+    api = await start(**KEY, PORTAL_RATE_SCALE="1")
     await create_valid_invoice(api)
     await set_client(api)
     await create_valid_invoice(api)
@@ -380,7 +380,7 @@ async def test_a_refused_own_login_pauses_only_its_own_credentials(
     await sandbox.send("POST", "tokens/expire", {})
     await add_own_client(sandbox, client_secret="renewed-secret")
     patient = {**KEY, "PORTAL_LOGIN_RETRY_SECONDS": "600"}
-    api = await start(company, **patient)
+    api = await start(**patient)
     other = await start(await make_company(environment), **patient)
     status, body = await submit(api, await create_invoice(api))
     assert status == 400 and body["errors"][0]["code"] == "PortalCredentials"
@@ -450,10 +450,10 @@ async def test_the_secret_is_encrypted_and_destroyed_when_replaced(
 
 
 async def test_an_undecryptable_secret_is_not_replaced_by_the_operators_client(
-    api: Client, start: StartService, company: Company, sandbox: Sandbox
+    api: Client, start: StartService, sandbox: Sandbox
 ) -> None:
     await set_client(api)
-    other = await start(company, SECRET_KEY=OTHER_KEY)
+    other = await start(SECRET_KEY=OTHER_KEY)
     status, body = await submit(other, await create_invoice(other))
     assert status == 400 and body["errors"][0]["code"] == "PortalCredentials"
     assert "cannot be decrypted" in body["errors"][0]["message"]

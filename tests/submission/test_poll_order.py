@@ -7,7 +7,7 @@ import pytest
 
 from service.commands.companies import add_company
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from tests.api_requests import create_valid_invoice
@@ -25,12 +25,9 @@ CLAIM = "select company_id, id, state from claim_submissions(interval '1 minute'
 
 
 @pytest.fixture
-async def companies(
-    environment: dict[str, str], company: Company, owner: asyncpg.Connection
-) -> list[int]:
+async def companies(company: Company, owner: asyncpg.Connection, config: Config) -> list[int]:
     """Return the ids of twelve companies, in a noted database."""
     await owner.execute("select record_database_identity()")
-    config = read_config(environment)
     async with connected_pool(config.database_url, 1) as pool:
         more = [
             await add_company(

@@ -23,7 +23,7 @@ from tests.api_requests import (
     submit,
     wait_for_status,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.conftest import Client, Sandbox, StartService, make_company, until
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
@@ -166,9 +166,9 @@ async def test_concurrent_submits_send_one_document(api: Client, sandbox: Sandbo
 
 
 async def test_concurrent_submits_to_two_services_send_one_document(
-    api: Client, start: StartService, company: Company, sandbox: Sandbox
+    api: Client, start: StartService, sandbox: Sandbox
 ) -> None:
-    other = await start(company)
+    other = await start()
     invoice_id = await create_invoice(api)
     answers = await asyncio.gather(*[submit(each, invoice_id) for each in [api, other] * 25])
     assert {status for status, _ in answers} == {200}

@@ -21,7 +21,7 @@ from service.submission.types import (
 )
 from service.submission.unknown_outcomes import UnknownOutcomes
 from tests.api_requests import create_invoice, get_invoice, submit
-from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.world import World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
 from tests.submission.test_document_identity import QUICK
@@ -39,17 +39,13 @@ UNCERTAIN = Submission(
 
 
 @pytest.fixture
-async def idle(start: StartService, company: Company) -> Client:
+async def idle(start: StartService) -> Client:
     """Return a client of a service without background work."""
-    return await start(company, background=False)
+    return await start(background=False)
 
 
 async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
-    idle: Client,
-    start: StartService,
-    company: Company,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    idle: Client, start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The portal received it long after it was sent, which the second listing shows."""
     await sandbox.fault("submit", "accept_then_drop")
@@ -59,7 +55,7 @@ async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
         "update submissions set first_sent_at = first_sent_at - interval '1 hour',"
         " last_sent_at = last_sent_at - interval '1 hour', not_before = now()"
     )
-    api = await start(company, **QUICK)
+    api = await start(**QUICK)
     found = await until(
         lambda: get_invoice(api, invoice_id), lambda found: found["status"] != "Submitting"
     )
