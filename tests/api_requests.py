@@ -1,7 +1,5 @@
-"""Bodies of requests, and functions that send them."""
+"""Requests that many tests send, and what they need."""
 
-import base64
-import itertools
 import re
 import secrets
 from collections.abc import Mapping
@@ -17,12 +15,10 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.api_reads import wait_for_status
 from tests.conftest import AnyClient, Client, until
-from tests.harness.bodies import buyer as buyer
-from tests.harness.bodies import example, last_month, line, now
+from tests.harness.bodies import CODES, invoice, last_month, line, note, now
 from tests.harness.sandbox import Administration
-
-_codes = itertools.count(1)
 
 #: The status and the JSON of a response.
 Answer = tuple[int, Any]
@@ -66,19 +62,6 @@ AS_SUPPLIER = {
 }
 
 
-def invoice(**changes: Any) -> dict[str, Any]:
-    """Return the body of an invoice that becomes Valid, with members replaced; None removes one."""
-    body = {**example("invoice_create"), "code": next(_codes), "issueDateTime": now()}
-    return {name: value for name, value in {**body, **changes}.items() if value is not None}
-
-
-def note(**changes: Any) -> dict[str, Any]:
-    """Return the body of a credit note, with some members replaced."""
-    body = example("adjustment_note_create")
-    own = {"adjustmentNoteCode": next(_codes), "adjustmentNoteIssueDate": now()}
-    return {**body, **own, **changes}
-
-
 async def request_json(api: AnyClient, method: str, path: str | URL, **request: Any) -> Answer:
     """Send a request and return its status and JSON."""
     async with api.request(method, path, **request) as response:
@@ -114,20 +97,6 @@ async def create_invoice(api: AnyClient, **changes: Any) -> int:
         return body["data"]["id"]
 
 
-async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
-    """Return the record of an invoice."""
-    async with api.get(f"/api/invoices/{invoice_id}") as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
-
-
-async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]:
-    """Return the submitted documents of an invoice, newest first."""
-    async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
-
-
 def not_found(noun: str) -> Answer:
     """Return the answer to a request for a record that does not exist."""
     return 404, {"message": f"{noun} not found", "code": "not_found"}
@@ -147,14 +116,6 @@ async def cancel_latest(api: AnyClient, invoice_id: int, **body: Any) -> Answer:
         f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
     ) as response:
         return response.status, await response.json()
-
-
-async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:
-    """Return an invoice's record once it has the status. Fails at once after a final one."""
-    ends = {"Valid", "Invalid", "Cancelled", "Draft", status}
-    found = await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ends)
-    assert found["status"] == status, (found["status"], await get_documents(api, invoice_id))
-    return found
 
 
 async def create_valid_invoice(api: AnyClient, **changes: Any) -> int:
@@ -180,14 +141,6 @@ PLACES = {
     "/api/consolidated-invoices": "Consolidated invoice",
     "/api/einvoice-requests": "E-invoice request",
     "/api/webhooks": "Webhook",
-}
-#: Variables of a service in which every resource can be created on any day, without limits.
-GENEROUS = {
-    "CONSOLIDATION_DAYS": "40",
-    "WEBHOOK_ALLOW_INTERNAL": "true",
-    "REQUESTS_PER_MINUTE": "0",
-    "INTEGRATION_REQUESTS_PER_MINUTE": "10000000",
-    "SECRET_KEY": base64.b64encode(b"k" * 32).decode(),
 }
 
 
@@ -264,7 +217,7 @@ async def create_one_of_each(api: AnyClient) -> dict[str, int]:
     invoice_id = await create_valid_invoice(api, metadata={"shop": "A"})
     family = {
         "type": "CONSOLIDATED_INVOICE",
-        "code": next(_codes),
+        "code": next(CODES),
         "issueDateTime": now(),
         "invoiceIds": [await create_sale(api)],
     }

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from service.config import Config
-from tests.api_requests import GENEROUS
 from tests.conftest import Client, Company, StartService
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor, make_person
 
 #: Signs a new person in, by a link: (service, role) -> visitor.

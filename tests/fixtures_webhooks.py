@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpServer
 
-from tests.api_requests import GENEROUS
 from tests.conftest import AnyClient, until
+from tests.harness.environments import GENEROUS
 
 #: Receivers on loopback are allowed, and retries after days take place at once.
 LOCAL = {

@@ -10,23 +10,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import (
     Answer,
-    buyer,
     create_invoice,
     create_record,
     create_sale,
     create_valid_invoice,
-    get_invoice,
-    invoice,
-    line,
-    note,
-    now,
     request_json,
-    wait_for_status,
 )
 from tests.conftest import Client, Company
 from tests.fixtures_shared import SharedService
+from tests.harness.bodies import buyer, invoice, line, note, now
 
 CODES, WAYS = 13, 40  # equal codes, and requests at a time
 REQUESTS = "/api/einvoice-requests"
@@ -102,9 +97,7 @@ async def test_concurrent_creations_with_equal_codes_get_their_own_answers(api: 
     assert len(await create_at_once(api, make_invoices(CODES * WAYS, CODES))) == CODES
 
 
-async def test_concurrent_creations_with_used_references_get_their_own_answers(
-    api: Client,
-) -> None:
+async def test_concurrent_creations_with_used_references_get_their_own_answers(api: Client) -> None:
     await create_invoice(api, code=999, reference="order 1", buyer=buyer(name="Buyer first"))
     bodies = make_invoices(CODES * WAYS, CODES * WAYS, references=7)
     answers = await send_all(api, [("POST", "/api/invoices", body) for body in bodies])

@@ -15,22 +15,18 @@ from service import json_codec, schema
 from service.api.table import OPERATIONS
 from service.errors import ValidationError
 from service.http import requests
+from tests.api_reads import get_invoice
 from tests.api_requests import (
-    GENEROUS,
-    buyer,
     create_invoice,
     fill_path,
-    get_invoice,
-    invoice,
-    line,
     list_routes,
     normalise_error,
-    note,
     open_integrations,
     request_json,
 )
 from tests.conftest import Client, Company, StartService, make_company
-from tests.harness.bodies import INVALID, VALID, load_bodies
+from tests.harness.bodies import INVALID, VALID, buyer, invoice, line, load_bodies, note
+from tests.harness.environments import GENEROUS
 from tests.harness.no_json import NOT_A_BODY, NOT_JSON
 
 GOOD, BAD = load_bodies(VALID), load_bodies(INVALID)
@@ -243,9 +239,7 @@ async def test_every_route_rejects_other_content_types(everywhere: Client) -> No
             assert given == (415, "unsupported_media_type", set()), (method, path, kind)
 
 
-async def test_content_type_is_case_insensitive_and_may_have_a_charset(
-    api: Client,
-) -> None:
+async def test_content_type_is_case_insensitive_and_may_have_a_charset(api: Client) -> None:
     invoice_id = await create_invoice(api)
     for kind in (
         "application/json; charset=utf-8",
@@ -312,9 +306,7 @@ async def test_missing_body_is_an_empty_object(api: Client) -> None:
         )[0] == 200, data
 
 
-async def test_whitespace_body_counts_as_missing_for_any_content_type(
-    everywhere: Client,
-) -> None:
+async def test_whitespace_body_counts_as_missing_for_any_content_type(everywhere: Client) -> None:
     """The response equals that of a request without a body: never a 415."""
     for method, path in list_routes(everywhere, "POST", "PUT"):
         expected = await request_json(everywhere, method, fill_path(path, 10**15))

@@ -7,18 +7,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.documents.checks.party import FACTS
+from service.documents.checks.party import COLUMNS, FACTS
 from service.documents.ubl.parties import COLUMNS
-from tests.api_requests import (
-    AS_BUYER,
-    AS_SUPPLIER,
-    create_invoice,
-    invoice,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import wait_for_status
+from tests.api_requests import AS_BUYER, AS_SUPPLIER, create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.harness.bodies import invoice
 
 #: The columns that every document needs.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]
@@ -276,9 +270,7 @@ async def test_state_is_validated_with_its_country(api: Client) -> None:
     assert (await update(api, country="MYS", state="07"))["is_company_ready"] is True
 
 
-async def test_digit_count_with_a_decimal_point_is_accepted(
-    api: Client,
-) -> None:
+async def test_digit_count_with_a_decimal_point_is_accepted(api: Client) -> None:
     prefixes = {name: "" for name in SETTING if name.endswith("_PREFIX")}
     setting = {**SETTING, **prefixes, "INVOICE_PREFIX": "Q", "PREFIX_DIGIT_COUNT": 3.0}
     body = json.dumps({"setting": setting})

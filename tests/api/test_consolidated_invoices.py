@@ -18,18 +18,10 @@ from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
 from service.documents.ubl.lines import build_line
-from tests.api_requests import (
-    buyer,
-    cancel_latest,
-    create_invoice,
-    get_invoice,
-    line,
-    not_found,
-    note,
-    now,
-    submit,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import cancel_latest, create_invoice, not_found, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import buyer, line, note, now
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")
@@ -320,9 +312,7 @@ async def test_invoice_and_its_export_name_the_consolidated_invoice(api: Client)
             assert (await response.json())["consolidatedInvoiceCode"] == code
 
 
-async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
-    api: Client,
-) -> None:
+async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(api: Client) -> None:
     invoice = await sale(api)
     await create_consolidated(api)
     status, body = await submit(api, invoice)
@@ -775,9 +765,7 @@ async def test_code_gap_or_other_taxes_start_a_new_line(api: Client) -> None:
     assert [each["id"] for each in lines] == ["1", "2", "3", "4"]
 
 
-async def test_tax_rounded_per_receipt_is_sent_as_an_amount(
-    api: Client,
-) -> None:
+async def test_tax_rounded_per_receipt_is_sent_as_an_amount(api: Client) -> None:
     for code in (1, 2, 3):
         # The tax is 0.0152, rounded three times to 0.02.
         await sale(api, code=code, lineItems=[item("0.19", SERVICE)])

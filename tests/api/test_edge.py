@@ -14,8 +14,9 @@ from aiohttp import web
 from service.app import create_app
 from service.config import read_config
 from service.http.server import HardenedRunner
-from tests.api_requests import INTEGRATIONS, invoice
+from tests.api_requests import INTEGRATIONS
 from tests.conftest import Client, Company, patience
+from tests.harness.bodies import invoice
 
 #: Malformed requests, each with the API key in its head.
 BROKEN = {

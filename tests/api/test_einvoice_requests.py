@@ -7,19 +7,10 @@ import asyncpg
 import pytest
 
 from tests.api.test_companies import SETTING
-from tests.api_requests import (
-    AS_SUPPLIER,
-    buyer,
-    create_invoice,
-    get_documents,
-    get_invoice,
-    line,
-    not_found,
-    now,
-    request_json,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import AS_SUPPLIER, create_invoice, not_found, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.harness.bodies import buyer, line, now
 
 STATES = ("Pending", "Approve", "Reject")
 
@@ -128,9 +119,7 @@ async def test_code_type_and_name_are_sufficient(api: Client) -> None:
     assert found["document_details"]["buyer"] == {"type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
-async def test_unspecified_address_members_are_kept_exactly(
-    api: Client,
-) -> None:
+async def test_unspecified_address_members_are_kept_exactly(api: Client) -> None:
     raw = (
         b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '
         b'"address": {"line1": "x", "floor": 0.10}}'
@@ -610,9 +599,7 @@ async def test_concurrent_approval_and_request_update_leave_one_buyer(api: Clien
         }
 
 
-async def test_approval_and_deletion_of_the_invoice_exclude_each_other(
-    api: Client,
-) -> None:
+async def test_approval_and_deletion_of_the_invoice_exclude_each_other(api: Client) -> None:
     for code in range(1, 6):
         invoice = await create_pending_invoice(api, code=code)
         request_id = await create_request(api, invoiceCode=str(code))

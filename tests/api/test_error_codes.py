@@ -17,14 +17,9 @@ from service.http.error_responses import HTTP_ERRORS
 from service.submission.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve
 from tests.api.test_specification_rules import statuses_of
-from tests.api_requests import (
-    create_invoice,
-    create_valid_invoice,
-    invoice,
-    now,
-    request_json,
-)
+from tests.api_requests import create_invoice, create_valid_invoice, request_json
 from tests.conftest import Client, Company, Sandbox, StartService
+from tests.harness.bodies import invoice, now
 from tests.harness.paths import ROOT
 from tests.portal.test_refused_logins import change_client
 from tests.submission.test_needs_person import STUCK
@@ -269,9 +264,7 @@ async def test_a_submission_under_way_has_its_code_in_data(
     assert answer["data"]["code"] == code and answer["data"]["errors"]
 
 
-async def test_a_repeated_submission_has_the_code_of_its_state(
-    setting: Setting,
-) -> None:
+async def test_a_repeated_submission_has_the_code_of_its_state(setting: Setting) -> None:
     await lose_the_response(setting)
     invoice_id = await create_invoice(setting.api)
     assert await fail_to_submit(setting.api, invoice_id) == UNKNOWN

@@ -9,8 +9,9 @@ import pytest
 
 from service import schema
 from service.db.statements import QUERIES
-from tests.api_requests import create_invoice, create_valid_invoice, invoice
+from tests.api_requests import create_invoice, create_valid_invoice
 from tests.conftest import Client, Company, StartService, make_company
+from tests.harness.bodies import invoice
 
 INSERT = "insert into events (company_id, type, data) values ($1, $2, '{}') returning id"
 

@@ -7,17 +7,10 @@ import aiohttp
 import asyncpg
 import pytest
 
-from tests.api_requests import (
-    AS_BUYER,
-    AS_SUPPLIER,
-    buyer,
-    create_invoice,
-    get_invoice,
-    invoice,
-    line,
-    request_json,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import AS_BUYER, AS_SUPPLIER, create_invoice, request_json
 from tests.conftest import Client, StartService, make_company, until
+from tests.harness.bodies import buyer, invoice, line
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",

@@ -5,20 +5,20 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.api_reads import get_documents
 from tests.api_requests import (
-    GENEROUS,
     INTEGRATIONS,
     KEYLESS,
     create_delivery,
     create_integration_records,
     create_one_of_each,
     fill_path,
-    get_documents,
     list_routes,
     open_integrations,
     place_of,
 )
 from tests.conftest import Client, Company, StartService
+from tests.harness.environments import GENEROUS
 
 #: Records are read before they are deleted.
 METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")

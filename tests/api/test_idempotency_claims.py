@@ -6,10 +6,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_reads import wait_for_status
 from tests.api_requests import (
-    GENEROUS,
     INTEGRATIONS,
-    buyer,
     cancel_latest,
     create_delivery,
     create_invoice,
@@ -18,18 +17,15 @@ from tests.api_requests import (
     create_sale,
     create_valid_invoice,
     fill_path,
-    invoice,
-    line,
     list_routes,
-    note,
-    now,
     open_integrations,
     place_of,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.bodies import buyer, invoice, line, note, now
+from tests.harness.environments import GENEROUS
 
 #: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """

@@ -200,9 +200,7 @@ async def test_creating_a_user_returns_the_record(portal: Client) -> None:
     assert await ask(portal, "GET", f"{USERS}/{body['id']}") == (200, body)
 
 
-async def test_update_changes_only_sent_members_and_returns_the_record(
-    portal: Client,
-) -> None:
+async def test_update_changes_only_sent_members_and_returns_the_record(portal: Client) -> None:
     user_id = await create_user(portal)
     status, body = await ask(portal, "PUT", f"{USERS}/{user_id}", json={"name": "Nurul Aini"})
     assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "nurul@example.com")
@@ -541,9 +539,7 @@ async def test_organizations_of_a_user_are_listed(
     assert await ask(portal, "GET", f"{USERS}/{lonely}/organizations") == (200, nothing)
 
 
-async def test_repeated_creation_replays_the_first_response(
-    portal: Client,
-) -> None:
+async def test_repeated_creation_replays_the_first_response(portal: Client) -> None:
     first = await post(portal, "a", **user())
     assert first[0] == 201 and first[2] is None
     await ask(portal, "PUT", f"{USERS}/{first[1]['id']}", json={"name": "Nurul Aini"})
@@ -775,9 +771,7 @@ async def test_conditional_update_of_an_unknown_record_is_a_404(portal: Client) 
         )
 
 
-async def test_unknown_paths_and_methods_have_the_surface_format(
-    portal: Client,
-) -> None:
+async def test_unknown_paths_and_methods_have_the_surface_format(portal: Client) -> None:
     await request_refused(portal, "GET", "/api/integrations/nothing", NO_ENDPOINT)
     await request_refused(portal, "GET", "/api/integrations", NO_ENDPOINT)
     async with portal.delete(USERS) as response:

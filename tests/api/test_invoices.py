@@ -9,29 +9,26 @@ import pytest
 
 from service import json_codec
 from tests.api.test_notes import create_valid_note
+from tests.api_reads import get_invoice
 from tests.api_requests import (
-    GENEROUS,
     INTEGRATIONS,
     PLACES,
-    buyer,
     create_delivery,
     create_integration_records,
     create_invoice,
     create_one_of_each,
     create_valid_invoice,
     fill_path,
-    get_invoice,
-    invoice,
-    line,
     list_routes,
     not_found,
-    note,
     open_integrations,
     place_of,
     request_json,
     submit,
 )
 from tests.conftest import Client, Company, StartService, make_company
+from tests.harness.bodies import buyer, invoice, line, note
+from tests.harness.environments import GENEROUS
 
 TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
 CANCEL_FIRST = (

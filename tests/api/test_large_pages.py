@@ -11,8 +11,9 @@ import pytest
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
 from tests.api.test_exports import insert_copies
-from tests.api_requests import GENEROUS, create_invoice, create_one_of_each, request_json
+from tests.api_requests import create_invoice, create_one_of_each, request_json
 from tests.conftest import Client, StartService, until
+from tests.harness.environments import GENEROUS
 
 LIST = "/api/invoices?per_page=100"
 #: path -> (table and condition of its records, a member that can be large)

@@ -9,7 +9,6 @@ from yarl import URL
 from service.api.links import MOST
 from tests.api.test_notes import create_note
 from tests.api_requests import (
-    GENEROUS,
     create_invoice,
     create_one_of_each,
     create_valid_invoice,
@@ -17,6 +16,7 @@ from tests.api_requests import (
     request_json,
 )
 from tests.conftest import Client, StartService, make_company
+from tests.harness.environments import GENEROUS
 
 PLACES = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
 MISSING = (404, {"message": "Link not found", "code": "not_found"})

@@ -8,18 +8,11 @@ import pytest
 from yarl import URL
 
 from tests.api.test_exports import insert_copies
-from tests.api_requests import (
-    GENEROUS,
-    buyer,
-    create_invoice,
-    create_one_of_each,
-    get_invoice,
-    invoice,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, create_one_of_each, request_json, submit
 from tests.conftest import Client, StartService, make_company
+from tests.harness.bodies import buyer, invoice
+from tests.harness.environments import GENEROUS
 
 META = [
     "total",
@@ -349,9 +342,7 @@ async def test_query_finds_the_present_name_of_a_buyer(api: Client) -> None:
     assert await list_codes(api, query="rosmah") == []
 
 
-async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(
-    api: Client,
-) -> None:
+async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(api: Client) -> None:
     setting = (await request_json(api, "GET", "/api/companies"))[1]["data"]["setting"]
     changed = {"setting": {**setting, "INVOICE_PREFIX": "A1"}}
     assert (await request_json(api, "PUT", "/api/companies", json=changed))[0] == 200

@@ -14,16 +14,9 @@ import pytest
 
 from service.documents import money
 from service.documents.doubts import find_doubts
-from tests.api_requests import (
-    buyer,
-    create_record,
-    create_valid_invoice,
-    invoice,
-    line,
-    note,
-    request_json,
-)
+from tests.api_requests import create_record, create_valid_invoice, request_json
 from tests.conftest import Client, StartService, make_company
+from tests.harness.bodies import buyer, invoice, line, note
 
 INVOICES = "/api/invoices"
 REMOVED = object()

@@ -5,18 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.api_requests import (
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    line,
-    not_found,
-    note,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, create_valid_invoice, not_found, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.bodies import line, note
 
 ONE = [
     line(

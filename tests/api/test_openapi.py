@@ -25,11 +25,10 @@ from tests.api_requests import (
     create_integration_records,
     create_invoice,
     create_valid_invoice,
-    invoice,
-    note,
     open_integrations,
 )
 from tests.conftest import Client
+from tests.harness.bodies import invoice, note
 from tests.harness.paths import ROOT
 
 API = json.loads(describe_api())

@@ -25,17 +25,9 @@ from pydantic import BaseModel
 from service import json_codec
 from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl.document import build, encode
-from tests import api_requests
 from tests.documents import sources
-from tests.fixtures_sandbox import (
-    BUYER,
-    HOUR,
-    SUPPLIER,
-    Portal,
-    document,
-    encode_document,
-    put,
-)
+from tests.fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, document, encode_document, put
+from tests.harness import bodies
 from tests.harness.paths import DOCUMENTS
 from tests.sandbox.test_sandbox_signature import make_certificate, rsa_key
 
@@ -688,30 +680,28 @@ EXEMPT = {
 NIGHTS = {"perUnitAmount": 10, "unitCount": 3}
 NOTE = {
     "selfBilled": False,
-    "buyer": api_requests.buyer(),
+    "buyer": bodies.buyer(),
     "originals": [{"uuid": "7" * 26, "number": "INV-1"}],
 }
 SOURCES = {
-    "individual": api_requests.invoice(),
-    "foreign": api_requests.invoice(currencyCode="USD", exchangeRate=4.25),
-    "fixed rate": api_requests.invoice(
-        lineItems=[api_requests.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
+    "individual": bodies.invoice(),
+    "foreign": bodies.invoice(currencyCode="USD", exchangeRate=4.25),
+    "fixed rate": bodies.invoice(
+        lineItems=[bodies.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
     ),
-    "public": api_requests.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
-    "self-billed": api_requests.invoice(
-        type="SELF_BILLED_INVOICE", supplier=api_requests.buyer(), buyer=None
-    ),
-    "discounts": api_requests.invoice(
+    "public": bodies.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
+    "self-billed": bodies.invoice(type="SELF_BILLED_INVOICE", supplier=bodies.buyer(), buyer=None),
+    "discounts": bodies.invoice(
         lineItems=[
-            api_requests.line(discount={"rate": 5}),
-            api_requests.line(charge={"amount": 1.5}, **EXEMPT),
+            bodies.line(discount={"rate": 5}),
+            bodies.line(charge={"amount": 1.5}, **EXEMPT),
         ],
         invoiceLevelAllowanceCharge={
             "allowances": [{"amount": 3, "reason": "Rebate"}],
             "charges": [{"amount": 2}],
         },
     ),
-    "note": {**api_requests.note(), **NOTE},
+    "note": {**bodies.note(), **NOTE},
 }
 
 

@@ -14,18 +14,16 @@ import segno
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
 from tests.api.test_notes import SELLER, create_note, create_valid_note
+from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import (
-    buyer,
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_documents,
-    line,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Sandbox, StartService
+from tests.harness.bodies import buyer, line
 from tests.submission.test_submission import STRANGER
 
 #: Elements that have no end tag.
@@ -383,9 +381,7 @@ async def test_prepayment_and_rounding_are_printed_before_and_after_sending(api:
         await wait_for_status(api, invoice_id, "Valid")
 
 
-async def test_payment_and_delivery_are_printed_before_and_after_sending(
-    api: Client,
-) -> None:
+async def test_payment_and_delivery_are_printed_before_and_after_sending(api: Client) -> None:
     agreed = {
         "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days <b>net</b>"},
         "billingPeriod": {"start": "2026-09-01", "end": "2026-09-30", "frequency": "Monthly"},

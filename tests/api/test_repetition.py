@@ -6,18 +6,17 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_reads import get_invoice
 from tests.api_requests import (
-    GENEROUS,
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_invoice,
-    invoice,
     not_found,
-    note,
     submit,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import invoice, note
+from tests.harness.environments import GENEROUS
 
 
 async def post(

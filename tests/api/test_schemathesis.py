@@ -42,21 +42,19 @@ from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 from tests.api.test_validations import TIN
 from tests.api_requests import (
-    GENEROUS,
     INTEGRATIONS,
     PLACES,
     create_integration_records,
     create_invoice,
     create_one_of_each,
     create_sale,
-    last_month,
     make_account,
-    now,
     request_json,
 )
 from tests.conftest import Templates, make_company, run_context
+from tests.harness.bodies import last_month, now
 from tests.harness.databases import create_database
-from tests.harness.environments import variables
+from tests.harness.environments import GENEROUS, variables
 from tests.harness.processes import free_port
 
 pytestmark = pytest.mark.long

@@ -28,21 +28,17 @@ from tests.api.test_specification import (
     valid,
 )
 from tests.api.test_validations import TIN, UNKNOWN
+from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import (
-    buyer,
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_invoice,
-    invoice,
-    note,
-    now,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import make_company, until
 from tests.fixtures_specification import Context
+from tests.harness.bodies import buyer, invoice, note, now
 
 HOURS_72 = 72 * 3600
 #: Creates a record in a state, and returns its id.
@@ -358,9 +354,7 @@ async def test_a_member_accepts_only_its_specified_values(
         assert status == expected, (value, answer)
 
 
-async def test_submit_immediately_and_is_ready_apply_at_creation(
-    context: Context,
-) -> None:
+async def test_submit_immediately_and_is_ready_apply_at_creation(context: Context) -> None:
     for members in ({}, {"submitImmediately": True}, {"isReady": True}):
         found = await get_invoice(context.api, await create_invoice(context.api, **members))
         assert found["is_submitted_to_portal"] == ("submitImmediately" in members)
@@ -751,9 +745,7 @@ async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: C
     assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
-async def test_an_incomplete_company_setting_is_a_422(
-    context: Context,
-) -> None:
+async def test_an_incomplete_company_setting_is_a_422(context: Context) -> None:
     status, body = await operate(context, "PUT company", 1, {"setting": {"INVOICE_PREFIX": "INV-"}})
     missing = {fault["path"] for fault in body["errors"]}
     assert (status, missing) == (
@@ -969,9 +961,7 @@ async def test_the_invoice_code_check_excludes_the_named_invoice(context: Contex
     assert await code_is_free(context, row, invoice_code=5, invoice_id=invoice_id)
 
 
-async def test_the_note_code_check_excludes_the_named_note_per_type(
-    context: Context,
-) -> None:
+async def test_the_note_code_check_excludes_the_named_note_per_type(context: Context) -> None:
     row = "POST /api/validation/adjustment-note-code"
     invoice_id = await create_note(
         context.api, await create_valid_invoice(context.api), adjustmentNoteCode=5

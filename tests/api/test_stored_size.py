@@ -9,18 +9,10 @@ import pytest
 
 from service import json_codec
 from tests.api.test_openapi import API
-from tests.api_requests import (
-    buyer,
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    invoice,
-    line,
-    note,
-    request_json,
-    submit,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Client, Sandbox, until
+from tests.harness.bodies import buyer, invoice, line, note
 
 MOST = 300_000
 REQUEST = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}

@@ -5,19 +5,18 @@ from typing import Any
 
 import asyncpg
 
+from tests.api_reads import wait_for_status
 from tests.api_requests import (
-    GENEROUS,
-    buyer,
     cancel_latest,
     create_invoice,
     create_one_of_each,
     create_valid_invoice,
-    invoice,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, StartService
+from tests.harness.bodies import buyer, invoice
+from tests.harness.environments import GENEROUS
 
 #: Table -> its list and type in the counts.
 LISTS = {

@@ -12,8 +12,9 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
 from service.config import read_config
-from tests.api_requests import create_invoice, create_valid_invoice, note, now, request_json
+from tests.api_requests import create_invoice, create_valid_invoice, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import note, now
 
 TIN = {"registration_type": "BRN", "registration_number": "202101033579", "tin": "C5510387420"}
 VALID = (200, {"data": {"valid": True}, "message": "TIN is valid"})
@@ -112,9 +113,7 @@ async def test_an_invalid_body_is_a_422_in_the_format_of_the_surface(
     assert [(fault["path"], fault["rule"]) for fault in refusal["errors"]] == [(path, rule)]
 
 
-async def test_all_errors_but_a_401_have_the_format_of_the_surface(
-    api: Client,
-) -> None:
+async def test_all_errors_but_a_401_have_the_format_of_the_surface(api: Client) -> None:
     for data, kind, status, code in (
         (b"{", "application/json", 400, "invalid_json"),
         (b"{}", "text/plain", 415, "unsupported_media_type"),
@@ -175,9 +174,7 @@ async def test_a_tin_check_that_the_portal_does_not_permit_says_so(
     assert_refusal(body, "portal_credentials_refused")
 
 
-async def test_a_tin_without_identifier_is_valid_once_confirmed_with_one(
-    api: Client,
-) -> None:
+async def test_a_tin_without_identifier_is_valid_once_confirmed_with_one(api: Client) -> None:
     alone = {"registration_type": "NRIC", "tin": TIN["tin"]}
     status, body = await check_tin(api, **alone)
     assert (status, body["success"]) == (400, False) and "idValue" in body["message"]

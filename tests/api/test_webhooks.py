@@ -30,13 +30,11 @@ from service.webhooks.dispatcher import (
     delivery_session,
 )
 from service.webhooks.url_policy import is_internal, url_violation
+from tests.api_reads import get_documents
 from tests.api_requests import (
-    GENEROUS,
     create_invoice,
     create_one_of_each,
     create_valid_invoice,
-    get_documents,
-    line,
     not_found,
     request_json,
 )
@@ -49,7 +47,9 @@ from tests.fixtures_webhooks import (
     list_deliveries,
     wait_for_delivery,
 )
+from tests.harness.bodies import line
 from tests.harness.databases import open_connection
+from tests.harness.environments import GENEROUS
 from tests.harness.processes import Service
 from tests.harness.signatures import is_signed_by
 from tests.harness.waiting import wait_until

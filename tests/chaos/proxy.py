@@ -30,11 +30,7 @@ class Proxy:
     """
 
     def __init__(
-        self,
-        target: int,
-        random: RandomSource,
-        counters: Counters,
-        silence: float = 5.0,
+        self, target: int, random: RandomSource, counters: Counters, silence: float = 5.0
     ) -> None:
         self.silence = silence
         self._target, self._random, self._counters = target, random, counters

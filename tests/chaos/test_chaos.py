@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.api_requests import create_valid_invoice, line, note, request_json
+from tests.api_requests import create_valid_invoice, request_json
 from tests.chaos import judge, report, rules, schedule
 from tests.chaos.chaos_run import Progress, Size, play
 from tests.chaos.clients import Answer, KeyedRequest, Record
@@ -19,6 +19,7 @@ from tests.chaos.facts import Event, Facts, Known, Source, collect_facts
 from tests.chaos.proxy import Proxy
 from tests.chaos.receiver import Arrival, Endpoint
 from tests.conftest import Client, Company, Sandbox, until
+from tests.harness.bodies import line, note
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)

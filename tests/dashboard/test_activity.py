@@ -5,7 +5,6 @@ import asyncpg
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
 from tests.api_requests import (
-    buyer,
     cancel_latest,
     create_invoice,
     create_record,
@@ -13,6 +12,7 @@ from tests.api_requests import (
     request_json,
 )
 from tests.conftest import Client
+from tests.harness.bodies import buyer
 from tests.harness.visitors import Visitor
 
 #: Columns of companies that the audit log leaves out.

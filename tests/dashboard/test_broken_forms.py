@@ -18,10 +18,11 @@ from yarl import URL
 
 from service.config import Config
 from service.dashboard.pages import local_path
-from tests.api_requests import GENEROUS, create_invoice, create_record
+from tests.api_requests import create_invoice, create_record
 from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_protection import create_ids, fill, ids_of, is_public, list_paths
 from tests.fixtures_dashboard import SignIn
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import PASSWORD, Visitor, make_person
 
 FORM = "application/x-www-form-urlencoded"

@@ -13,9 +13,10 @@ from service.config import read_config
 from service.dashboard.consolidation import MOST_PLANNED
 from service.dashboard.documents import COUNT_TO
 from tests.api.test_exports import insert_copies
-from tests.api_requests import create_invoice, create_sale, create_valid_invoice, last_month
+from tests.api_requests import create_invoice, create_sale, create_valid_invoice
 from tests.conftest import Client, Company, StartService, make_company
 from tests.dashboard.test_outcomes import check_words
+from tests.harness.bodies import last_month
 from tests.harness.browsers import needs_browser, open_browser
 from tests.harness.visitors import PASSWORD, make_person
 

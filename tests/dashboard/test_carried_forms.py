@@ -133,10 +133,7 @@ async def test_a_form_with_a_secret_is_not_kept(
 
 
 async def test_a_form_is_sent_for_the_company_that_it_was_opened_for(
-    site: Client,
-    environment: dict[str, str],
-    company: Company,
-    owner: asyncpg.Connection,
+    site: Client, environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> None:
     """The session after the sign-in shows that company, not the first one."""
     other = await make_company(environment, name="Zweite Sdn. Bhd.")

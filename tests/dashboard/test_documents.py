@@ -12,20 +12,18 @@ from service.dashboard import pages
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
 from service.documents.ubl import parties
+from tests.api_reads import wait_for_status
 from tests.api_requests import (
-    buyer,
     create_invoice,
     create_record,
     create_valid_invoice,
-    note,
-    now,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
+from tests.harness.bodies import buyer, note, now
 from tests.harness.visitors import Visitor
 from tests.submission.test_submission import STRANGER
 

@@ -14,13 +14,13 @@ from tests.api_requests import (
     create_invoice,
     create_sale,
     create_valid_invoice,
-    last_month,
     request_json,
 )
 from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import LOCAL, create_endpoint
+from tests.harness.bodies import last_month
 from tests.harness.visitors import Visitor
 
 INVOICE = {

@@ -7,13 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from service.http import forms
-from service.http.forms import (
-    CARRIED_FORM,
-    CARRIER_FORM,
-    PUBLIC_FORM,
-    SESSION_FORM,
-    FormLimits,
-)
+from service.http.forms import CARRIED_FORM, CARRIER_FORM, PUBLIC_FORM, SESSION_FORM, FormLimits
 from tests.conftest import Client
 from tests.harness.visitors import Visitor
 

@@ -12,9 +12,11 @@ from service import json_codec
 from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
 from service.dashboard.editing import PARTY
 from service.http.forms import FORM
-from tests.api_requests import buyer, create_invoice, get_invoice, request_json
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, request_json
 from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
+from tests.harness.bodies import buyer
 from tests.harness.visitors import Visitor
 
 SETTLEMENT = {

@@ -8,16 +8,15 @@ import pytest
 from service.config import read_config
 from service.dashboard.overview import _find_overdue
 from tests.api_requests import (
-    buyer,
     create_invoice,
     create_sale,
     create_valid_invoice,
-    note,
     request_json,
     submit,
 )
 from tests.conftest import Client, StartService, patience
 from tests.fixtures_dashboard import SignIn
+from tests.harness.bodies import buyer, note
 from tests.harness.visitors import Visitor
 
 KL = ZoneInfo("Asia/Kuala_Lumpur")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.api_requests import buyer, create_valid_invoice, line
+from tests.api_requests import create_valid_invoice
 from tests.conftest import Client
+from tests.harness.bodies import buyer, line
 from tests.harness.browsers import needs_browser, open_browser
 
 pytestmark = needs_browser

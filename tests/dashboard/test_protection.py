@@ -14,17 +14,16 @@ from service.config import read_config
 from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
 from service.dashboard.table import MODULES, make_page_routes
 from tests.api_requests import (
-    GENEROUS,
-    buyer,
     create_delivery,
     create_invoice,
     create_one_of_each,
     create_record,
-    line,
     request_json,
 )
 from tests.conftest import Client, StartService, make_company
 from tests.fixtures_dashboard import SignIn
+from tests.harness.bodies import buyer, line
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor, make_person
 
 UNKNOWN = 999_999_999

@@ -10,8 +10,10 @@ import pytest
 from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
-from tests.api_requests import GENEROUS, create_invoice, get_invoice, request_json, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, StartService, make_company, until
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
 
 REQUESTS = "/api/einvoice-requests"
@@ -331,10 +333,7 @@ async def test_a_link_that_is_revoked_while_a_request_waits_for_it_stores_nothin
 
 
 async def test_links_of_another_company_share_no_limits(
-    receipt: Receipt,
-    stack: AsyncExitStack,
-    start: StartService,
-    environment: dict[str, str],
+    receipt: Receipt, stack: AsyncExitStack, start: StartService, environment: dict[str, str]
 ) -> None:
     assert SENT in await receipt.ask(tin="IG1")
     theirs = await start(await make_company(environment), **GENEROUS)

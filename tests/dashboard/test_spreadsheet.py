@@ -16,15 +16,13 @@ from service.http import app_keys
 from service.http.limits import MAX_EXPORTS
 from tests.api.test_exports import insert_copies
 from tests.api_requests import (
-    buyer,
     create_invoice,
     create_one_of_each,
     create_record,
     create_valid_invoice,
-    line,
-    note,
 )
 from tests.conftest import Client, until
+from tests.harness.bodies import buyer, line, note
 from tests.harness.visitors import Visitor
 
 PATH = "/invoices.csv"

@@ -11,15 +11,10 @@ import aiohttp
 import pytest
 
 from service.embedded_postgres.binaries import find_programs
-from tests.api_requests import (
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    now,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, create_valid_invoice, submit
 from tests.conftest import Sandbox, until
+from tests.harness.bodies import now
 from tests.harness.companies import Company
 from tests.harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
 from tests.harness.paths import ROOT

@@ -12,10 +12,10 @@ import pytest
 
 from service.db.cells import check_cell
 from service.db.migrations import migrate
-from tests.api_requests import GENEROUS, request_json
+from tests.api_requests import request_json
 from tests.conftest import Sandbox, make_company, until
 from tests.harness.companies import Company, make_tin
-from tests.harness.environments import variables
+from tests.harness.environments import GENEROUS, variables
 from tests.harness.nginx import CellsNginx, Local, find_nginx
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import Service

@@ -13,15 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.api_requests import (
-    create_invoice,
-    get_invoice,
-    invoice,
-    line,
-    request_json,
-    wait_for_status,
-)
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, request_json
 from tests.conftest import Company, patience, until
+from tests.harness.bodies import invoice, line
 from tests.harness.nginx import NAME, Local, Nginx, find_nginx
 from tests.harness.processes import ChildProcess, Service
 from tests.harness.waiting import wait_until

@@ -14,9 +14,10 @@ import pytest
 
 from service.db.compatibility import newest_number, read_migrations
 from service.version import VERSION
-from tests.api_requests import invoice, request_json
+from tests.api_requests import request_json
 from tests.conftest import Company, Sandbox, until
 from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
+from tests.harness.bodies import invoice
 from tests.harness.nginx import find_nginx
 from tests.harness.paths import ROOT
 from tests.harness.processes import ChildProcess, free_port

@@ -4,16 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.api_requests import (
-    create_invoice,
-    create_record,
-    create_valid_invoice,
-    get_invoice,
-    invoice,
-    note,
-    request_json,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, create_record, create_valid_invoice, request_json
 from tests.conftest import Client
+from tests.harness.bodies import invoice, note
 
 NAMES = {
     "payment": "payment",

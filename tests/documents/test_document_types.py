@@ -11,21 +11,13 @@ import asyncpg
 import pytest
 
 from service import json_codec
-from tests.api_requests import (
-    CERTIFICATE,
-    GENEROUS,
-    create_invoice,
-    create_record,
-    get_documents,
-    last_month,
-    now,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, wait_for_status
+from tests.api_requests import CERTIFICATE, create_invoice, create_record, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, some_long, until
 from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
+from tests.harness.bodies import last_month, now
 from tests.harness.certificates import issued
+from tests.harness.environments import GENEROUS
 from tests.harness.paths import DOCUMENTS
 
 LOGIN = {

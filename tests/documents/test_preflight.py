@@ -493,9 +493,7 @@ def load_list() -> Iterator[Callable[..., None]]:
     codes.replace_tables([])
 
 
-def test_a_code_effective_after_the_issue_day_is_refused(
-    load_list: Callable[..., None],
-) -> None:
+def test_a_code_effective_after_the_issue_day_is_refused(load_list: Callable[..., None]) -> None:
     load_list({"H87": "piece", "XYZ": "box of new"}, XYZ=Validity(ISSUED_AT.date()))
     source = {**EXAMPLE, "lineItems": [line(unit={"code": "XYZ", "price": 1, "count": 1})]}
     (error,) = preflight.list_errors(

@@ -19,22 +19,20 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.signing.certificate import ISSUER_FORMS
 from service.submission.signers import Signers
+from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import (
     CERTIFICATE,
-    GENEROUS,
     create_invoice,
     create_valid_invoice,
-    get_documents,
-    invoice,
     not_found,
-    note,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.test_signature import parse_as_written, split_signature, verify
+from tests.harness.bodies import invoice, note
 from tests.harness.certificates import TIN, Issued, issued, key_text, rsa_key
+from tests.harness.environments import GENEROUS
 
 SIGNED = {"PORTAL_DOCUMENT_VERSION": "1.1", "SECRET_KEY": GENEROUS["SECRET_KEY"]}
 OTHER_KEY = base64.b64encode(b"z" * 32).decode()

@@ -207,9 +207,7 @@ def _list_syntax_shapes(body: dict[str, Any]) -> Iterator[tuple[str, Make]]:
 
 
 def _list_member_shapes(
-    body: dict[str, Any],
-    node: Node,
-    shapes: dict[str, Callable[[int, Sequence[str]], str]],
+    body: dict[str, Any], node: Node, shapes: dict[str, Callable[[int, Sequence[str]], str]]
 ) -> Iterator[tuple[str, Make]]:
     names = [name for name in node.value if len(name) > 2] or ["name"]
     # A value in place of MARK becomes a further member.

@@ -1,4 +1,4 @@
-"""Request bodies: the examples of the API, and those of `tests/bodies/`.
+"""Bodies of requests: the examples of the API with changes, and those of `tests/bodies/`.
 
 The latter are bodies that each schema accepts and rejects. A file has groups of bodies. A body is
 written as its differences from the base of its group: paths of members and entries with their
@@ -6,6 +6,7 @@ values, `"(absent)"` for a member that is left out. The object `{"repeat": "x", 
 text, or an array, that is repeated.
 """
 
+import itertools
 import json
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,8 @@ from service import json_codec, schema
 from tests.harness.paths import ROOT
 
 VALID, INVALID = "valid", "invalid"
+#: Codes of documents: each one is new.
+CODES = itertools.count(1)
 
 
 def example(name: str) -> Any:
@@ -44,6 +47,19 @@ def line(**changes: Any) -> dict[str, Any]:
 def buyer(**changes: Any) -> dict[str, Any]:
     """Return a buyer, with some members replaced."""
     return {**example("invoice_create")["buyer"], **changes}
+
+
+def invoice(**changes: Any) -> dict[str, Any]:
+    """Return the body of an invoice that becomes Valid, with members replaced; None removes one."""
+    body = {**example("invoice_create"), "code": next(CODES), "issueDateTime": now()}
+    return {name: value for name, value in {**body, **changes}.items() if value is not None}
+
+
+def note(**changes: Any) -> dict[str, Any]:
+    """Return the body of a credit note, with some members replaced."""
+    body = example("adjustment_note_create")
+    own = {"adjustmentNoteCode": next(CODES), "adjustmentNoteIssueDate": now()}
+    return {**body, **own, **changes}
 
 
 def load_bodies(side: str, number: type[Decimal | float] = Decimal) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,7 @@
 """The environment variables of a service on a database and a sandbox."""
 
+import base64
+
 SANDBOX_CLIENT = {
     "PORTAL_CLIENT_ID": "sandbox-client",
     "PORTAL_CLIENT_SECRET": "sandbox-secret",
@@ -27,6 +29,15 @@ SCALED = {
     "TIN_CHECKS_PER_MINUTE": "0",
     "LOG_LEVEL": "WARNING",
     "DATABASE_DURABILITY": "off",
+}
+
+#: Variables of a service in which every resource can be created on any day, without limits.
+GENEROUS = {
+    "CONSOLIDATION_DAYS": "40",
+    "WEBHOOK_ALLOW_INTERNAL": "true",
+    "REQUESTS_PER_MINUTE": "0",
+    "INTEGRATION_REQUESTS_PER_MINUTE": "10000000",
+    "SECRET_KEY": base64.b64encode(b"k" * 32).decode(),
 }
 
 

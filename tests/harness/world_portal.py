@@ -9,13 +9,7 @@ from service.portal.clock import MOST_APART, ClockReading
 from service.portal.documents import Document
 from service.portal.responses import SubmissionReceipt
 from service.submission.comparison_rules import LIVE
-from service.submission.types import (
-    NO_DELAY,
-    Event,
-    NotReceived,
-    OutcomeUnknown,
-    RefusalReceived,
-)
+from service.submission.types import NO_DELAY, Event, NotReceived, OutcomeUnknown, RefusalReceived
 from tests.harness.world_tables import BEGIN, TIN
 
 #: Chooses one of some options.

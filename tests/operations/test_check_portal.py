@@ -25,10 +25,11 @@ from service.portal.addresses import ENVIRONMENTS, find_address_problems
 from service.portal.logins import Login, OwnClient
 from service.submission import own_clients, signers
 from service.submission.signers import Signers
-from tests.api_requests import GENEROUS, OWN_CLIENT, add_own_client
+from tests.api_requests import OWN_CLIENT, add_own_client
 from tests.conftest import Company, Sandbox, make_company
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import Issued, issued, write_pair
+from tests.harness.environments import GENEROUS
 from tests.operations.test_commands import read_error
 from tests.portal.slow_tls import make_authority, slow_path
 from tests.portal.test_refused_logins import OTHER, PATIENT, change_client

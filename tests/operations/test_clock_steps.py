@@ -6,13 +6,8 @@ from typing import Any
 import asyncpg
 
 from service.monitoring import clock_steps
-from tests.api_requests import (
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    request_json,
-    submit,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, StartService, until
 from tests.harness.databases import open_connection
 

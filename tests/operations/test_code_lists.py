@@ -18,10 +18,11 @@ from service.config import Config
 from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
-from tests.api_requests import invoice, line, request_json
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_sandbox import Portal
 from tests.fixtures_service import RunCommand
+from tests.harness.bodies import invoice, line
 from tests.harness.processes import Service, free_port
 from tests.harness.waiting import wait_until
 from tests.operations.test_commands import read_result

@@ -14,17 +14,12 @@ import pytest
 from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import load_objects
 from service.db.statements import sql
-from tests.api_requests import (
-    CERTIFICATE,
-    GENEROUS,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-)
+from tests.api_requests import CERTIFICATE, create_invoice, create_valid_invoice, request_json
 from tests.conftest import Client, Company, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import issued, key_text, rsa_key
 from tests.harness.databases import create_database
+from tests.harness.environments import GENEROUS
 
 NAMES = [
     *sorted(path.name for path in MIGRATIONS.glob("*.sql")),

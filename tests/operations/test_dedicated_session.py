@@ -12,7 +12,8 @@ from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
 from service.config import Config
 from service.db.session import DedicatedSession
-from tests.api_requests import create_invoice, submit, wait_for_status
+from tests.api_reads import wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Company, Sandbox, StartService, until
 
 

@@ -17,9 +17,10 @@ import pytest
 from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
 from service.version import VERSION
-from tests.api_requests import create_invoice, invoice, request_json, submit
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Company, StartService, until
 from tests.fixtures_service import RunCommand
+from tests.harness.bodies import invoice
 from tests.harness.environments import make_environment
 from tests.harness.paths import ROOT
 from tests.harness.processes import ChildProcess, Service

@@ -15,21 +15,20 @@ import pytest
 from tests.api.test_edge import BROKEN
 from tests.api_requests import (
     CERTIFICATE,
-    GENEROUS,
     INTEGRATIONS,
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
     add_own_client,
-    buyer,
     cancel_latest,
     create_invoice,
-    invoice,
     make_account,
     request_json,
     submit,
 )
 from tests.conftest import Company, Sandbox, until
+from tests.harness.bodies import buyer, invoice
 from tests.harness.certificates import issued, key_text
+from tests.harness.environments import GENEROUS
 from tests.harness.processes import Service
 
 #: Personal data in bodies, and a word that clients put into every kind of input.

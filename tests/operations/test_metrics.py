@@ -11,9 +11,10 @@ import pytest
 from service.monitoring import gauges
 from service.monitoring.request_times import BUCKETS, RequestTimes
 from service.version import VERSION
-from tests.api_requests import GENEROUS, create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import AnyClient, Sandbox, StartService, until
 from tests.fixtures_webhooks import Receiver, create_endpoint
+from tests.harness.environments import GENEROUS
 from tests.harness.network import Network
 from tests.harness.processes import free_port
 

@@ -18,12 +18,12 @@ import pytest
 from service.commands import bootstrap, serve
 from service.commands.operator_errors import describe_database_error
 from service.config import read_config
-from tests.api_requests import CERTIFICATE, GENEROUS, request_json
+from tests.api_requests import CERTIFICATE, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import issued, write_pair
 from tests.harness.databases import name_of
-from tests.harness.environments import SCALED
+from tests.harness.environments import GENEROUS, SCALED
 from tests.harness.paths import ROOT
 from tests.harness.processes import Service, free_port
 from tests.operations.test_commands import read_error

@@ -27,17 +27,10 @@ from service.http.limits import (
     RateLimiter,
 )
 from tests.api.test_exports import insert_copies
-from tests.api_requests import (
-    create_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    line,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
+from tests.harness.bodies import invoice, line
 from tests.harness.databases import add_migration
 from tests.harness.network import Network
 

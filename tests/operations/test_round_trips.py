@@ -8,8 +8,9 @@ import asyncio
 import pytest
 
 from service.db.statements import sql
-from tests.api_requests import create_invoice, invoice, request_json
+from tests.api_requests import create_invoice, request_json
 from tests.conftest import Client, StartService
+from tests.harness.bodies import invoice
 
 BEGIN, COMMIT = 1, 1
 #: Path and number of commands of requests that read.

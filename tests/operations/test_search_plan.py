@@ -9,8 +9,9 @@ from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_exports import insert_copies
-from tests.api_requests import AS_BUYER, buyer, create_invoice, create_valid_invoice
+from tests.api_requests import AS_BUYER, create_invoice, create_valid_invoice
 from tests.conftest import Company, StartService
+from tests.harness.bodies import buyer
 
 INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.

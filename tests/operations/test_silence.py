@@ -23,7 +23,8 @@ from service.db.transactions import Database
 from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
 from service.http import app_keys
-from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import ClientFactory, Company, Sandbox, until
 from tests.harness.databases import add_migration
 from tests.harness.processes import Service

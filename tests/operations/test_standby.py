@@ -25,7 +25,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
 from service.submission.database_identity import record_database_identity
-from tests.api_requests import create_invoice, invoice, request_json
+from tests.api_requests import create_invoice, request_json
 from tests.conftest import (
     AnyClient,
     Client,
@@ -36,6 +36,7 @@ from tests.conftest import (
     some_long,
     until,
 )
+from tests.harness.bodies import invoice
 from tests.harness.databases import create_database, replace_database
 from tests.harness.environments import variables
 from tests.harness.network import Network

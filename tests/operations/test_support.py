@@ -13,19 +13,17 @@ import asyncpg
 import pytest
 
 from service.embedded_postgres.binaries import find_programs
+from tests.api_reads import get_documents
 from tests.api_requests import (
-    GENEROUS,
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_documents,
-    invoice,
-    line,
-    note,
     request_json,
     submit,
 )
 from tests.conftest import Client, Company, StartService
+from tests.harness.bodies import invoice, line, note
+from tests.harness.environments import GENEROUS
 from tests.harness.inspections import FOLDER, INSPECTIONS, VALUES, fill_inspection
 from tests.harness.processes import Service, free_port
 
@@ -55,9 +53,7 @@ async def _run_psql(url: str, path: Path) -> None:
     assert (process.returncode, err) == (0, b""), path
 
 
-async def test_the_printed_login_runs_all_inspections_and_reads_no_secret(
-    support_url: str,
-) -> None:
+async def test_the_printed_login_runs_all_inspections_and_reads_no_secret(support_url: str) -> None:
     for path in INSPECTIONS:
         await _run_psql(support_url, path)
     support = await asyncpg.connect(support_url)

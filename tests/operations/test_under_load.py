@@ -20,8 +20,9 @@ import pytest
 
 from service.db.migrations import migrate
 from tests.api.test_exports import insert_copies
-from tests.api_requests import create_invoice, invoice, request_json, submit
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, make_company, until
+from tests.harness.bodies import invoice
 from tests.harness.databases import open_connection
 from tests.harness.environments import variables
 from tests.harness.postgres_server import PostgresServer

@@ -11,14 +11,8 @@ import pytest
 
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.metrics import REGISTRY
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    get_documents,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, wait_for_status
+from tests.api_requests import cancel_latest, create_invoice, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.processes import ChildProcess
 from tests.operations.test_metrics import get_metrics

@@ -533,9 +533,7 @@ async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, T
             yield opened, server
 
 
-async def test_an_open_submission_is_connected_and_writes_on_send(
-    tmp_path: Path,
-) -> None:
+async def test_an_open_submission_is_connected_and_writes_on_send(tmp_path: Path) -> None:
     checked = []
     async with open_over_tls(tmp_path) as (opened, server):
         receipt = await opened.send(lambda: checked.append(server.received))
@@ -1078,9 +1076,7 @@ async def test_a_raw_document_has_the_submitted_text_and_its_amounts() -> None:
 @pytest.mark.parametrize(
     "changes", [{}, {"document": None}, {"document": ""}, {"document": {}}, {"uuid": "OTHER"}]
 )
-async def test_a_raw_document_without_its_text_is_unclear(
-    changes: dict[str, Any],
-) -> None:
+async def test_a_raw_document_without_its_text_is_unclear(changes: dict[str, Any]) -> None:
     with pytest.raises(Unclear):
         await read("raw", document(**changes), UUID)
 
@@ -1342,9 +1338,7 @@ async def test_an_unreadable_row_is_skipped_and_reported(changes: dict[str, Any]
         {"typeName": "Order"},
     ],
 )
-async def test_an_invalid_optional_member_of_a_row_is_omitted(
-    changes: dict[str, Any],
-) -> None:
+async def test_an_invalid_optional_member_of_a_row_is_omitted(changes: dict[str, Any]) -> None:
     (row,) = await read(
         "search", listing([numbered_document(1, **changes)]), NOW, NOW + timedelta(1)
     )

@@ -15,7 +15,8 @@ from service.config import Config
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
 from service.submission.context import SUBMISSION_CONTEXT
-from tests.api_requests import create_invoice, get_invoice, submit, wait_for_status
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Sandbox, StartService, until
 
 ZERO = timedelta(0)

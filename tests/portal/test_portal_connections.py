@@ -9,7 +9,8 @@ import pytest
 
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
-from tests.api_requests import create_invoice, get_invoice, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Sandbox, StartService, make_company, until
 from tests.portal.test_portal_client import TIN, http, portal_to, silent
 

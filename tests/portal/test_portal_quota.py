@@ -28,7 +28,8 @@ from service.portal.rate_limits import (
     limits,
 )
 from tests.api.test_validations import TIN
-from tests.api_requests import create_invoice, get_invoice, request_json, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
 from tests.harness.processes import Service
 from tests.submission.test_batches import (

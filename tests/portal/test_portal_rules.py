@@ -20,28 +20,22 @@ from service.db.transactions import Database
 from service.documents.kind import INVOICE
 from service.documents.ubl import document
 from service.submission.document_kinds import lock_document
+from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import (
-    GENEROUS,
-    buyer,
     cancel_latest,
     create_invoice,
     create_one_of_each,
     create_record,
     create_valid_invoice,
-    get_documents,
-    invoice,
-    line,
-    note,
-    now,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.sources import GOLDEN, ISSUER, ISSUERS
 from tests.fixtures_sandbox import Portal, element, put
 from tests.fixtures_specification import Context
-from tests.harness.bodies import VALID, load_bodies
+from tests.harness.bodies import VALID, buyer, invoice, line, load_bodies, note, now
+from tests.harness.environments import GENEROUS
 
 SELLER = "AccountingSupplierParty.0.Party.0"
 CUSTOMER = "AccountingCustomerParty.0.Party.0"

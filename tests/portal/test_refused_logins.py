@@ -12,13 +12,8 @@ from service.commands.bootstrap import run_command
 from service.config import read_config
 from service.submission.runner import LONGEST_LOGIN_WAIT
 from tests.api.test_validations import TIN
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_invoice,
-    submit,
-)
+from tests.api_reads import get_invoice
+from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.operations.test_watchdog import IMPATIENT, get_metrics, get_readiness
 from tests.submission.test_batches import AUTOMATIC, wait_for_statuses

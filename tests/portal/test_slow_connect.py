@@ -11,7 +11,8 @@ import asyncpg
 import pytest
 
 from service.submission.send import STALE_SECONDS
-from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Company, Sandbox, StartService, until
 from tests.harness.processes import Service
 from tests.portal.slow_tls import SlowPath, make_authority, slow_path

@@ -15,11 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
-from tests.api_requests import GENEROUS
 from tests.conftest import some_long, until
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import issued
-from tests.harness.environments import SCALED
+from tests.harness.environments import GENEROUS, SCALED
 from tests.harness.paths import ROOT
 from tests.harness.processes import Service, free_port
 from tests.harness.waiting import patience

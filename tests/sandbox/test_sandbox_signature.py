@@ -21,15 +21,7 @@ from service.sandbox.app import create_sandbox
 from service.sandbox.minified import minify, without
 from service.sandbox.settings import Settings
 from tests.conftest import ClientFactory
-from tests.fixtures_sandbox import (
-    SUPPLIER,
-    Portal,
-    document,
-    element,
-    encode_document,
-    entry,
-    put,
-)
+from tests.fixtures_sandbox import SUPPLIER, Portal, document, element, encode_document, entry, put
 from tests.harness.paths import DOCUMENTS
 from tests.sandbox.test_sandbox_rules import step_codes
 

@@ -14,15 +14,14 @@ from service.db.transactions import Database
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_notes import create_note
+from tests.api_reads import get_documents
 from tests.api_requests import (
     CERTIFICATE,
-    GENEROUS,
     PORTAL_CREDENTIALS,
     cancel_latest,
     create_invoice,
     create_record,
     create_valid_invoice,
-    get_documents,
     make_account,
     request_json,
     submit,
@@ -31,6 +30,7 @@ from tests.conftest import Client, Company, StartService, make_company, until
 from tests.fixtures_service import RunCommand
 from tests.fixtures_webhooks import Receiver, create_endpoint
 from tests.harness.certificates import issued
+from tests.harness.environments import GENEROUS
 from tests.operations.test_commands import read_result
 
 

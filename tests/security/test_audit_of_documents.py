@@ -10,18 +10,15 @@ from yarl import URL
 from tests.api.test_einvoice_requests import approve, create_pending_invoice, create_request, put
 from tests.api_requests import (
     BUYER_FORM,
-    GENEROUS,
-    buyer,
     create_invoice,
     create_record,
     create_sale,
     create_valid_invoice,
-    invoice,
-    note,
-    now,
     request_json,
 )
 from tests.conftest import Client, Company, StartService, make_company
+from tests.harness.bodies import buyer, invoice, note, now
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
 
 REQUESTS = "/api/einvoice-requests"

@@ -32,17 +32,15 @@ from service.http.middleware import KEY_IN_URL
 from tests.api_requests import (
     INTEGRATIONS,
     KEYLESS,
-    buyer,
     create_invoice,
     fill_path,
-    invoice,
     list_routes,
     make_account,
-    now,
     open_integrations,
     request_json,
 )
 from tests.conftest import Client, Company, StartService, make_company, until
+from tests.harness.bodies import buyer, invoice, now
 from tests.harness.processes import Service
 
 REQUIRED = (401, {"message": "API key is required"})
@@ -337,9 +335,7 @@ async def test_unknown_path_is_a_404(api: Client, keyless: Client) -> None:
             ), path
 
 
-async def test_unsupported_method_is_a_405_with_an_allow_header(
-    api: Client,
-) -> None:
+async def test_unsupported_method_is_a_405_with_an_allow_header(api: Client) -> None:
     for method, path, allowed in (
         ("DELETE", "/api/invoices", {"GET", "HEAD", "POST"}),
         ("PATCH", "/api/invoices/1", {"GET", "HEAD", "PUT", "DELETE"}),

@@ -17,7 +17,6 @@ from service.db.encryption import Vault
 from service.http.api_keys import new_key
 from tests.api_requests import (
     CERTIFICATE,
-    GENEROUS,
     KEYLESS,
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
@@ -35,6 +34,7 @@ from tests.conftest import Client, Company, Sandbox, StartService, make_company,
 from tests.fixtures_service import RunCommand
 from tests.fixtures_webhooks import LOCAL, Receiver, create_endpoint, wait_for_delivery
 from tests.harness.certificates import issued
+from tests.harness.environments import GENEROUS
 from tests.harness.signatures import is_signed_by
 from tests.operations.test_commands import read_result
 

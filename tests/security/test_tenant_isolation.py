@@ -23,9 +23,9 @@ from service.db.pool import SERVICE_ROLE, Pool, connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_validations import TIN
+from tests.api_reads import get_documents
 from tests.api_requests import (
     CERTIFICATE,
-    GENEROUS,
     INTEGRATIONS,
     KEYLESS,
     PORTAL_CREDENTIALS,
@@ -35,20 +35,17 @@ from tests.api_requests import (
     create_one_of_each,
     create_record,
     fill_path,
-    get_documents,
     insert_rows_of_comparisons,
-    invoice,
-    last_month,
     list_routes,
     make_account,
-    note,
-    now,
     open_integrations,
     place_of,
     request_json,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import invoice, last_month, note, now
 from tests.harness.certificates import issued
+from tests.harness.environments import GENEROUS
 from tests.harness.visitors import make_person
 
 # Gaps in row-level security

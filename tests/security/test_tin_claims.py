@@ -14,10 +14,11 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_companies import company_record, put, update
 from tests.api.test_validations import TIN, check_tin
-from tests.api_requests import create_invoice, create_valid_invoice, now, submit
+from tests.api_requests import create_invoice, create_valid_invoice, submit
 from tests.conftest import DEMO_COMPANY, Client, Company, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_service import RunCommand
+from tests.harness.bodies import now
 from tests.operations.test_commands import read_error, read_result
 from tests.security.test_tin_ownership import OTHER, OWN, TAKEN, UNVERIFIED
 from tests.submission.test_comparison import wait_for_finding
@@ -160,9 +161,7 @@ async def test_of_concurrent_automatic_verifications_one_succeeds(
 
 
 async def test_concurrent_adding_and_verification_have_one_winner(
-    rivals: list[tuple[Company, Client]],
-    config: Config,
-    owner: asyncpg.Connection,
+    rivals: list[tuple[Company, Client]], config: Config, owner: asyncpg.Connection
 ) -> None:
     async with connected_pool(config.database_url, 4) as pool:
         facts = {**DEMO_COMPANY, "tin_code": OTHER}
@@ -176,8 +175,7 @@ async def test_concurrent_adding_and_verification_have_one_winner(
 
 
 async def test_a_released_tin_can_be_claimed_and_verified_again(
-    rivals: list[tuple[Company, Client]],
-    config: Config,
+    rivals: list[tuple[Company, Client]], config: Config
 ) -> None:
     (winner, api), (loser, theirs) = rivals
     await run_command(config, verify_tin, winner.id)
@@ -192,9 +190,7 @@ async def test_a_released_tin_can_be_claimed_and_verified_again(
 
 
 async def test_sharing_allows_several_verifications(
-    rivals: list[tuple[Company, Client]],
-    config: Config,
-    owner: asyncpg.Connection,
+    rivals: list[tuple[Company, Client]], config: Config, owner: asyncpg.Connection
 ) -> None:
     (first, _), (second, theirs) = rivals
     await run_command(config, share_tin, OTHER, "Two branches")
@@ -206,9 +202,7 @@ async def test_sharing_allows_several_verifications(
 
 
 async def test_a_thousand_claims_get_one_event_each(
-    rivals: list[tuple[Company, Client]],
-    config: Config,
-    owner: asyncpg.Connection,
+    rivals: list[tuple[Company, Client]], config: Config, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(CLAIM, OTHER.lower(), MANY)
     (winner, api), _ = rivals
@@ -227,10 +221,7 @@ async def test_a_thousand_claims_get_one_event_each(
 
 
 async def test_a_claim_does_not_hide_an_orphan(
-    company: Company,
-    owner: asyncpg.Connection,
-    config: Config,
-    other_installation: Client,
+    company: Company, owner: asyncpg.Connection, config: Config, other_installation: Client
 ) -> None:
     await add_claims(owner, company.id)
     await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=5))

@@ -30,20 +30,17 @@ from tests.api.test_companies import SETTING, company_record, put, update
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_validations import TIN, check_tin
+from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    note,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
 from tests.fixtures_service import RunCommand
+from tests.harness.bodies import invoice, note
 from tests.harness.databases import open_connection
 from tests.operations.test_commands import read_error, read_result
 

@@ -14,7 +14,8 @@ import pytest
 
 from service.submission import comparison
 from service.submission.context import SUBMISSION_CONTEXT
-from tests.api_requests import create_invoice, get_invoice, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.network import Network
 from tests.harness.processes import Service

@@ -16,17 +16,10 @@ from service.db.statements import sql
 from service.submission import batch, send
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
-from tests.api_requests import (
-    create_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    line,
-    now,
-    request_json,
-    submit,
-)
+from tests.api_reads import get_documents, get_invoice
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
+from tests.harness.bodies import invoice, line, now
 from tests.harness.processes import Service
 from tests.submission.test_faults import NOT_TAKEN, TAKEN
 from tests.submission.test_submission import STRANGER

@@ -8,19 +8,16 @@ import asyncpg
 import pytest
 
 from service import failpoints
+from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_documents,
-    get_invoice,
-    line,
-    note,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.bodies import line, note
 
 FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})

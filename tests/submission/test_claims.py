@@ -15,14 +15,9 @@ from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.runner import SubmissionRun
 from service.submission.send import PortalTransmission, hash_request, send
-from service.submission.types import (
-    Change,
-    NotReceived,
-    RecordSightings,
-    Sighting,
-    Write,
-)
-from tests.api_requests import create_invoice, create_valid_invoice, get_invoice, submit
+from service.submission.types import Change, NotReceived, RecordSightings, Sighting, Write
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""

@@ -18,24 +18,10 @@ from service.commands.reconcile import (
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.portal.client import Portal, portal_session
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    now,
-    submit,
-    wait_for_status,
-)
-from tests.conftest import (
-    Client,
-    Company,
-    Sandbox,
-    StartService,
-    make_company,
-    until,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import now
 
 
 async def compare(config: Config, **options: Any) -> list[dict[str, Any]]:

@@ -10,17 +10,10 @@ import aiohttp
 import asyncpg
 import pytest
 
-from tests.api_requests import (
-    create_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    note,
-    now,
-    request_json,
-    submit,
-)
+from tests.api_reads import get_documents, get_invoice
+from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, until
+from tests.harness.bodies import invoice, note, now
 from tests.harness.processes import Service, free_port
 
 #: Timeouts so long that the service still waits for the portal when it is killed.

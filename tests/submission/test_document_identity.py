@@ -32,18 +32,10 @@ from service.submission.matching import (
     mask_foreign_uuids,
 )
 from service.submission.types import Sighting, SightingsReceived, Submission
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    line,
-    now,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.bodies import line, now
 from tests.harness.paths import DOCUMENTS
 from tests.security.test_tin_claims import add_claims
 

@@ -25,7 +25,8 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Unavailable
 from service.submission import database_identity
-from tests.api_requests import create_invoice, get_invoice, submit, wait_for_status
+from tests.api_reads import get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
 from tests.harness.environments import variables
 from tests.harness.network import Network

@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from service.failpoints import NAMES
-from tests.api_requests import cancel_latest, create_invoice, get_documents, get_invoice, submit
+from tests.api_reads import get_documents, get_invoice
+from tests.api_requests import cancel_latest, create_invoice, submit
 from tests.conftest import Company, Sandbox, some_long, until
 from tests.harness.processes import Service
 

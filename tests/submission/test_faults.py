@@ -6,15 +6,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_requests import (
-    create_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.bodies import invoice
 
 FAILED = "Failed to submit, please try again"
 

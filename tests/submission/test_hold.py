@@ -15,19 +15,16 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
 from service.config import read_config
 from service.db.statements import sql
+from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import (
     create_invoice,
     create_record,
     create_valid_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    now,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
+from tests.harness.bodies import invoice, now
 from tests.harness.databases import administer, create_database, name_of, open_connection
 from tests.harness.environments import variables
 from tests.harness.processes import Service

@@ -11,17 +11,10 @@ from service.commands.reconcile import reconcile
 from service.config import Config
 from service.db.statements import sql
 from service.submission.comparison_rules import CHANGING, FURTHEST, first_moment
-from tests.api_requests import (
-    buyer,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    request_json,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, StartService, until
+from tests.harness.bodies import buyer
 
 STATES = "select array_agg(distinct state) from submissions"
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

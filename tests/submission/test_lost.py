@@ -13,7 +13,8 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
-from tests.api_requests import create_invoice, get_invoice, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Sandbox, StartService, until
 from tests.harness.world import LOST, TIMES, World
 

@@ -4,22 +4,10 @@ from typing import Any
 
 import asyncpg
 
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    now,
-    submit,
-    wait_for_status,
-)
-from tests.conftest import (
-    Client,
-    Sandbox,
-    StartService,
-    until,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.bodies import now
 
 SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}
 

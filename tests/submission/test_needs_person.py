@@ -13,7 +13,8 @@ from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import attention, resolve_submission
 from service.config import Config
 from service.submission.manual_resolution import CannotResolve
-from tests.api_requests import create_invoice, get_documents, get_invoice, submit, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.submission.test_submission import STRANGER
 

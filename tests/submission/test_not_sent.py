@@ -6,24 +6,18 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import (
-    GENEROUS,
-    buyer,
     create_invoice,
     create_record,
     create_sale,
     create_valid_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    line,
-    note,
-    now,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Sandbox, StartService, make_company, until
+from tests.harness.bodies import buyer, invoice, line, note, now
+from tests.harness.environments import GENEROUS
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: An issue time that the service's own check rejects with CF321.

@@ -12,17 +12,10 @@ from service.config import Config
 from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    now,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.bodies import now
 from tests.harness.world import World
 
 #: Members that make a row of a listing unreadable.

@@ -14,20 +14,19 @@ from service.config import read_config
 from service.http.limits import PORTAL_TESTS_PER_MINUTE
 from service.submission.context import SUBMISSION_CONTEXT
 from tests.api.test_validations import TIN
+from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import (
-    GENEROUS,
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
     add_own_client,
     cancel_latest,
     create_invoice,
     create_valid_invoice,
-    get_invoice,
     request_json,
     submit,
-    wait_for_status,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.environments import GENEROUS
 from tests.portal.test_refused_logins import change_client
 
 KEY = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}

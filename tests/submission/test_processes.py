@@ -10,8 +10,10 @@ import aiohttp
 import asyncpg
 import pytest
 
-from tests.api_requests import get_invoice, invoice, submit
+from tests.api_reads import get_invoice
+from tests.api_requests import submit
 from tests.conftest import Company, Sandbox, until
+from tests.harness.bodies import invoice
 from tests.harness.processes import ChildProcess, Service
 
 NUMBER = 3  # of API processes, and of workers

@@ -10,20 +10,10 @@ import asyncpg
 import pytest
 
 from service.submission import state_machine
-from tests.api_requests import (
-    buyer,
-    create_invoice,
-    create_valid_invoice,
-    get_documents,
-    get_invoice,
-    invoice,
-    line,
-    not_found,
-    now,
-    submit,
-    wait_for_status,
-)
+from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_requests import create_invoice, create_valid_invoice, not_found, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
+from tests.harness.bodies import buyer, invoice, line, now
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}

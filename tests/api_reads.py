@@ -1,0 +1,27 @@
+"""Reads of invoices and their documents, and waits for what they show."""
+
+from typing import Any
+
+from tests.conftest import AnyClient, until
+
+
+async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
+    """Return the record of an invoice."""
+    async with api.get(f"/api/invoices/{invoice_id}") as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]:
+    """Return the submitted documents of an invoice, newest first."""
+    async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:
+    """Return an invoice's record once it has the status. Fails at once after a final one."""
+    ends = {"Valid", "Invalid", "Cancelled", "Draft", status}
+    found = await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ends)
+    assert found["status"] == status, (found["status"], await get_documents(api, invoice_id))
+    return found
