@@ -126,6 +126,16 @@ async def create_valid_invoice(api: AnyClient, **changes: Any) -> int:
     return invoice_id
 
 
+async def create_lost_invoice(
+    api: AnyClient, sandbox: Administration, fault: str = "accept_then_drop", /, **changes: Any
+) -> int:
+    """Create an invoice, let a fault lose its submit, and return its id."""
+    await sandbox.fault("submit", fault)
+    invoice_id = await create_invoice(api, **changes)
+    assert (await submit(api, invoice_id))[0] == 400
+    return invoice_id
+
+
 INTEGRATIONS = "/api/integrations/"
 #: The description of the API, which needs no key.
 KEYLESS = {"/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}

@@ -9,9 +9,10 @@ from service.app import create_app
 from service.config import read_config
 from service.db import pool
 from service.db.connections import Connection
-from tests.conftest import Client, ClientFactory, Sandbox, Templates, make_company
+from tests.api_requests import open_integrations
+from tests.conftest import Client, ClientFactory, Sandbox, StartService, Templates, make_company
 from tests.harness.databases import create_database
-from tests.harness.environments import variables
+from tests.harness.environments import GENEROUS, variables
 from tests.harness.processes import Finished, run_command
 
 
@@ -31,6 +32,20 @@ def command(environment: dict[str, str]) -> RunCommand:
         return await run_command(arguments, {**environment, **variables})
 
     return run
+
+
+@pytest.fixture
+async def idle(start: StartService) -> Client:
+    """Return a client of a service without background work."""
+    return await start(background=False)
+
+
+@pytest.fixture
+async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
+    """Return a client with keys of both surfaces of a GENEROUS service."""
+    api = await start(**GENEROUS)
+    await open_integrations(api, environment)
+    return api
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.api_requests import (
     open_integrations,
     request_json,
 )
-from tests.conftest import Client, Company, StartService, make_company
+from tests.conftest import Client, StartService, make_company
 from tests.harness.bodies import INVALID, VALID, buyer, invoice, line, load_bodies, note
 from tests.harness.environments import GENEROUS
 from tests.harness.no_json import NOT_A_BODY, NOT_JSON
@@ -181,20 +181,6 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
-    """Return a client with keys for every surface and no limits."""
-    return await on_every_surface(start, company, environment)
-
-
-async def on_every_surface(
-    start: StartService, company: Company, environment: dict[str, str], **variables: str
-) -> Client:
-    api = await start(company, **GENEROUS, **variables)
-    await open_integrations(api, environment)
-    return api
-
-
 #: The status, the code and the further members of an error.
 Rejection = tuple[int, str, set[str]]
 
@@ -265,9 +251,10 @@ async def test_every_route_rejects_a_compressed_body(everywhere: Client) -> None
 
 
 async def test_every_route_rejects_a_body_over_the_size_limit(
-    start: StartService, company: Company, environment: dict[str, str]
+    start: StartService, environment: dict[str, str]
 ) -> None:
-    api = await on_every_surface(start, company, environment, MAX_BODY_BYTES="4096")
+    api = await start(**GENEROUS, MAX_BODY_BYTES="4096")
+    await open_integrations(api, environment)
     for method, path in list_routes(api, "POST", "PUT"):
         for data in (b" " * 4097, _pieces(5)):
             given = await reject(api, method, path, data=data, headers=JSON_TYPE)
@@ -582,7 +569,8 @@ async def test_updates_and_notes_check_the_same_codes(api: Client) -> None:
 async def test_body_is_validated_before_the_record_is_read(
     api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
-    stranger = await on_every_surface(start, await make_company(environment), environment)
+    stranger = await start(await make_company(environment), **GENEROUS)
+    await open_integrations(stranger, environment)
     invoice_id = await create_invoice(api)
     for method, path in list_routes(stranger, "POST", "PUT"):
         given = await request_json(

@@ -108,14 +108,14 @@ class Setting(NamedTuple):
 
 @pytest.fixture
 async def setting(
+    idle: Client,
     start: StartService,
     company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     environment: dict[str, str],
 ) -> Setting:
-    api = await start(background=False)
-    return Setting(api, start, company, owner, sandbox, environment)
+    return Setting(idle, start, company, owner, sandbox, environment)
 
 
 #: Causes a failure of the next submission, and returns the changes of its invoice.

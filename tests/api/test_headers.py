@@ -3,7 +3,6 @@
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.api_reads import get_documents
 from tests.api_requests import (
@@ -17,8 +16,7 @@ from tests.api_requests import (
     open_integrations,
     place_of,
 )
-from tests.conftest import Client, Company, StartService
-from tests.harness.environments import GENEROUS
+from tests.conftest import Client, Company
 
 #: Records are read before they are deleted.
 METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")
@@ -35,14 +33,6 @@ def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
     assert headers.getall("Vary") == [
         "X-Portal-Key" if path.startswith(INTEGRATIONS) else "X-API-Key"
     ], place
-
-
-@pytest.fixture
-async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
-    """Return a client with keys of both surfaces."""
-    api = await start(**GENEROUS)
-    await open_integrations(api, environment)
-    return api
 
 
 async def test_every_route_sends_the_headers_on_success(

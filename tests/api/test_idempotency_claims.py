@@ -18,7 +18,6 @@ from tests.api_requests import (
     create_valid_invoice,
     fill_path,
     list_routes,
-    open_integrations,
     place_of,
     request_json,
     submit,
@@ -67,14 +66,6 @@ CREATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"name": "Siti", "email": "siti@example.com", "role": "member"},
     ),
 }
-
-
-@pytest.fixture
-async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
-    """Return a client with keys of both surfaces."""
-    api = await start(**GENEROUS)
-    await open_integrations(api, environment)
-    return api
 
 
 async def post_with_key(

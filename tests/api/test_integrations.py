@@ -25,7 +25,6 @@ from tests.conftest import (
     ClientFactory,
     Company,
     HasKey,
-    StartService,
     choose_fixture,
     make_company,
     shares_service,
@@ -804,15 +803,14 @@ async def test_missing_wrong_or_company_key_is_a_401(
 
 
 async def test_integration_key_is_rejected_by_the_company_surface(
-    start: StartService, account: Account
+    idle: Client, account: Account
 ) -> None:
-    api = await start(background=False)
-    assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
+    assert await ask(idle, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
         401,
         {"message": "Invalid API key"},
     )
     missing = {"X-API-Key": "", "X-Portal-Key": account.key}
-    assert await ask(api, "GET", "/api/invoices", headers=missing) == (
+    assert await ask(idle, "GET", "/api/invoices", headers=missing) == (
         401,
         {"message": "API key is required"},
     )

@@ -21,7 +21,7 @@ from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
 from service.db.pool import connected_pool
 from service.db.transactions import Database
-from tests.conftest import Company, StartService, make_company, until
+from tests.conftest import Client, Company, make_company, until
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
 ACCOUNTANT = "accountant@firm.example"
@@ -60,12 +60,9 @@ class Site:
 
 
 @pytest.fixture
-async def site(
-    start: StartService, environment: dict[str, str], company: Company
-) -> AsyncIterator[Site]:
+async def site(idle: Client, environment: dict[str, str], company: Company) -> AsyncIterator[Site]:
     """A service without background work."""
-    client = await start(background=False)
-    yield Site(client.make_url("/"), environment, company)
+    yield Site(idle.make_url("/"), environment, company)
 
 
 @pytest.fixture

@@ -12,17 +12,16 @@ from yarl import URL
 from service.config import Config
 from service.dashboard.passwords import Passwords, find_weakness
 from tests.api_requests import create_invoice
-from tests.conftest import Company, StartService
+from tests.conftest import Client, Company, StartService
 from tests.harness.visitors import PASSWORD, Visitor, make_person
 
 EMAIL = "aminah@example.com"
 
 
 @pytest.fixture
-async def site(start: StartService) -> URL:
+async def site(idle: Client) -> URL:
     """The address of a service without background work."""
-    client = await start(background=False)
-    return client.make_url("/")
+    return idle.make_url("/")
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from service.commands.companies import revoke_key
 from service.config import Config
 from service.db.session import DedicatedSession
 from tests.api_reads import wait_for_status
-from tests.api_requests import create_invoice, submit
-from tests.conftest import Company, Sandbox, StartService, until
+from tests.api_requests import create_lost_invoice
+from tests.conftest import Client, Company, Sandbox, StartService, until
 
 
 @asynccontextmanager
@@ -102,6 +102,7 @@ async def test_revoking_a_key_notifies_every_session(
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain"])
 async def test_submission_is_not_changed_while_its_lock_is_held(
+    idle: Client,
     start: StartService,
     company: Company,
     database: str,
@@ -110,10 +111,7 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
     state: str,
 ) -> None:
     """A paused process keeps its lock and may send when it resumes. Others may only claim."""
-    requests_only = await start(background=False)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(requests_only)
-    assert (await submit(requests_only, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(idle, sandbox)
     submission_id: Any = await owner.fetchval("select id from submissions")
     async with (
         session(database) as paused,
@@ -133,5 +131,5 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
         await until(count_claims, lambda count: count > 3)
         assert await owner.fetchval("select state from submissions") == state
         assert (await sandbox.calls())["calls"]["submit"] == 1
-    await wait_for_status(requests_only, invoice_id, "Valid")
+    await wait_for_status(idle, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1

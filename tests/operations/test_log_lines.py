@@ -18,7 +18,7 @@ from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
 from service.version import VERSION
 from tests.api_requests import create_invoice, request_json, submit
-from tests.conftest import Company, StartService, until
+from tests.conftest import Client, Company, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice
 from tests.harness.environments import make_environment
@@ -130,10 +130,9 @@ async def test_log_and_audit_entry_have_the_address_of_the_client(
 
 
 async def test_audit_command_shows_the_address_of_the_client(
-    start: StartService, company: Company, command: RunCommand
+    idle: Client, company: Company, command: RunCommand
 ) -> None:
-    api = await start(background=False)
-    assert (await request_json(api, "PUT", "/api/companies", json={"city": "A"}))[0] == 200
+    assert (await request_json(idle, "PUT", "/api/companies", json={"city": "A"}))[0] == 200
     entries = read_lines((await command("audit", "--company", company.id)).out)
     assert [entry["client_address"] for entry in entries][-2:] == [None, "127.0.0.1"]
 

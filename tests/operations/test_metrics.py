@@ -12,7 +12,7 @@ from service.monitoring import gauges
 from service.monitoring.request_times import BUCKETS, RequestTimes
 from service.version import VERSION
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
-from tests.conftest import AnyClient, Sandbox, StartService, until
+from tests.conftest import AnyClient, Client, Sandbox, StartService, until
 from tests.fixtures_webhooks import Receiver, create_endpoint
 from tests.harness.environments import GENEROUS
 from tests.harness.network import Network
@@ -95,13 +95,10 @@ async def test_metrics_have_types(start: StartService) -> None:
 # Requests
 
 
-async def test_requests_are_counted_by_route_and_timed_by_class_of_status(
-    start: StartService,
-) -> None:
-    api = await start(background=False)
-    growth = await Growth.start(api)
+async def test_requests_are_counted_by_route_and_timed_by_class_of_status(idle: Client) -> None:
+    growth = await Growth.start(idle)
     for path in ("/api/invoices/7", "/api/invoices/8", "/api/invoices?page=0", "/no/such/path"):
-        async with api.get(path) as response:
+        async with idle.get(path) as response:
             await response.read()
     of_record = 'method="GET",route="/api/invoices/{id}",status='
     await growth.reaches(
@@ -114,12 +111,11 @@ async def test_requests_are_counted_by_route_and_timed_by_class_of_status(
     )
 
 
-async def test_labels_of_requests_hold_no_text_of_clients(start: StartService) -> None:
-    api = await start(background=False)
+async def test_labels_of_requests_hold_no_text_of_clients(idle: Client) -> None:
     for method, path in (("PURGE", "/api/invoices"), ("GET", "/marzipan"), ("PUT", "/%6darzi")):
-        async with api.request(method, path):
+        async with idle.request(method, path):
             pass
-    text = await get_text(api)
+    text = await get_text(idle)
     assert "marzi" not in text.lower()
     assert 'method="?",route="unknown",status="405"' in text
     assert "PURGE" not in text
@@ -171,12 +167,11 @@ async def test_submissions_are_counted_by_state_outcome_and_portal_request(
     ],
 )
 async def test_failed_portal_requests_are_counted_by_outcome(
-    start: StartService, sandbox: Sandbox, fault: Any, outcome: str
+    idle: Client, sandbox: Sandbox, fault: Any, outcome: str
 ) -> None:
-    api = await start(background=False)
-    growth = await Growth.start(api)
+    growth = await Growth.start(idle)
     await sandbox.fault("submit", **fault)
-    await submit(api, await create_invoice(api))
+    await submit(idle, await create_invoice(idle))
     name = "einvoice_portal_request_duration_seconds_count"
     await growth.reaches({f'{name}{{operation="submit",outcome="{outcome}"}}': 1})
 
@@ -266,10 +261,9 @@ async def test_webhook_attempts_are_counted_by_outcome(
 
 
 async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
-    start: StartService, owner: asyncpg.Connection
+    idle: Client, owner: asyncpg.Connection
 ) -> None:
-    api = await start(background=False)
-    await create_invoice(api)
+    await create_invoice(idle)
     await owner.execute(
         "insert into webhook_endpoints (company_id, url, enabled)"
         " select id, 'https://x.example', enabled from companies, unnest('{t,f}'::bool[]) enabled;"
@@ -277,7 +271,7 @@ async def test_waiting_deliveries_of_enabled_webhooks_are_counted(
         " select w.company_id, w.id, (select min(id) from events), now() - interval '1 hour'"
         "   from webhook_endpoints w"
     )
-    found = await get_metrics(api)
+    found = await get_metrics(idle)
     assert found["einvoice_webhook_deliveries"] == found["einvoice_webhook_deliveries_due"] == 1
     assert 3600 <= found["einvoice_webhook_deliveries_due_seconds"] < 3700
 

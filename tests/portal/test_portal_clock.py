@@ -39,21 +39,20 @@ async def test_a_single_wrong_date_does_not_stop_sending(
 
 
 async def test_a_wrong_portal_clock_stops_sending_until_corrected(
-    start: StartService, sandbox: Sandbox
+    idle: Client, sandbox: Sandbox
 ) -> None:
-    api = await start(background=False)  # nothing else calls the portal
-    portal = api.app[SUBMISSION_CONTEXT].shared_portal
+    portal = idle.app[SUBMISSION_CONTEXT].shared_portal
     await sandbox.move_clock(75)
-    invoice_id = await create_invoice(api)
-    status, body = await submit(api, invoice_id)
+    invoice_id = await create_invoice(idle)
+    status, body = await submit(idle, invoice_id)
     (error,) = body["errors"]
     assert status == 400 and error["code"] == "ClocksApart"
     (seconds,) = re.findall(DIFFERENCE, error["message"])
     assert 70 <= int(seconds) <= 80
-    assert (await get_invoice(api, invoice_id))["status"] == "Draft" and not await sandbox.ledger()
+    assert (await get_invoice(idle, invoice_id))["status"] == "Draft" and not await sandbox.ledger()
     assert portal.clocks_apart_since is not None
     await sandbox.move_clock(-75)
-    await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
+    await until(lambda: submit(idle, invoice_id), lambda answer: answer[0] == 200)
     assert (await sandbox.calls())["calls"] == {"login": 1, "submit": 1}
     assert portal.clocks_apart_since is None
 

@@ -15,7 +15,7 @@ import pytest
 from service.submission import comparison
 from service.submission.context import SUBMISSION_CONTEXT
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import create_invoice, create_lost_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.network import Network
 from tests.harness.processes import Service
@@ -68,14 +68,13 @@ async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -
 
 @pytest.mark.long
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
-    start: StartService,
+    idle: Client,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
-    idle = await start(background=False)
     await make_backlog(idle, MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
     await network.heal()
@@ -168,9 +167,8 @@ async def test_failing_submission_causes_no_manual_review_of_others(
 
 
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
-    start: StartService, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
+    idle: Client, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
-    idle = await start(background=False)
     await make_backlog(idle, 20)
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
@@ -222,18 +220,15 @@ async def put_copies(
 
 @pytest.mark.long
 async def test_absence_is_confirmed_while_the_company_keeps_sending(
-    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+    idle: Client, start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
-    idle = await start(background=False)
     template = await create_invoice(idle)
     assert (await submit(idle, template))[0] == 200
     row: Any = await owner.fetchrow("select tin, body from submissions")
     token, rounds = await token_of(sandbox, row["tin"]), 0
     await put_copies(sandbox, token, row["body"], 350, "first")
-    await sandbox.fault("submit", "drop")
-    absent = await create_invoice(idle)
-    assert (await submit(idle, absent))[0] == 400
+    absent = await create_lost_invoice(idle, sandbox, "drop")
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
     api = await start(PORTAL_TIMEOUT_SECONDS="60")
     while (await get_invoice(api, absent))["status"] != "Draft":

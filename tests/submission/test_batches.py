@@ -28,11 +28,10 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def asleep(owner: asyncpg.Connection, start: StartService) -> Client:
+async def asleep(idle: Client, owner: asyncpg.Connection) -> Client:
     """Return a client of a company that submits automatically, without background work."""
-    api = await start(background=False)
     await owner.execute(AUTOMATIC)
-    return api
+    return idle
 
 
 async def create_ready(api: Client, count: int, **changes: Any) -> list[int]:

@@ -97,12 +97,11 @@ class Claimed:
 
 
 @pytest.fixture
-async def claimed(start: StartService, owner: asyncpg.Connection) -> Claimed:
-    api = await start(background=False)
+async def claimed(idle: Client, owner: asyncpg.Connection) -> Claimed:
     await owner.execute(AUTOMATIC)
-    invoice_id = await create_invoice(api, isReady=True)
+    invoice_id = await create_invoice(idle, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
-    context = api.app[SUBMISSION_CONTEXT]
+    context = idle.app[SUBMISSION_CONTEXT]
     async with context.database.across() as conn:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
@@ -157,12 +156,11 @@ async def test_claim_is_not_renewed_once_another_process_compares(claimed: Claim
 
 @pytest.mark.parametrize("suspects", [0, 1, 2])
 async def test_claims_take_at_most_the_allowed_number_of_suspects(
-    claimed: Claimed, start: StartService, suspects: int
+    idle: Client, claimed: Claimed, suspects: int
 ) -> None:
     """Work on three of five submissions began before and gave no result."""
-    api = await start(background=False)
     for _ in range(4):
-        await create_invoice(api, isReady=True)
+        await create_invoice(idle, isReady=True)
     await claimed.owner.execute(
         "update submissions set state = 'Sending', first_sent_at = now(), last_sent_at = now(),"
         " lease_until = null, not_before = now() - interval '1 hour',"

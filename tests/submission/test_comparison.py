@@ -19,7 +19,13 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.portal.client import Portal, portal_session
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_lost_invoice,
+    create_valid_invoice,
+    submit,
+)
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import now
 
@@ -75,9 +81,7 @@ async def test_a_document_released_too_early_is_found_and_adopted(
 ) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox)
     await wait_for_status(api, invoice_id, "Draft")
     await sandbox.settings(search_lag_seconds=0)
     await wait_for_finding(config, "orphan")
@@ -146,9 +150,7 @@ async def test_a_submission_in_progress_is_not_a_finding(
     api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox)
     await sandbox.settings(search_lag_seconds=0)
     assert await compare(config) == []
     await wait_for_status(api, invoice_id, "Valid")
@@ -166,10 +168,9 @@ async def test_the_background_work_compares_periodically(
 
 
 async def test_one_process_compares_a_company_and_another_after_a_crash(
-    start: StartService, owner: asyncpg.Connection
+    idle: Client, owner: asyncpg.Connection
 ) -> None:
-    api = await start(background=False)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    assert (await submit(idle, await create_invoice(idle)))[0] == 200
     claim = (
         "select fence from claim_comparisons('regular', 1, interval '1 hour', interval '0',"
         " interval '0', interval '74 hours', interval '30 days')"
@@ -190,6 +191,7 @@ async def test_an_unreachable_portal_is_reported_by_the_comparison(
 
 
 async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
+    idle: Client,
     start: StartService,
     config: Config,
     company: Company,
@@ -197,10 +199,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     owner: asyncpg.Connection,
 ) -> None:
     """It is not an orphan. The command in the finding adopts it."""
-    api = await start(background=False)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api, code=77)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(idle, sandbox, code=77)
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     submission: Any = await owner.fetchval("select id from submissions")
     (entry,) = await sandbox.ledger()
@@ -226,16 +225,14 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     )
     assert (await run_command(config, attention))["findings"] == []
     await start()
-    await wait_for_status(api, invoice_id, "Valid")
+    await wait_for_status(idle, invoice_id, "Valid")
     assert await compare(config) == []
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
-    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    idle: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    api = await start(background=False)
-    await sandbox.fault("submit", "accept_then_drop")
-    assert (await submit(api, await create_invoice(api)))[0] == 400
+    await create_lost_invoice(idle, sandbox)
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     await run_command(config, hold_sending, "A test.")
     result = await until(
@@ -312,6 +309,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
 
 
 async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
+    idle: Client,
     start: StartService,
     environment: dict[str, str],
     company: Company,
@@ -320,7 +318,6 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     owner: asyncpg.Connection,
 ) -> None:
     """Two companies share a TIN. A document with a lost response belongs to one of them."""
-    api = await start(background=False)
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
@@ -328,8 +325,7 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     await owner.execute(
         "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
     )
-    await sandbox.fault("submit", "accept_then_drop")
-    assert (await submit(api, await create_invoice(api)))[0] == 400
+    await create_lost_invoice(idle, sandbox)
     neighbour = await start(other, background=False)
     assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
     await until(

@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -27,19 +27,29 @@ from service.submission.context import Claim, CompanyContext
 from service.submission.document_comparison import copy_differences
 from service.submission.matching import (
     MOST_COPIES,
+    Matches,
+    Unproven,
     find_first_send,
     find_matches,
     mask_foreign_uuids,
 )
 from service.submission.types import Sighting, SightingsReceived, Submission
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_lost_invoice,
+    create_valid_invoice,
+    submit,
+)
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import line, now
 from tests.harness.paths import DOCUMENTS
 from tests.security.test_tin_claims import add_claims
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
+#: Lines of a document that differs from another one with its number and issue time.
+OTHER_LINES = [line(unit={"code": "KGM", "price": 9, "count": 9})]
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
 #: Short intervals, so that unknown outcomes are resolved within a test.
 QUICK = {
@@ -49,8 +59,24 @@ QUICK = {
 }
 
 
-#: The claim and the submission of an invoice whose response was lost, and its row of the listing.
-Lost = tuple[Claim, Submission, Document]
+@dataclass(slots=True)
+class Lost:
+    """A submission whose response was lost, and the row of its document in the listing."""
+
+    context: CompanyContext
+    claim: Claim
+    submission: Submission
+    row: Document
+
+    async def match(self, **changes: Any) -> Matches:
+        """Match the submission with the row, in which some values are replaced."""
+        submissions, listing = {self.claim.id: self.submission}, [replace(self.row, **changes)]
+        return await find_matches(self.context, self.claim.company_id, submissions, listing)
+
+
+def uuids(found: Mapping[int, Sequence[Sighting | Unproven]]) -> list[str]:
+    """Return the uuids of matches."""
+    return [one.uuid for each in found.values() for one in each]
 
 
 @pytest.fixture
@@ -96,11 +122,6 @@ async def load_latest(owner: asyncpg.Connection, context: CompanyContext) -> tup
     return claim, await records.load(context, claim)
 
 
-async def listing_of(context: CompanyContext, submission: Any) -> Any:
-    hour = timedelta(hours=1)
-    return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
-
-
 # Documents of another company
 
 
@@ -112,16 +133,11 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
     owner: asyncpg.Connection,
 ) -> None:
     """The attacker knows the number and the issue time of an invoice, which are printed on it."""
-    issued = now(minutes=1)
+    same = {"code": 77, "issueDateTime": now(minutes=1)}
     victim, attacker = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(victim, code=77, issueDateTime=issued)
+    theirs = await create_valid_invoice(victim, **same)
     uuid = (await get_documents(victim, theirs))[0]["uuid"]
-    invoice_id = await create_invoice(
-        attacker,
-        code=77,
-        issueDateTime=issued,
-        lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})],
-    )
+    invoice_id = await create_invoice(attacker, **same, lineItems=OTHER_LINES)
     answers = [await submit(attacker, invoice_id)]
     await wait_for_status(attacker, invoice_id, "Invalid")
     answers += [
@@ -166,16 +182,16 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     owner: asyncpg.Connection,
 ) -> None:
     """Both send the same document: the portal refuses the second one as a duplicate payload."""
-    issued = now(minutes=1)
-    same = (
+    same = {"code": 77, "issueDateTime": now(minutes=1)}
+    await owner.execute(
         "update companies set (name, phone, email) = "
-        "(select name, phone, email from companies where id = $1)"
+        "(select name, phone, email from companies where id = $1)",
+        company.id,
     )
-    await owner.execute(same, company.id)
     first, second = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
+    theirs = await create_valid_invoice(first, **same)
     uuid = (await get_documents(first, theirs))[0]["uuid"]
-    invoice_id = await create_invoice(second, code=77, issueDateTime=issued)
+    invoice_id = await create_invoice(second, **same)
     assert (await submit(second, invoice_id))[0] == 400
     await until(
         lambda: owner.fetchval(
@@ -191,18 +207,11 @@ async def test_lost_request_is_not_matched_to_another_companys_document(
     start: StartService, neighbour: Company, sandbox: Sandbox
 ) -> None:
     """Two companies with one TIN use the same number in the same second; one request is lost."""
-    issued = now(minutes=1)
+    same = {"code": 77, "issueDateTime": now(minutes=1)}
     first, second = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(first, code=77, issueDateTime=issued)
+    theirs = await create_valid_invoice(first, **same)
     uuid = (await get_documents(first, theirs))[0]["uuid"]
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(
-        second,
-        code=77,
-        issueDateTime=issued,
-        lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
-    )
-    assert (await submit(second, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(second, sandbox, "drop", **same, lineItems=OTHER_LINES)
     found = await until(
         lambda: get_invoice(second, invoice_id), lambda found: found["status"] != "Submitting"
     )
@@ -222,19 +231,10 @@ async def test_document_of_another_company_needs_manual_review(
     owner: asyncpg.Connection,
 ) -> None:
     """Neither outcome is known yet, so no document has the uuid of the portal's document."""
-    issued = now(minutes=1)
+    same = {"code": 77, "issueDateTime": now(minutes=1)}
     first, second = await start(background=False), await start(neighbour, background=False)
-    await sandbox.fault("submit", "accept_then_drop")
-    theirs = await create_invoice(first, code=77, issueDateTime=issued)
-    assert (await submit(first, theirs))[0] == 400
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(
-        second,
-        code=77,
-        issueDateTime=issued,
-        lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
-    )
-    assert (await submit(second, invoice_id))[0] == 400
+    theirs = await create_lost_invoice(first, sandbox, **same)
+    invoice_id = await create_lost_invoice(second, sandbox, "drop", **same, lineItems=OTHER_LINES)
     await owner.execute(
         "update submissions set not_before = now() + interval '1 hour' where company_id = $1",
         company.id,
@@ -263,74 +263,56 @@ async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
     start: StartService, neighbour: Company, sandbox: Sandbox
 ) -> None:
     api = await start()
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox)
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await raw_calls(sandbox) >= 1
 
 
 async def test_listing_row_proves_nothing_if_the_tin_is_shared(
-    lost_row: Lost, neighbour: Company, context: CompanyContext, sandbox: Sandbox
+    lost: Lost, neighbour: Company, sandbox: Sandbox
 ) -> None:
-    claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+    found = await lost.match()
+    assert not found.proven and uuids(found.unproven) == [lost.row.uuid]
 
 
 async def test_unverified_claims_change_no_evidence_and_mask_no_uuid(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, owner: asyncpg.Connection
+    lost: Lost, context: CompanyContext, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    claim, submission, row = lost_row
-    await add_claims(owner, claim.company_id)
+    await add_claims(owner, lost.claim.company_id)
     await sandbox.fault("raw", "forget")
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid] and not found.unproven
-    errors = [{"code": "DV302", "path": "", "message": f"It is a duplicate of {row.uuid}."}]
+    found = await lost.match()
+    assert uuids(found.proven) == [lost.row.uuid] and not found.unproven
+    errors = [{"code": "DV302", "path": "", "message": f"It is a duplicate of {lost.row.uuid}."}]
     unused: Any = context
-    assert await mask_foreign_uuids(unused, claim.company_id, submission.tin, errors) == errors
+    tin = lost.submission.tin
+    assert await mask_foreign_uuids(unused, lost.claim.company_id, tin, errors) == errors
 
 
 # Evidence of identity
 
 
-async def lose_response(
-    api: Client, owner: asyncpg.Connection, context: CompanyContext, sandbox: Sandbox
-) -> Lost:
-    """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
-
-    The service of `api` must run without background work, or it resolves the outcome.
-    """
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
-    claim, submission = await load_latest(owner, context)
-    uuid = (await sandbox.ledger())[-1]["uuid"]
-    (row,) = [row for row in await listing_of(context, submission) if row.uuid == uuid]
-    return claim, replace(submission, sightings=()), row
-
-
 @pytest.fixture
-async def idle(start: StartService) -> Client:
-    """Return a client of a service without background work."""
-    return await start(background=False)
-
-
-@pytest.fixture
-async def lost_row(
+async def lost(
     idle: Client, owner: asyncpg.Connection, context: CompanyContext, sandbox: Sandbox
 ) -> Lost:
-    """Return (claim, submission, row) of an invoice whose response was lost."""
-    return await lose_response(idle, owner, context, sandbox)
+    """Send an invoice and lose the response."""
+    await create_lost_invoice(idle, sandbox)
+    claim, submission = await load_latest(owner, context)
+    uuid = (await sandbox.ledger())[-1]["uuid"]
+    hour = timedelta(hours=1)
+    listing = await context.portal.search(
+        submission.tin, submission.now - hour, submission.now + hour
+    )
+    (row,) = [row for row in listing if row.uuid == uuid]
+    return Lost(context, claim, replace(submission, sightings=()), row)
 
 
-async def test_listed_document_is_proven_by_its_bytes(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
-) -> None:
-    claim, submission, row = lost_row
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert [(one.uuid, one.via) for one in found.proven[claim.id]] == [(row.uuid, "search")]
+async def test_listed_document_is_proven_by_its_bytes(lost: Lost, sandbox: Sandbox) -> None:
+    found = await lost.match()
+    assert [(one.uuid, one.via) for one in found.proven[lost.claim.id]] == [
+        (lost.row.uuid, "search")
+    ]
     assert not found.unproven and not found.undecided and await raw_calls(sandbox) == 1
 
 
@@ -344,66 +326,53 @@ async def test_listed_document_is_proven_by_its_bytes(
     ],
 )
 async def test_document_that_only_shares_the_number_is_not_adopted(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost: Lost, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
-    claim, submission, row = lost_row
     if "issued_at" in changes:
-        assert row.issued_at
-        changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
-    found = await find_matches(
-        context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
-    )
+        assert lost.row.issued_at
+        changes = {"issued_at": lost.row.issued_at + timedelta(seconds=1)}
+    found = await lost.match(**changes)
     assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
 
 
 async def test_uuid_of_another_document_is_not_adopted(
-    idle: Client,
-    lost_row: Lost,
-    context: CompanyContext,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    idle: Client, lost: Lost, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    claim, submission, row = lost_row
     assert (await submit(idle, await create_invoice(idle)))[0] == 200
-    await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    await owner.execute(
+        "update submitted_documents set uuid = $1 where uuid is not null", lost.row.uuid
+    )
+    found = await lost.match()
     assert not found.proven and not found.unproven
 
 
 async def test_uuid_of_another_company_is_unproven(
-    lost_row: Lost,
-    start: StartService,
-    neighbour: Company,
-    context: CompanyContext,
-    owner: asyncpg.Connection,
+    lost: Lost, start: StartService, neighbour: Company, owner: asyncpg.Connection
 ) -> None:
     """The bytes are those that were sent, but only one of the two companies can have the uuid."""
-    claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
     assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
     await owner.execute(
-        "update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id
+        "update submitted_documents set uuid = $1 where company_id = $2",
+        lost.row.uuid,
+        neighbour.id,
     )
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+    found = await lost.match()
+    assert not found.proven and uuids(found.unproven) == [lost.row.uuid]
 
 
-async def test_document_with_other_bytes_is_unproven(
-    lost_row: Lost, context: CompanyContext, owner: asyncpg.Connection
-) -> None:
-    claim, submission, row = lost_row
-    await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+async def test_document_with_other_bytes_is_unproven(lost: Lost, owner: asyncpg.Connection) -> None:
+    await rewrite(owner, lost.claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
+    found = await lost.match()
+    assert not found.proven and uuids(found.unproven) == [lost.row.uuid]
 
 
-async def test_reformatted_copy_is_proven(
-    lost_row: Lost, context: CompanyContext, owner: asyncpg.Connection
-) -> None:
-    claim, submission, row = lost_row
-    await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
+async def test_reformatted_copy_is_proven(lost: Lost, owner: asyncpg.Connection) -> None:
+    await rewrite(
+        owner, lost.claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True)
+    )
+    found = await lost.match()
+    assert uuids(found.proven) == [lost.row.uuid]
 
 
 def test_a_copy_that_is_nested_too_deeply_cannot_be_read() -> None:
@@ -442,17 +411,14 @@ async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str
     ids=lambda changes: "-".join(changes),
 )
 async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost: Lost, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     """The portal returns no copy of the document, so the listing row decides."""
-    claim, submission, row = lost_row
     await sandbox.fault("raw", "forget", times=2)
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
-    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
-    found = await find_matches(
-        context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
-    )
-    assert not found.proven and len(found.unproven[claim.id]) == 1
+    found = await lost.match()
+    assert uuids(found.proven) == [lost.row.uuid]
+    found = await lost.match(**changes)
+    assert not found.proven and len(found.unproven[lost.claim.id]) == 1
 
 
 @pytest.mark.parametrize(
@@ -466,29 +432,23 @@ async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
 async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, fault: dict[str, Any]
+    lost: Lost, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
-    claim, submission, row = lost_row
-    row = replace(row, payable=None)
     await sandbox.fault("raw", **fault)
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    found = await lost.match(payable=None)
     assert found.undecided and not found.proven and not found.unproven
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    found = await lost.match(payable=None)
     assert found.proven and not found.undecided
 
 
-async def test_missing_copy_is_accepted_at_the_second_attempt(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
-) -> None:
-    claim, submission, row = lost_row
-    row = replace(row, payable=None)
+async def test_missing_copy_is_accepted_at_the_second_attempt(lost: Lost, sandbox: Sandbox) -> None:
     await sandbox.fault("raw", "forget", times=2)
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    found = await lost.match(payable=None)
     assert found.unproven and found.undecided and not found.proven
-    submission = replace(submission, sightings=found.shown(claim.id))
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    lost.submission = replace(lost.submission, sightings=found.shown(lost.claim.id))
+    found = await lost.match(payable=None)
     assert found.unproven and not found.undecided and not found.proven
-    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    found = await lost.match(payable=None)
     assert found.proven and not found.undecided and not found.unproven
 
 
@@ -527,27 +487,24 @@ def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bo
 
 
 async def test_gateway_rejection_does_not_rule_out_the_first_send(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox
+    lost: Lost, context: CompanyContext, sandbox: Sandbox
 ) -> None:
-    claim, submission, row = lost_row
-    errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
+    errors = [{"code": "DV302", "path": "", "message": f"It equals document {lost.row.uuid}."}]
+    sent = (context, lost.claim, lost.submission, lost.submission.docs[0])
     for operation in ("details", "raw"):
         await sandbox.fault(operation, "html", status=403)
         with pytest.raises(Unclear):
-            await find_first_send(context, claim, submission, submission.docs[0], errors)
-    adopted = await find_first_send(context, claim, submission, submission.docs[0], errors)
+            await find_first_send(*sent, errors)
+    adopted = await find_first_send(*sent, errors)
     assert adopted
     there, seen = adopted
-    assert there.uuid == seen.uuid == row.uuid
+    assert there.uuid == seen.uuid == lost.row.uuid
 
 
 @pytest.fixture
-async def lost_and_valid(start: StartService, neighbour: Company, sandbox: Sandbox) -> Any:
+async def lost_and_valid(idle: Client, neighbour: Company, sandbox: Sandbox) -> Any:
     """Return the id of an invoice that the portal found Valid and whose response was lost."""
-    idle = await start(background=False)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(idle)
-    assert (await submit(idle, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(idle, sandbox)
     await until(sandbox.ledger, lambda entries: [entry["status"] for entry in entries] == ["Valid"])
     return invoice_id
 
@@ -579,20 +536,16 @@ async def test_copy_that_stays_missing_needs_manual_review(
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
 async def test_unavailable_copy_postpones_the_decision(
-    lost_row: Lost, context: CompanyContext, sandbox: Sandbox, error: Any
+    lost: Lost, context: CompanyContext, sandbox: Sandbox, error: Any
 ) -> None:
-    claim, submission, row = lost_row
-
     async def limit(operation: str, tin: str, further: bool = False) -> None:
         if operation == "raw":
             raise error
 
     context.portal = context.portal.through(limit)
-    found = await find_matches(
-        context, claim.company_id, {claim.id: submission}, [replace(row, payable=None)]
-    )
-    assert found.undecided == {claim.id: error} and not found.proven and not found.unproven
-    by_row = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
+    found = await lost.match(payable=None)
+    assert found.undecided == {lost.claim.id: error} and not found.proven and not found.unproven
+    by_row = await lost.match()
     assert bool(by_row.proven) == isinstance(error, Held)
 
 
@@ -632,9 +585,9 @@ async def test_invalid_document_with_a_lost_response_shows_its_errors(
         }
     }
     await sandbox.settings(strict_register=True)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api, buyer={**stranger, **registration, **address})
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(
+        api, sandbox, buyer={**stranger, **registration, **address}
+    )
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Invalid")
     assert (await get_documents(api, invoice_id))[0]["errors"]
 
@@ -669,9 +622,8 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
 
 
 async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
-    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
+    idle: Client, start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    idle = await start(background=False)
     theirs = await create_invoice(idle)
     assert (await submit(idle, theirs))[0] == 200
     uuid = (await get_documents(idle, theirs))[0]["uuid"]

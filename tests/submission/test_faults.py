@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import create_invoice, create_lost_invoice, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import invoice
 
@@ -100,28 +100,23 @@ async def test_unreachable_portal_fails_immediately_and_recovers(
     await wait_for_status(api, invoice_id, "Valid")
 
 
-async def test_document_with_an_unknown_outcome_is_locked(
-    start: StartService, sandbox: Sandbox
-) -> None:
-    api = await start(background=False)
+async def test_document_with_an_unknown_outcome_is_locked(idle: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
-    found = await get_invoice(api, invoice_id)
+    invoice_id = await create_invoice(idle)
+    await submit(idle, invoice_id)
+    found = await get_invoice(idle, invoice_id)
     assert found["status"] == "Submitting" and found["is_submitted_to_portal"] is True
-    async with api.put(f"/api/invoices/{invoice_id}", json={"isReady": True}) as response:
+    async with idle.put(f"/api/invoices/{invoice_id}", json={"isReady": True}) as response:
         assert response.status == 403
-    async with api.delete(f"/api/invoices/{invoice_id}") as response:
+    async with idle.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 403
-    async with api.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted") as response:
+    async with idle.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted") as response:
         assert response.status == 409
 
 
 async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(search_lag_seconds=1)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox)
     answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(5)])
     assert {status for status, _ in answers} <= {200, 400}
     await until(
@@ -198,9 +193,7 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
     """The client repeats the failed submit, and the portal detects the same bytes."""
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox)
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     assert len(await sandbox.ledger()) == 1
     assert (await submit(api, invoice_id))[0] == 400
@@ -217,9 +210,7 @@ async def test_failed_connection_keeps_the_bytes_sent_before(
     start: StartService, sandbox: Sandbox
 ) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox, "drop")
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     away = await start(
         PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
@@ -264,9 +255,7 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
 
 
 async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox: Sandbox) -> None:
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox, "drop")
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     async with api.put(
         f"/api/invoices/{invoice_id}",
@@ -289,15 +278,14 @@ async def test_duplicate_response_never_makes_a_document_invalid(
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
-    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
+    idle: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The response means that the same bytes were received before, so it is no rejection."""
-    api = await start(background=False)
     await sandbox.fault("submit", "duplicate", retry_after=1)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(idle)
+    assert (await submit(idle, invoice_id))[0] == 400
     assert await owner.fetchval("select state from submissions") == "Uncertain"
-    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
+    assert (await get_invoice(idle, invoice_id))["status"] == "Submitting"
 
 
 async def test_intent_is_committed_before_the_portal_receives_the_bytes(

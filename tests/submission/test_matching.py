@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import cancel_latest, create_lost_invoice, create_valid_invoice
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import now
 
@@ -32,9 +32,7 @@ async def test_a_document_with_another_issue_time_is_not_adopted(
     api: Client, other_installation: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=30))
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(api, code=77)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox, "drop", code=77)
     assert await wait_for_outcome(owner) == "NotReceived"
     assert (await get_documents(api, invoice_id))[0]["uuid"] is None
 
@@ -50,9 +48,7 @@ async def test_a_document_of_another_submission_is_not_adopted(
     async with api.delete(f"/api/invoices/{former}") as response:
         assert response.status == 200, await response.text()
     await owner.execute(AGE)
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(api, **facts)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox, "drop", **facts)
     assert await wait_for_outcome(owner) == "NotReceived"
     await wait_for_status(api, invoice_id, "Draft")
     assert (await get_documents(api, invoice_id))[0]["uuid"] is None

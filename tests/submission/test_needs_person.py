@@ -41,20 +41,19 @@ class MakeStuck(Protocol):
 
 
 @pytest.fixture
-async def stuck(start: StartService, sandbox: Sandbox, owner: asyncpg.Connection) -> MakeStuck:
+async def stuck(idle: Client, sandbox: Sandbox, owner: asyncpg.Connection) -> MakeStuck:
     """Return a function that makes an invoice whose submission needs a person.
 
     `api, invoice_id, submission_id = await stuck(kind of fault)`.
     """
-    api = await start(background=False)
 
     async def make(kind: str, **changes: Any) -> tuple[Client, int, int]:
         await sandbox.fault("submit", kind)
-        invoice_id = await create_invoice(api, **changes)
-        assert (await submit(api, invoice_id))[0] == 400
+        invoice_id = await create_invoice(idle, **changes)
+        assert (await submit(idle, invoice_id))[0] == 400
         submission: Any = await owner.fetchval("select max(id) from submissions")
         await owner.execute(STUCK, submission)
-        return api, invoice_id, submission
+        return idle, invoice_id, submission
 
     return make
 

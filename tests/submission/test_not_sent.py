@@ -9,6 +9,7 @@ import pytest
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import (
     create_invoice,
+    create_lost_invoice,
     create_record,
     create_sale,
     create_valid_invoice,
@@ -251,9 +252,7 @@ async def test_an_unsent_document_can_neither_be_cancelled_nor_noted(
 
 async def test_an_absent_document_is_not_sent(start: StartService, sandbox: Sandbox) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
-    await sandbox.fault("submit", "drop")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(api, sandbox, "drop")
     await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
     assert (await get_documents(api, invoice_id))[0]["status"] == "NotSent"
     assert (await get_invoice(api, invoice_id))["last_submission"]["code"] == "not_received"

@@ -13,7 +13,13 @@ from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import (
+    cancel_latest,
+    create_invoice,
+    create_lost_invoice,
+    create_valid_invoice,
+    submit,
+)
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import now
 from tests.harness.world import World
@@ -35,16 +41,18 @@ async def latest_number(sandbox: Sandbox) -> str:
 
 @pytest.mark.parametrize("members", ODD)
 async def test_an_odd_row_does_not_block_other_outcomes(
-    start: StartService, company: Company, config: Config, sandbox: Sandbox, members: dict[str, Any]
+    idle: Client,
+    start: StartService,
+    company: Company,
+    config: Config,
+    sandbox: Sandbox,
+    members: dict[str, Any],
 ) -> None:
     """The listing has an unreadable row and a document whose response was lost."""
-    idle = await start(background=False)
     odd = await create_invoice(idle)
     assert (await submit(idle, odd))[0] == 200
     await sandbox.show_oddly(await latest_number(sandbox), **members)
-    await sandbox.fault("submit", "accept_then_drop")
-    lost = await create_invoice(idle)
-    assert (await submit(idle, lost))[0] == 400
+    lost = await create_lost_invoice(idle, sandbox)
     api = await start()
     await wait_for_status(api, lost, "Valid")
     (found,) = (
@@ -82,10 +90,9 @@ async def test_an_odd_row_is_recorded_and_logged_once(
 
 @pytest.mark.parametrize("status", ["Archived", ""])
 async def test_a_lost_document_with_an_unknown_status_is_adopted(
-    start: StartService, sandbox: Sandbox, status: str
+    idle: Client, start: StartService, sandbox: Sandbox, status: str
 ) -> None:
     """The status of the invoice changes when the portal shows a known status again."""
-    idle = await start(background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(idle)
     await submit(idle, invoice_id)
@@ -98,10 +105,9 @@ async def test_a_lost_document_with_an_unknown_status_is_adopted(
 
 
 async def test_a_possible_match_blocks_only_its_own_absence_confirmation(
-    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
+    idle: Client, start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Two responses are lost: of an accepted document without a readable number, and of another."""
-    idle = await start(background=False)
     accepted, absent = (
         await create_invoice(idle),
         await create_invoice(idle, issueDateTime=now(minutes=30)),

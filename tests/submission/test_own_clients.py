@@ -21,6 +21,7 @@ from tests.api_requests import (
     add_own_client,
     cancel_latest,
     create_invoice,
+    create_lost_invoice,
     create_valid_invoice,
     request_json,
     submit,
@@ -172,9 +173,7 @@ async def test_every_request_of_the_company_uses_its_own_client(
     first = await create_valid_invoice(api)
     assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await cancel_latest(api, first))[0] == 200
-    await sandbox.fault("submit", "accept_then_drop")
-    second = await create_invoice(api)
-    assert (await submit(api, second))[0] == 400
+    second = await create_lost_invoice(api, sandbox)
     await wait_for_status(api, second, "Valid")
     result = await run_command(read_config({**environment, **KEY}), reconcile.reconcile)
     assert result["failed"] == 0 and result["companies"][0]["listed"] == 2

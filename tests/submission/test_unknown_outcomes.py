@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import pytest
 
 from service.portal.listings import Listing
 from service.submission import store as records
@@ -21,7 +20,7 @@ from service.submission.types import (
 )
 from service.submission.unknown_outcomes import UnknownOutcomes
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import create_lost_invoice
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.world import World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
@@ -39,19 +38,11 @@ UNCERTAIN = Submission(
 )
 
 
-@pytest.fixture
-async def idle(start: StartService) -> Client:
-    """Return a client of a service without background work."""
-    return await start(background=False)
-
-
 async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
     idle: Client, start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The portal received it long after it was sent, which the second listing shows."""
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(idle)
-    assert (await submit(idle, invoice_id))[0] == 400
+    invoice_id = await create_lost_invoice(idle, sandbox)
     await owner.execute(
         "update submissions set first_sent_at = first_sent_at - interval '1 hour',"
         " last_sent_at = last_sent_at - interval '1 hour', not_before = now()"
