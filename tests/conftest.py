@@ -42,7 +42,7 @@ from tests.core import mark_core
 from tests.harness.companies import Company, add_company, make_tin
 from tests.harness.databases import create_database, name_of, provide_server
 from tests.harness.environments import variables
-from tests.harness.sandbox import Administration
+from tests.harness.sandbox import Administration, fetch_token
 from tests.harness.waiting import patience as patience  # for the test modules
 from tests.harness.waiting import until as until
 
@@ -240,6 +240,14 @@ class Sandbox(Administration):
     def __init__(self, client: Client) -> None:
         super().__init__(str(client.make_url("")).rstrip("/"))
         self.client = client
+
+    async def request(self, tin: str, method: str, path: str, **request: Any) -> Any:
+        """Send a request to the portal as other software of a taxpayer, and return the JSON."""
+        headers = {"Authorization": f"Bearer {await fetch_token(self.base, tin)}"}
+        path = f"/api/v1.0/{path}"
+        async with self.client.request(method, path, headers=headers, **request) as response:
+            assert response.ok, await response.text()
+            return await response.json()
 
 
 @pytest.fixture

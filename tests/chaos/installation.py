@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
@@ -17,7 +18,7 @@ from tests.harness.environments import make_environment
 from tests.harness.failing import run_command
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import free_port
-from tests.harness.sandbox import Administration
+from tests.harness.sandbox import Administration, fetch_token
 
 from . import judge, naive, schedule
 from .clients import Company
@@ -160,7 +161,7 @@ class Installation:
         environment = {
             "DATABASE_URL": self._proxy_url(),
             "PORTAL_API_BASE": sandbox.base,
-            "NAIVE_TOKEN": await naive.fetch_token(sandbox.base),
+            "NAIVE_TOKEN": await fetch_token(sandbox.base, DEMO_COMPANY["tin_code"]),
         }
         commands = [Command(f"naive-{number}", naive.main, environment) for number in range(NAIVE)]
         self.naive = [self._make_process(command) for command in commands]

@@ -112,21 +112,6 @@ def _make_body(job: int) -> bytes:
     return document.build_envelope([document.build_entry(number, document.encode(built))])
 
 
-async def fetch_token(base: str) -> str:
-    """Return an access token of the sandbox for the company that issues the documents."""
-    form = {
-        "client_id": "sandbox-client",
-        "client_secret": "sandbox-secret",
-        "grant_type": "client_credentials",
-    }
-    headers = {"onbehalfof": DEMO_COMPANY["tin_code"]}
-    async with (
-        aiohttp.ClientSession(base) as session,
-        session.post("/connect/token", data=form, headers=headers) as response,
-    ):
-        return (await response.json())["access_token"]
-
-
 def count_duplicates(ledger: Sequence[dict[str, Any]]) -> int:
     """Return the number of the portal's documents beyond one per number."""
     return len(ledger) - len({document["number"] for document in ledger})

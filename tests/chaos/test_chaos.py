@@ -372,21 +372,11 @@ async def test_judge_reports_documents_sent_twice(
 
 
 async def send_again(sandbox: Sandbox, body: str) -> None:
-    login = {
-        "client_id": "sandbox-client",
-        "client_secret": "sandbox-secret",
-        "grant_type": "client_credentials",
-    }
     (there,) = await sandbox.ledger()
-    async with sandbox.client.post(
-        "/connect/token", data=login, headers={"onbehalfof": there["taxpayer"]}
-    ) as answer:
-        token = (await answer.json())["access_token"]
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    async with sandbox.client.post(
-        "/api/v1.0/documentsubmissions/", data=body, headers=headers
-    ) as answer:
-        assert len(json.loads(await answer.text())["acceptedDocuments"]) == 1
+    answer = await sandbox.request(
+        there["taxpayer"], "POST", "documentsubmissions/", json=json.loads(body)
+    )
+    assert len(answer["acceptedDocuments"]) == 1
     async with sandbox.client.get("/_sandbox/clock"):  # any request triggers due validations
         pass
 

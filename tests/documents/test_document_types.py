@@ -20,11 +20,6 @@ from tests.harness.certificates import issued
 from tests.harness.environments import GENEROUS
 from tests.harness.paths import DOCUMENTS
 
-LOGIN = {
-    "client_id": "sandbox-client",
-    "client_secret": "sandbox-secret",
-    "grant_type": "client_credentials",
-}
 #: Columns of a company that no request can set.
 UNSET = ("bank_account", "exporter_certified_number")
 
@@ -157,15 +152,8 @@ async def valid(api: Client, path: str) -> dict[str, Any]:
 
 async def at_portal(sandbox: Sandbox, found: dict[str, Any]) -> dict[str, Any]:
     """Return the document at the portal, after a check of its hash."""
-    async with sandbox.client.post(
-        "/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}
-    ) as response:
-        token = (await response.json())["access_token"]
-    headers = {"Authorization": f"Bearer {token}"}
-    async with sandbox.client.get(
-        f"/api/v1.0/documents/{found['uuid']}/raw", headers=headers
-    ) as response:
-        text = (await response.json())["document"]
+    path = f"documents/{found['uuid']}/raw"
+    text = (await sandbox.request(ISSUER["tin_code"], "GET", path))["document"]
     assert hashlib.sha256(text.encode()).hexdigest() == found["document_hash"]
     return json.loads(text, parse_float=Decimal)["Invoice"][0]
 

@@ -8,6 +8,21 @@ import aiohttp
 
 RETRY_SECONDS = 20
 TIMEOUT = aiohttp.ClientTimeout(total=5)
+#: The form of a login. The header `onbehalfof` names the taxpayer.
+LOGIN = {
+    "client_id": "sandbox-client",
+    "client_secret": "sandbox-secret",
+    "grant_type": "client_credentials",
+}
+
+
+async def fetch_token(base: str, tin: str) -> str:
+    """Return an access token of a sandbox for a taxpayer."""
+    async with (
+        aiohttp.ClientSession(base) as session,
+        session.post("/connect/token", data=LOGIN, headers={"onbehalfof": tin}) as response,
+    ):
+        return (await response.json())["access_token"]
 
 
 class Administration:

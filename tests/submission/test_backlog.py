@@ -24,23 +24,23 @@ MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes
 
 
-MakeBacklog = Callable[[Client, int], Awaitable[list[int]]]
+MakeBacklog = Callable[[int], Awaitable[list[int]]]
 
 
 @pytest.fixture
-def make_backlog(owner: asyncpg.Connection, company: Company, sandbox: Sandbox) -> MakeBacklog:
+def make_backlog(idle: Client, owner: asyncpg.Connection, sandbox: Sandbox) -> MakeBacklog:
     """Return a function that makes `count` Uncertain submissions which the portal has."""
 
-    async def make(api: Client, count: int) -> list[int]:
+    async def make(count: int) -> list[int]:
         await sandbox.fault("submit", "accept_then_drop", times=count)
         places = asyncio.Semaphore(20)
 
         async def lose() -> int:
             async with places:
-                invoice_id = await create_invoice(api)
+                invoice_id = await create_invoice(idle)
                 # Submit again if no connection could be made.
-                while (await get_invoice(api, invoice_id))["status"] == "Draft":
-                    await submit(api, invoice_id)
+                while (await get_invoice(idle, invoice_id))["status"] == "Draft":
+                    await submit(idle, invoice_id)
                 return invoice_id
 
         ids = await asyncio.gather(*[lose() for _ in range(count)])
@@ -68,14 +68,13 @@ async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -
 
 @pytest.mark.long
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
-    idle: Client,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
-    await make_backlog(idle, MANY)
+    await make_backlog(MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
     await network.heal()
     variables = {
@@ -96,7 +95,6 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
 
 @pytest.mark.long
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
-    start: StartService,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -104,7 +102,7 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
     tmp_path: Path,
 ) -> None:
     """Six processes in a row are killed while they read the listing. No submission was claimed."""
-    await make_backlog(await start(background=False), 5)
+    await make_backlog(5)
     service = Service(
         {**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"},
         tmp_path / "service.log",
@@ -128,15 +126,13 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
 
 
 async def test_crash_in_a_batch_causes_no_manual_review(
-    start: StartService,
     environment: dict[str, str],
     owner: asyncpg.Connection,
-    sandbox: Sandbox,
     make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     """The batch was claimed. Each submission is retried alone, and a result resets its count."""
-    await make_backlog(await start(background=False), 8)
+    await make_backlog(8)
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
     await service.start(dies_at="before_state_commit")
     await service.died()
@@ -152,9 +148,9 @@ async def test_crash_in_a_batch_causes_no_manual_review(
 
 
 async def test_failing_submission_causes_no_manual_review_of_others(
-    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: MakeBacklog
+    start: StartService, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
-    ids = await make_backlog(await start(background=False), 6)
+    ids = await make_backlog(6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
             where id = (select submission_id from submitted_documents where document_id = $1)""",
@@ -169,7 +165,7 @@ async def test_failing_submission_causes_no_manual_review_of_others(
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
     idle: Client, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
-    await make_backlog(idle, 20)
+    await make_backlog(20)
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
@@ -183,21 +179,7 @@ async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
 # A listing that grows while it is read
 
 
-async def token_of(sandbox: Sandbox, tin: str) -> str:
-    form = {
-        "client_id": "sandbox-client",
-        "client_secret": "sandbox-secret",
-        "grant_type": "client_credentials",
-    }
-    async with sandbox.client.post(
-        "/connect/token", data=form, headers={"onbehalfof": tin}
-    ) as response:
-        return (await response.json())["access_token"]
-
-
-async def put_copies(
-    sandbox: Sandbox, token: str, body: str, count: int, series: int | str
-) -> None:
+async def put_copies(sandbox: Sandbox, tin: str, body: str, count: int, series: int | str) -> None:
     """Submit `count` copies of a document under other numbers, as third-party software would."""
     (entry,) = json.loads(body)["documents"]
     content, entries = base64.b64decode(entry["document"]).decode(), []
@@ -211,11 +193,7 @@ async def put_copies(
         entries.append({**entry, **facts, "codeNumber": number})
     for first in range(0, count, 100):
         sent = {"documents": entries[first : first + 100]}
-        headers = {"Authorization": f"Bearer {token}"}
-        async with sandbox.client.post(
-            "/api/v1.0/documentsubmissions/", json=sent, headers=headers
-        ) as response:
-            assert response.status == 202, await response.text()
+        await sandbox.request(tin, "POST", "documentsubmissions/", json=sent)
 
 
 @pytest.mark.long
@@ -226,15 +204,15 @@ async def test_absence_is_confirmed_while_the_company_keeps_sending(
     template = await create_invoice(idle)
     assert (await submit(idle, template))[0] == 200
     row: Any = await owner.fetchrow("select tin, body from submissions")
-    token, rounds = await token_of(sandbox, row["tin"]), 0
-    await put_copies(sandbox, token, row["body"], 350, "first")
+    tin, rounds = row["tin"], 0
+    await put_copies(sandbox, tin, row["body"], 350, "first")
     absent = await create_lost_invoice(idle, sandbox, "drop")
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
     api = await start(PORTAL_TIMEOUT_SECONDS="60")
     while (await get_invoice(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
         if pages >= 3 * rounds + 1:  # every third page, so that a listing can end
-            await put_copies(sandbox, token, row["body"], 110, rounds)
+            await put_copies(sandbox, tin, row["body"], 110, rounds)
             rounds += 1
         assert rounds < 30, "absence was not confirmed while documents kept arriving"
         await asyncio.sleep(0.01)
