@@ -25,3 +25,10 @@ async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[
     found = await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ends)
     assert found["status"] == status, (found["status"], await get_documents(api, invoice_id))
     return found
+
+
+async def wait_until_status(api: AnyClient, invoice_id: int, *statuses: str) -> dict[str, Any]:
+    """Return an invoice's record once it has one of the statuses, whatever it has before."""
+    return await until(
+        lambda: get_invoice(api, invoice_id), lambda found: found["status"] in statuses
+    )

@@ -1,8 +1,11 @@
 """Fixtures that start the service, or run its commands, for several test modules."""
 
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Protocol
 
+import aiohttp
 import pytest
 
 from service.app import create_app
@@ -10,10 +13,26 @@ from service.config import read_config
 from service.db import pool
 from service.db.connections import Connection
 from tests.api_requests import open_integrations
-from tests.conftest import Client, ClientFactory, Sandbox, StartService, Templates, make_company
+from tests.conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    Sandbox,
+    StartService,
+    Templates,
+    make_company,
+)
 from tests.harness.databases import create_database
 from tests.harness.environments import GENEROUS, variables
-from tests.harness.processes import Finished, run_command
+from tests.harness.processes import Finished, Service, run_command
+
+
+class StartProcess(Protocol):
+    """The type of the fixture services."""
+
+    def __call__(self, **variables: str) -> Awaitable[Service]:
+        """Start a process of the service."""
+        ...
 
 
 class RunCommand(Protocol):
@@ -60,6 +79,25 @@ async def other_installation(
         client = await aiohttp_client(app, headers={"X-API-Key": key})
         yield client
         await client.close()
+
+
+@pytest.fixture
+async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[StartProcess]:
+    """Yield a function that starts a process of the service; all are stopped at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def make(**variables: str) -> Service:
+            service = Service({**environment, **variables}, tmp_path / "services.log")
+            return await stack.enter_async_context(service)
+
+        yield make
+
+
+@pytest.fixture
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a client of the fixture `service` of a module, with the key of `company`."""
+    async with service.client(company.key) as session:
+        yield session
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
 from service.documents.ubl.lines import build_line
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import cancel_latest, create_invoice, not_found, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, line, note, now
@@ -591,7 +591,7 @@ async def test_individually_submitted_invoice_is_excluded(
     person = {"buyer": buyer(), "issueDateTime": now()}
     accepted, refused = await create_invoice(api, **person), await create_invoice(api, **person)
     await submit(api, accepted)
-    await until(lambda: get_invoice(api, accepted), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, accepted, "Valid")
     await sandbox.fault("submit", "foreign")
     assert (await submit(api, refused))[0] == 400
     # A sale of last month is too old to be submitted, so this month's sales are dated back.

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
@@ -83,7 +83,7 @@ async def test_a_repeated_submit_or_note_returns_the_first_response(
         *first[:2],
         "true",
     )
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     body = note()
     first = await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body)
     assert first[0] == 201
@@ -174,7 +174,7 @@ async def test_a_cancel_refused_by_the_portal_is_replayed_for_its_key(
     first = await post(api, "c", path)
     assert (first[0], first[1]["code"]) == (400, "IncorrectState")
     await sandbox.settings(stuck=False)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert await post(api, "c", path) == (*first[:2], "true")
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from service import json_codec
 from tests.api.test_openapi import API
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
-from tests.conftest import Client, Sandbox, until
+from tests.conftest import Client, Sandbox
 from tests.harness.bodies import buyer, invoice, line, note
 
 MOST = 300_000
@@ -169,7 +169,7 @@ async def test_a_submit_checks_the_size_limit_of_the_portal(api: Client, sandbox
     status, body = await submit(api, invoice_id)
     assert status == 400 and "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
     assert not await sandbox.ledger()
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
 
 
 def test_the_description_names_the_size_limit() -> None:

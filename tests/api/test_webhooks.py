@@ -838,9 +838,7 @@ async def test_the_delivery_of_a_killed_process_is_repeated(
     )
     await service.start()
     try:
-        async with aiohttp.ClientSession(
-            service.base, headers={"X-API-Key": company.key}
-        ) as client:
+        async with service.client(company.key) as client:
             endpoint_id, secret = await create_endpoint(client, receiver.url, ordered=True)
             made = [await create_invoice(client) for _ in range(2)]
             async with asyncio.timeout(60):

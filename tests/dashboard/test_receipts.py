@@ -10,9 +10,9 @@ import pytest
 from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
-from tests.api_reads import get_invoice
+from tests.api_reads import wait_until_status
 from tests.api_requests import create_invoice, request_json, submit
-from tests.conftest import Client, StartService, make_company, until
+from tests.conftest import Client, StartService, make_company
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
 
@@ -196,7 +196,7 @@ async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
     invoice_id = await owner.fetchval("select invoice_id from einvoice_requests")
     assert invoice_id
     await submit(site, invoice_id)
-    await until(lambda: get_invoice(site, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(site, invoice_id, "Valid")
     assert "The tax authority has validated the e-invoice." in await read_page(receipt)
     link = await owner.fetchval("select validation_link from submitted_documents")
     assert f'href="{link}"' in receipt.visitor.text

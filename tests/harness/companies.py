@@ -8,6 +8,9 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.db.transactions import Database
 
+#: Makes all companies submit their invoices by themselves.
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+
 
 @dataclass(frozen=True, slots=True)
 class Company:

@@ -272,6 +272,10 @@ class Service(ChildProcess):
         port = free_port()
         super().__init__(arguments, {**environment, "PORT": str(port)}, log, port, "/readyz")
 
+    def client(self, key: str) -> aiohttp.ClientSession:
+        """Return a client with an API key."""
+        return aiohttp.ClientSession(self.base, headers={"X-API-Key": key})
+
 
 class SandboxProcess(ChildProcess):
     """The sandbox on a free port, with variables such as SANDBOX_STATE."""

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 
 from service.monitoring import clock_steps
-from tests.api_reads import get_invoice
+from tests.api_reads import wait_until_status
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, StartService, until
 from tests.harness.databases import open_connection
@@ -45,7 +45,7 @@ async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
     assert (await submit(idle, waiting))[0] == 200
     await set_back(owner)
     api = await start(PORTAL_RATE_SCALE="1", WATCHDOG_SECONDS="0.1")
-    await until(lambda: get_invoice(api, waiting), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, waiting, "Valid")
     await create_valid_invoice(api)
 
     async def find_condition() -> dict[str, Any] | None:

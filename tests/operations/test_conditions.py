@@ -11,8 +11,8 @@ import pytest
 from service.monitoring.conditions import WORDING
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import Client, StartService, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import free_port, run_command
-from tests.submission.test_batches import AUTOMATIC
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.01"}
 HOUR_AGO = "now() - interval '1 hour'"

@@ -14,12 +14,12 @@ from service.version import VERSION
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
 from tests.conftest import AnyClient, Client, Sandbox, StartService, until
 from tests.fixtures_webhooks import Receiver, create_endpoint
+from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import GENEROUS
 from tests.harness.network import Network
 from tests.harness.processes import free_port
 
 Metrics = Mapping[str, float]
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: Metrics that are counted, with their types. Those of the process itself begin with process_.
 COUNTED = {
     "einvoice_build_info": "gauge",

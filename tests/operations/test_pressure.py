@@ -27,7 +27,7 @@ from service.http.limits import (
     RateLimiter,
 )
 from tests.api.test_exports import insert_copies
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
@@ -160,7 +160,7 @@ async def test_the_service_recovers_after_all_connections_were_terminated(
     )
     await until(lambda: request_json(api, "get", "/readyz"), lambda answer: answer[0] == 200)
     assert (await until(lambda: submit(api, invoice_id), lambda answer: answer[0] != 503))[0] == 200
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 

@@ -60,14 +60,8 @@ async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Se
 
 
 @pytest.fixture
-async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
-        yield session
-
-
-@pytest.fixture
 async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as session:
+    async with other.client(company.key) as session:
         yield session
 
 

@@ -145,8 +145,8 @@ async def processes(
     async with (
         Service(settings, tmp_path / "one.log", arguments) as one,
         Service(settings, tmp_path / "two.log", arguments) as two,
-        aiohttp.ClientSession(one.base, headers={"X-API-Key": company.key}) as first,
-        aiohttp.ClientSession(two.base, headers={"X-API-Key": company.key}) as second,
+        one.client(company.key) as first,
+        two.client(company.key) as second,
     ):
         for client in (first, second):
             await wait_until_used(client)

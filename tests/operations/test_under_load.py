@@ -142,7 +142,7 @@ async def read_references(url: str) -> dict[int, str]:
 
 
 async def create_drafts(service: Service, company: Company, count: int) -> list[int]:
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
+    async with service.client(company.key) as http:
         return [await create_invoice(http, code=next(_codes)) for _ in range(count)]
 
 

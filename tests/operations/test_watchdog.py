@@ -14,11 +14,11 @@ from service.monitoring.metrics import REGISTRY
 from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import cancel_latest, create_invoice, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import ChildProcess
 from tests.operations.test_metrics import get_metrics
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 async def get_readiness(api: Client) -> dict[str, Any]:

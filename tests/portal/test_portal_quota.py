@@ -8,7 +8,6 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import aiohttp
 import asyncpg
 import pytest
 
@@ -31,9 +30,9 @@ from tests.api.test_validations import TIN
 from tests.api_reads import get_invoice
 from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
 from tests.submission.test_batches import (
-    AUTOMATIC,
     count_submits,
     create_ready,
     is_sent_once_each,
@@ -377,9 +376,7 @@ async def test_two_processes_share_one_token_bucket(
         await asyncio.gather(*[service.start() for service in pair])
         answers = []
         for service in pair:
-            async with aiohttp.ClientSession(
-                service.base, headers={"X-API-Key": company.key}
-            ) as client:
+            async with service.client(company.key) as client:
                 bodies = [
                     {**TIN, "registration_number": f"{service.port}{number:07}"}
                     for number in range(45)

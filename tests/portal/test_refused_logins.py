@@ -15,8 +15,9 @@ from tests.api.test_validations import TIN
 from tests.api_reads import get_invoice
 from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.harness.companies import AUTOMATIC
 from tests.operations.test_watchdog import IMPATIENT, get_metrics, get_readiness
-from tests.submission.test_batches import AUTOMATIC, wait_for_statuses
+from tests.submission.test_batches import wait_for_statuses
 
 OTHER = "C20880050020"
 PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}

@@ -14,6 +14,7 @@ from service.submission.send import STALE_SECONDS
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import create_invoice, submit
 from tests.conftest import Company, Sandbox, StartService, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
 from tests.portal.slow_tls import SlowPath, make_authority, slow_path
 
@@ -24,7 +25,6 @@ PATIENT = {
     "PORTAL_LEASE_SECONDS": "60",
     "SUBMIT_WAIT_SECONDS": "60",
 }
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 SENDS = "select state, sends, first_sent_at from submissions where state <> 'Merged'"
 REQUEST_SECONDS = 4  # less than the idle timeout of a transaction
 IDLE_SECONDS = """
@@ -52,7 +52,7 @@ async def client(
     process.has_own_interpreter = True  # aiohttp reads SSL_CERT_FILE at its import
     async with (
         process,
-        aiohttp.ClientSession(process.base, headers={"X-API-Key": company.key}) as session,
+        process.client(company.key) as session,
     ):
         yield session
 
@@ -130,9 +130,7 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
     service = Service({**environment, **PATIENT, **bounds}, tmp_path / "service.log")
     await service.start(stops_at="before_intent_commit")
     try:
-        async with aiohttp.ClientSession(
-            service.base, headers={"X-API-Key": company.key}
-        ) as client:
+        async with service.client(company.key) as client:
             invoice_id = await create_invoice(client)
             answer = asyncio.create_task(submit(client, invoice_id))
             await service.paused()

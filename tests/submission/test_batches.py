@@ -3,10 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 import asyncpg
@@ -19,12 +16,12 @@ from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionCont
 from tests.api_reads import get_documents, get_invoice
 from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
+from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, line, now
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
 from tests.submission.test_faults import NOT_TAKEN, TAKEN
 from tests.submission.test_submission import STRANGER
-
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 @pytest.fixture
@@ -466,26 +463,6 @@ async def test_transient_error_keeps_the_batch_together(
 # Crashes
 
 
-class StartProcess(Protocol):
-    """The type of the fixture services."""
-
-    def __call__(self, **variables: str) -> Awaitable[Service]:
-        """Start a process of the service."""
-        ...
-
-
-@pytest.fixture
-async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[StartProcess]:
-    """Yield a function that starts a process of the service; all are stopped at the end."""
-    async with AsyncExitStack() as stack:
-
-        async def make(**variables: str) -> Service:
-            service = Service({**environment, **variables}, tmp_path / "services.log")
-            return await stack.enter_async_context(service)
-
-        yield make
-
-
 @pytest.mark.long
 async def test_kill_while_merging_loses_nothing(
     asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
@@ -577,9 +554,7 @@ async def test_repeated_kills_of_two_processes_send_no_duplicates(
     pair = [await services(), await services()]
 
     async def create(service: Service) -> None:
-        async with aiohttp.ClientSession(
-            service.base, headers={"X-API-Key": company.key}
-        ) as client:
+        async with service.client(company.key) as client:
             while not stop.is_set():
                 try:
                     async with client.post("/api/invoices", json=invoice(isReady=True)) as response:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from service import failpoints
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
@@ -123,7 +123,7 @@ async def test_cancellation_without_any_response_is_resolved_in_background(
     await sandbox.fault("state", "error_after", status=500)
     await sandbox.fault("details", "error_before", status=503)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
 
 
 async def test_concurrent_cancellations_send_one_request(api: Client, sandbox: Sandbox) -> None:
@@ -220,7 +220,7 @@ async def test_cancellation_that_the_portal_processes_late_is_found(
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "slow_before", seconds=6)
     assert await cancel_latest(api, invoice_id, reason="Wrong buyer") == UNKNOWN
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
     (document,) = await get_documents(api, invoice_id)
     assert document["cancel_reason"] == "Wrong buyer" and document["cancelled_at"]
     assert document["cancellation_requested_at"] is None
@@ -238,7 +238,7 @@ async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
         api, invoice_id
     )
     await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
     assert (await get_documents(api, invoice_id))[0]["cancel_reason"] == "Late"
 
 
@@ -312,7 +312,7 @@ async def test_repeated_cancellation_does_not_shorten_the_settling_time(
         and await request_note(api, invoice_id) == 403
     )
     await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
 
 
 async def test_rejection_with_a_code_ends_a_cancellation(
@@ -418,5 +418,5 @@ async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
     await lose_next_request(sandbox)
     assert await cancel_latest(api, invoice_id) == UNKNOWN
     await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
     assert await get_request_time(api, invoice_id) is None

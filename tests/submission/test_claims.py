@@ -16,11 +16,11 @@ from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionCont
 from service.submission.runner import SubmissionRun
 from service.submission.send import PortalTransmission, hash_request, send
 from service.submission.types import Change, NotReceived, RecordSightings, Sighting, Write
-from tests.api_reads import get_invoice
+from tests.api_reads import wait_until_status
 from tests.api_requests import create_invoice, create_valid_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.harness.companies import AUTOMATIC
 
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: The claim on the comparison of a company, by this process.
 COMPARE = """insert into comparisons (company_id, fence, lease_until)
              values ($1, 1, now() + interval '1 minute')"""
@@ -405,7 +405,7 @@ async def test_transient_database_errors_are_not_counted(
     claims: Any = await owner.fetchval("select max(claims) from submissions")
     assert claims <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
 
 
 async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
@@ -425,7 +425,7 @@ async def test_submit_that_the_database_interrupts_is_continued_by_a_worker(
     assert await owner.fetchval("select lease_until from submissions") is None
     assert not [record for record in caplog.records if record.name == "asyncio"]
     await start(PORTAL_LEASE_SECONDS="3600")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)

@@ -18,7 +18,7 @@ from service.commands.reconcile import (
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.portal.client import Portal, portal_session
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
@@ -260,9 +260,7 @@ async def test_a_foreign_cancellation_is_found_once(
     assert len(await compare(config)) == 1
     await owner.execute("update submissions set not_before = now()")
     other = await start()  # compares in the background
-    await until(
-        lambda: get_invoice(other, invoice_id), lambda found: found["status"] == "Cancelled"
-    )
+    await wait_until_status(other, invoice_id, "Cancelled")
     assert len(await compare(config)) == 1
     await owner.execute("update findings set found_at = found_at - interval '25 hours'")
     assert await compare(config) == [] == await compare(config)

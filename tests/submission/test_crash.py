@@ -10,7 +10,7 @@ import aiohttp
 import asyncpg
 import pytest
 
-from tests.api_reads import get_documents, get_invoice
+from tests.api_reads import get_documents, get_invoice, wait_until_status
 from tests.api_requests import create_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, until
 from tests.harness.bodies import invoice, note, now
@@ -31,12 +31,6 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
         yield process
 
 
-@pytest.fixture
-async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
-        yield session
-
-
 async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
@@ -49,7 +43,7 @@ async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
         await answer
     await service.start()
     assert (await get_invoice(client, invoice_id))["status"] == "Submitting"
-    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
     assert [document["status"] for document in await get_documents(client, invoice_id)] == ["Valid"]
 
@@ -65,7 +59,7 @@ async def test_kill_before_the_portal_accepts_releases_the_invoice(
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(client, invoice_id, "Draft")
     assert not await sandbox.ledger()
     assert (await submit(client, invoice_id))[0] == 200
 
@@ -75,7 +69,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
 ) -> None:
     invoice_id = await create_invoice(client)
     await submit(client, invoice_id)
-    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(client, invoice_id, "Valid")
     await sandbox.fault("state", "slow", seconds=60)
     answer = asyncio.create_task(
         client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
@@ -85,9 +79,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(
-        lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Cancelled"
-    )
+    await wait_until_status(client, invoice_id, "Cancelled")
 
 
 async def test_kill_before_a_late_cancellation_still_finds_it(
@@ -98,14 +90,10 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
     service = Service(patient, tmp_path / "service.log")
     await service.start()
     try:
-        async with aiohttp.ClientSession(
-            service.base, headers={"X-API-Key": company.key}
-        ) as client:
+        async with service.client(company.key) as client:
             invoice_id = await create_invoice(client)
             await submit(client, invoice_id)
-            await until(
-                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
-            )
+            await wait_until_status(client, invoice_id, "Valid")
             await sandbox.fault("state", "slow_before", seconds=600)
             answer = asyncio.create_task(
                 client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
@@ -123,10 +111,7 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
             ) as response:
                 assert response.status == 403
             await sandbox.cancel(document["uuid"], "Late")
-            await until(
-                lambda: get_invoice(client, invoice_id),
-                lambda found: found["status"] == "Cancelled",
-            )
+            await wait_until_status(client, invoice_id, "Cancelled")
     finally:
         await service.stop()
 
@@ -140,15 +125,13 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
     tmp_path: Path,
 ) -> None:
     async with Service(environment, tmp_path / "other.log") as other:
-        async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
+        async with other.client(company.key) as second:
             invoice_id = await create_invoice(client)
             answers = await asyncio.gather(
                 *[submit(each, invoice_id) for each in [client, second] * 25]
             )
             assert {status for status, _ in answers} == {200}
-            await until(
-                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
-            )
+            await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -162,12 +145,10 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
 ) -> None:
     await sandbox.fault("submit", "accept_then_drop")
     async with Service(environment, tmp_path / "other.log") as other:
-        async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
+        async with other.client(company.key) as second:
             invoice_id = await create_invoice(client)
             await asyncio.gather(*[submit(each, invoice_id) for each in [client, second] * 25])
-            await until(
-                lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
-            )
+            await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -198,10 +179,7 @@ async def test_repeated_kills_under_load_lose_nothing(
     stop.set()
     await asyncio.gather(*writers)
     for invoice_id in acknowledged:
-        await until(
-            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
-            lambda found: found["status"] == "Valid",
-        )
+        await wait_until_status(client, invoice_id, "Valid")
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
 
@@ -229,7 +207,7 @@ async def test_draining_service_is_not_ready_and_serves_requests(
 ) -> None:
     service = Service({**environment, "DRAIN_SECONDS": "60"}, tmp_path / "draining.log")
     await service.start()
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+    async with service.client(company.key) as client:
         service.send_signal(signal.SIGTERM)
         _, body = await until(
             lambda: request_json(client, "GET", "/readyz"), lambda answer: answer[0] == 503
@@ -302,7 +280,7 @@ async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) ->
     await service.start()
     (key,) = re.findall(r"export KEY=(\S+)", await service.printed("export KEY="))
     try:
-        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
+        async with service.client(key) as client:
             draft, sent = (
                 await create_invoice(client),
                 await create_invoice(client, issueDateTime=now()),
@@ -311,7 +289,7 @@ async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) ->
             await service.kill()
             await service.start()
             assert (await get_invoice(client, draft))["status"] == "Draft"
-            await until(lambda: get_invoice(client, sent), lambda found: found["status"] == "Valid")
+            await wait_until_status(client, sent, "Valid")
             (document,) = await get_documents(client, sent)
             async with client.get(document["validation_link"]) as page:
                 assert page.status == 200

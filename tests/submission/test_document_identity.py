@@ -34,7 +34,7 @@ from service.submission.matching import (
     mask_foreign_uuids,
 )
 from service.submission.types import Sighting, SightingsReceived, Submission
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
@@ -264,7 +264,7 @@ async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
 ) -> None:
     api = await start()
     invoice_id = await create_lost_invoice(api, sandbox)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert await raw_calls(sandbox) >= 1
 
 
@@ -588,7 +588,7 @@ async def test_invalid_document_with_a_lost_response_shows_its_errors(
     invoice_id = await create_lost_invoice(
         api, sandbox, buyer={**stranger, **registration, **address}
     )
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Invalid")
+    await wait_until_status(api, invoice_id, "Invalid")
     assert (await get_documents(api, invoice_id))[0]["errors"]
 
 

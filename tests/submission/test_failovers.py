@@ -28,6 +28,7 @@ from service.submission import database_identity
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import create_invoice, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import variables
 from tests.harness.network import Network
 from tests.harness.postgres_server import PostgresServer
@@ -37,7 +38,6 @@ from tests.harness.standby import StandbyServer
 HOLDS = "select count(*) from sending_holds"
 NOTED = "select identity = database_identity() from database_identities"
 EVIDENCE = "select evidence from database_identities"
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: The time passes until which intents need a confirmation, in the database and in the process.
 PASSED_SECONDS = 75
 PASS_TIME = "update database_identities set guarded_until = clock_timestamp()"

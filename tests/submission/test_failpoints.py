@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from service.failpoints import NAMES
-from tests.api_reads import get_documents, get_invoice
+from tests.api_reads import get_documents, get_invoice, wait_until_status
 from tests.api_requests import cancel_latest, create_invoice, submit
-from tests.conftest import Company, Sandbox, some_long, until
+from tests.conftest import Sandbox, some_long, until
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
 
 OF_A_CANCELLATION = {"before_cancel_sent", "after_cancel_answer"}
@@ -26,7 +27,6 @@ OF_ONE = [
     *NEXT_TO_THE_REQUEST,
     *sorted(NAMES.keys() - OF_A_CANCELLATION - OF_MANY - set(NEXT_TO_THE_REQUEST)),
 ]
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 @pytest.fixture
@@ -36,24 +36,14 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
     await process.stop()
 
 
-@pytest.fixture
-async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
-        yield session
-
-
 async def wait_until_valid(
     client: aiohttp.ClientSession, invoice_id: int, sandbox: Sandbox
 ) -> None:
     """Wait until the invoice is Valid, after another submit if it became a draft."""
-    found = await until(
-        lambda: get_invoice(client, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
-    )
+    found = await wait_until_status(client, invoice_id, "Valid", "Draft")
     if found["status"] == "Draft":
         assert (await submit(client, invoice_id))[0] == 200
-        await until(
-            lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid"
-        )
+        await wait_until_status(client, invoice_id, "Valid")
     (entry,) = await sandbox.ledger()
     assert (await get_documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
 
@@ -85,10 +75,7 @@ async def test_kill_while_merging_a_batch_sends_each_document_once(
     await service.died()
     await service.start()
     for invoice_id in ids:
-        await until(
-            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
-            lambda found: found["status"] == "Valid",
-        )
+        await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 2
 
 
@@ -99,7 +86,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     await service.start(dies_at=name)
     invoice_id = await create_invoice(client)
     assert (await submit(client, invoice_id))[0] == 200
-    await until(lambda: get_invoice(client, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(client, invoice_id, "Valid")
     with pytest.raises(aiohttp.ClientError):
         await client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
     await service.died()

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import create_invoice, create_lost_invoice, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import invoice
@@ -55,7 +55,7 @@ async def test_lost_response_is_reconciled_without_a_duplicate(
         and body["message"] == FAILED
         and body["errors"][0]["code"] == "OutcomeUnknown"
     )
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -66,7 +66,7 @@ async def test_document_that_never_arrived_is_released_after_two_confirmations(
     await sandbox.fault("submit", kind, **members)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 400
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     assert await owner.fetchval("select absence_confirmations from submissions") == 2
     assert (await get_documents(api, invoice_id))[0]["errors"][0]["code"] == "NotReceived"
     assert (await submit(api, invoice_id))[0] == 200
@@ -119,9 +119,7 @@ async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbo
     invoice_id = await create_lost_invoice(api, sandbox)
     answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(5)])
     assert {status for status, _ in answers} <= {200, 400}
-    await until(
-        lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
-    )
+    await wait_until_status(api, invoice_id, "Valid", "Draft")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -159,7 +157,7 @@ async def test_false_absence_is_corrected_by_payload_detection(
         invoice_id = (await response.json())["data"]["id"]
     await until(sandbox.calls, lambda calls: calls["answers"]["submit"].get("422"))
     await sandbox.settings(search_lag_seconds=0)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -179,12 +177,12 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
         invoice_id = (await response.json())["data"]["id"]
     await until(sandbox.ledger, lambda entries: len(entries) == 2)
     await sandbox.settings(search_lag_seconds=0)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     first, second = sorted(await sandbox.ledger(), key=lambda entry: entry["status"], reverse=True)
     assert (first["status"], second["status"]) == ("Valid", "Invalid")
     assert (await get_documents(api, invoice_id))[0]["uuid"] == first["uuid"]
     await sandbox.cancel(first["uuid"], "By hand")  # from now on the first one is polled
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
 
 
 async def test_document_released_too_early_is_resubmitted_unchanged(
@@ -194,7 +192,7 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     invoice_id = await create_lost_invoice(api, sandbox)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     assert len(await sandbox.ledger()) == 1
     assert (await submit(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
@@ -211,7 +209,7 @@ async def test_failed_connection_keeps_the_bytes_sent_before(
 ) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     invoice_id = await create_lost_invoice(api, sandbox, "drop")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     away = await start(
         PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
     )
@@ -230,9 +228,7 @@ async def test_refused_resend_is_checked_against_the_listing_first(
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         invoice_id = (await response.json())["data"]["id"]
-    await until(
-        lambda: get_invoice(api, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
-    )
+    await wait_until_status(api, invoice_id, "Valid", "Draft")
     (entry,) = await sandbox.ledger()
     (document,) = await get_documents(api, invoice_id)
     assert (await get_invoice(api, invoice_id))["status"] == "Valid" and document["uuid"] == entry[
@@ -248,7 +244,7 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         invoice_id = (await response.json())["data"]["id"]
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     assert (await get_documents(api, invoice_id))[0][
         "status"
     ] == "Rejected" and not await sandbox.ledger()
@@ -256,7 +252,7 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
 
 async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await create_lost_invoice(api, sandbox, "drop")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     async with api.put(
         f"/api/invoices/{invoice_id}",
         json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}},
@@ -274,7 +270,7 @@ async def test_duplicate_response_never_makes_a_document_invalid(
     status, _ = await submit(api, invoice_id)
     assert status == 400
     assert (await get_invoice(api, invoice_id))["status"] in ("Submitting", "Draft")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
@@ -315,10 +311,7 @@ async def test_listing_resolves_all_unknown_outcomes_of_a_company(
     ids = [await create_invoice(api) for _ in range(10)]
     await asyncio.gather(*[submit(api, invoice_id) for invoice_id in ids])
     for invoice_id in ids:
-        await until(
-            lambda invoice_id=invoice_id: get_invoice(api, invoice_id),
-            lambda found: found["status"] == "Valid",
-        )
+        await wait_until_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 10
 
 
@@ -328,7 +321,7 @@ async def test_submission_not_found_after_its_receipt_is_polled_again(
     await sandbox.settings(not_found_seconds=1)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
 
 
 async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
@@ -345,5 +338,5 @@ async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
     )
     assert found[0]["rejection_reason"] == "Never ordered" and found[0]["status"] == "Valid"
     await sandbox.cancel(document["uuid"], "By hand")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
     assert (await get_documents(api, invoice_id))[0]["cancel_reason"] == "By hand"

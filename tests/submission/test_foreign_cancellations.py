@@ -9,7 +9,7 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config
-from tests.api_reads import get_documents, get_invoice
+from tests.api_reads import get_documents, wait_until_status
 from tests.api_requests import cancel_latest, create_valid_invoice
 from tests.conftest import Client, Sandbox, StartService, until
 
@@ -32,7 +32,7 @@ async def cancel_elsewhere(api: Client, sandbox: Sandbox, invoice_id: int) -> st
 
 
 async def wait_until_cancelled(api: Client, invoice_id: int) -> None:
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
 
 
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:

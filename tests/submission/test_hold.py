@@ -25,12 +25,12 @@ from tests.api_requests import (
 )
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
 from tests.harness.bodies import invoice, now
+from tests.harness.companies import AUTOMATIC
 from tests.harness.databases import administer, create_database, name_of, open_connection
 from tests.harness.environments import variables
 from tests.harness.processes import Service
 from tests.harness.visitors import Visitor, make_person
 
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"COMPARISON_SECONDS": "0.2"}
 SETTLE_SECONDS = "60"  # longer than a test takes
 #: A service that would wait for an outcome longer than any test may take.

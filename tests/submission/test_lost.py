@@ -13,7 +13,7 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import create_invoice, submit
 from tests.conftest import Sandbox, StartService, until
 from tests.harness.world import LOST, TIMES, World
@@ -56,7 +56,7 @@ async def test_unknown_submission_is_found_by_its_number(
     await sandbox.settings(not_found_seconds=3600)
     invoice_id = await create_invoice(api)
     assert (await submit(api, invoice_id))[0] == 200
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
+    await wait_until_status(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import (
     create_invoice,
     create_lost_invoice,
@@ -18,9 +18,9 @@ from tests.api_requests import (
 )
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, note, now
+from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import GENEROUS
 
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 #: An issue time that the service's own check rejects with CF321.
 LATE = {"issueDateTime": now(days=4)}
 LATE_NOTE = {"adjustmentNoteIssueDate": now(days=4)}
@@ -253,7 +253,7 @@ async def test_an_unsent_document_can_neither_be_cancelled_nor_noted(
 async def test_an_absent_document_is_not_sent(start: StartService, sandbox: Sandbox) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     invoice_id = await create_lost_invoice(api, sandbox, "drop")
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Draft")
+    await wait_until_status(api, invoice_id, "Draft")
     assert (await get_documents(api, invoice_id))[0]["status"] == "NotSent"
     assert (await get_invoice(api, invoice_id))["last_submission"]["code"] == "not_received"
     (event,) = await list_not_sent(api)

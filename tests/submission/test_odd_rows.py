@@ -12,7 +12,7 @@ from service.config import Config
 from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import (
     cancel_latest,
     create_invoice,
@@ -136,7 +136,7 @@ async def test_a_cancellation_waits_for_a_known_status(api: Client, sandbox: San
     status, _ = await cancel_latest(api, invoice_id)
     assert status != 200
     await sandbox.show_oddly(number)
-    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await wait_until_status(api, invoice_id, "Cancelled")
 
 
 NOW = World(None).now

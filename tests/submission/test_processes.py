@@ -10,15 +10,15 @@ import aiohttp
 import asyncpg
 import pytest
 
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import submit
 from tests.conftest import Company, Sandbox, until
 from tests.harness.bodies import invoice
+from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import ChildProcess, Service
 
 NUMBER = 3  # of API processes, and of workers
 CLIENTS, INVOICES = 6, 4
-AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 @pytest.fixture
@@ -32,12 +32,7 @@ async def apis(
             for number in range(NUMBER)
         ]
         await asyncio.gather(*map(stack.enter_async_context, services))
-        yield [
-            await stack.enter_async_context(
-                aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key})
-            )
-            for service in services
-        ]
+        yield [await stack.enter_async_context(service.client(company.key)) for service in services]
 
 
 @pytest.fixture
@@ -87,9 +82,6 @@ async def test_three_api_processes_and_three_workers_share_one_database(
     ids = [number for numbers in await asyncio.gather(*load) for number in numbers]
     assert len(set(ids)) == CLIENTS * INVOICES
     for number, api in zip(ids, itertools.cycle(apis), strict=False):
-        await until(
-            lambda number=number, api=api: get_invoice(api, number),
-            lambda found: found["status"] == "Valid",
-        )
+        await wait_until_status(api, number, "Valid")
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) == len(ids)

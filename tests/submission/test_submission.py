@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from service.submission import state_machine
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import create_invoice, create_valid_invoice, not_found, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, now
@@ -207,10 +207,7 @@ async def test_ready_invoices_are_submitted_automatically(
         assert response.status == 200
     ready = await create_invoice(api, isReady=True)
     for invoice_id in (waiting, ready):
-        await until(
-            lambda invoice_id=invoice_id: get_invoice(api, invoice_id),
-            lambda found: found["status"] == "Valid",
-        )
+        await wait_until_status(api, invoice_id, "Valid")
     assert (await get_invoice(api, await create_invoice(api)))["status"] == "Draft"
     assert len(await sandbox.ledger()) == 2
 
