@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +23,10 @@ from service.db.transactions import Database
 from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
 from service.http import app_keys
-from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import create_invoice, submit
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_requests import Answer, create_invoice, submit
 from tests.conftest import ClientFactory, Company, Sandbox, until
+from tests.fixtures_service import StartProcess
 from tests.harness.databases import add_migration
 from tests.harness.processes import Service
 from tests.project.test_architecture import MODULES
@@ -54,18 +55,30 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
-    async with Service({**environment, **QUIET}, tmp_path / "other.log") as process:
-        yield process
-
-
-@pytest.fixture
-async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
-    async with other.client(company.key) as session:
+async def second(services: StartProcess, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a client of another process."""
+    async with (await services(**QUIET)).client(company.key) as session:
         yield session
 
 
 # Vanished and paused processes
+
+#: Where the process is held up -> the invoice that it submits, and the request.
+HeldUp = Callable[..., Awaitable[tuple[int, asyncio.Task[Answer]]]]
+
+
+@pytest.fixture
+def held_up(service: Service, client: aiohttp.ClientSession) -> HeldUp:
+    """Return a function that starts a process and a submit, which is held up at a failpoint."""
+
+    async def start(**failpoint: str) -> tuple[int, asyncio.Task[Answer]]:
+        await service.start(**failpoint)
+        invoice_id = await create_invoice(client)
+        answer = asyncio.create_task(submit(client, invoice_id))
+        await service.paused()
+        return invoice_id, answer
+
+    return start
 
 
 @pytest.mark.long
@@ -73,25 +86,13 @@ async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.Clie
     sys.platform != "linux", reason="only Linux can drop what arrives on a connection"
 )
 async def test_the_lock_of_a_vanished_host_is_released(
-    service: Service,
-    client: aiohttp.ClientSession,
-    other: Service,
-    second: aiohttp.ClientSession,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    held_up: HeldUp, second: aiohttp.ClientSession, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await service.start(vanishes_at="after_intent_commit")
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await service.paused()
+    invoice_id, answer = await held_up(vanishes_at="after_intent_commit")
     assert (await get_invoice(second, invoice_id))["status"] == "Submitting"
     assert await owner.fetchrow(HOLDER)
     await until(lambda: owner.fetchrow(HOLDER), lambda holder: holder is None, seconds=60)
-    await until(
-        lambda: get_invoice(second, invoice_id),
-        lambda found: found["status"] == "Draft",
-        seconds=60,
-    )
+    await wait_until_status(second, invoice_id, "Draft")
     answer.cancel()
     assert (await submit(second, invoice_id))[0] == 200
     await wait_for_status(second, invoice_id, "Valid")
@@ -103,16 +104,12 @@ async def test_the_lock_of_a_vanished_host_is_released(
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 async def test_the_lock_of_a_paused_process_is_kept(
     service: Service,
-    client: aiohttp.ClientSession,
-    other: Service,
+    held_up: HeldUp,
     second: aiohttp.ClientSession,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
 ) -> None:
-    await service.start(stops_at="after_intent_commit")
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await service.paused()
+    invoice_id, answer = await held_up(stops_at="after_intent_commit")
     (before,) = await owner.fetch(HOLDER)
     held = await until(
         lambda: owner.fetchrow(HOLDER),
@@ -123,11 +120,7 @@ async def test_the_lock_of_a_paused_process_is_kept(
     assert (await get_invoice(second, invoice_id))["status"] == "Submitting"
     service.send_signal(signal.SIGCONT)
     await answer
-    await until(
-        lambda: get_invoice(second, invoice_id),
-        lambda found: found["status"] in ("Draft", "Valid"),
-        seconds=60,
-    )
+    await wait_until_status(second, invoice_id, "Draft", "Valid")
     found = await get_invoice(second, invoice_id)
     assert len(await sandbox.ledger()) == found["is_submitted_to_portal"]
 

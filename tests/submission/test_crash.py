@@ -5,14 +5,16 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
 
 from tests.api_reads import get_documents, get_invoice, wait_until_status
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_requests import cancel_latest, create_invoice, request_json, submit
 from tests.conftest import Company, Sandbox, until
+from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, note, now
 from tests.harness.processes import Service, free_port
 
@@ -31,6 +33,14 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
         yield process
 
 
+async def restart(service: Service, answer: asyncio.Task[Any]) -> None:
+    """Kill the service, which loses the response to a request, and start it again."""
+    await service.kill()
+    with pytest.raises(aiohttp.ClientError):
+        await answer
+    await service.start()
+
+
 async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
@@ -38,10 +48,7 @@ async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     invoice_id = await create_invoice(client)
     answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.ledger)
-    await service.kill()
-    with pytest.raises(aiohttp.ClientError):
-        await answer
-    await service.start()
+    await restart(service, answer)
     assert (await get_invoice(client, invoice_id))["status"] == "Submitting"
     await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
@@ -55,10 +62,7 @@ async def test_kill_before_the_portal_accepts_releases_the_invoice(
     invoice_id = await create_invoice(client)
     answer = asyncio.create_task(submit(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
-    await service.kill()
-    with pytest.raises(aiohttp.ClientError):
-        await answer
-    await service.start()
+    await restart(service, answer)
     await wait_until_status(client, invoice_id, "Draft")
     assert not await sandbox.ledger()
     assert (await submit(client, invoice_id))[0] == 200
@@ -71,84 +75,61 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     await submit(client, invoice_id)
     await wait_until_status(client, invoice_id, "Valid")
     await sandbox.fault("state", "slow", seconds=60)
-    answer = asyncio.create_task(
-        client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
-    )
+    answer = asyncio.create_task(cancel_latest(client, invoice_id))
     await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
-    await service.kill()
-    with pytest.raises(aiohttp.ClientError):
-        await answer
-    await service.start()
+    await restart(service, answer)
     await wait_until_status(client, invoice_id, "Cancelled")
 
 
 async def test_kill_before_a_late_cancellation_still_finds_it(
-    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
+    services: StartProcess, company: Company, sandbox: Sandbox
 ) -> None:
     """The request is sent before the kill. The next process reads Valid first and polls on."""
-    patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
-    service = Service(patient, tmp_path / "service.log")
-    await service.start()
-    try:
-        async with service.client(company.key) as client:
-            invoice_id = await create_invoice(client)
-            await submit(client, invoice_id)
-            await wait_until_status(client, invoice_id, "Valid")
-            await sandbox.fault("state", "slow_before", seconds=600)
-            answer = asyncio.create_task(
-                client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
-            )
-            await until(sandbox.calls, lambda calls: calls["calls"].get("state"))
-            await service.kill()
-            with pytest.raises(aiohttp.ClientError):
-                await answer
-            await service.start()
-            await until(sandbox.calls, lambda calls: calls["calls"].get("details", 0) >= 2)
-            (document,) = await get_documents(client, invoice_id)
-            assert document["status"] == "Valid" and document["cancellation_requested_at"]
-            async with client.post(
-                f"/api/invoices/{invoice_id}/adjustment-note", json=note()
-            ) as response:
-                assert response.status == 403
-            await sandbox.cancel(document["uuid"], "Late")
-            await wait_until_status(client, invoice_id, "Cancelled")
-    finally:
-        await service.stop()
+    service = await services(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="600")
+    async with service.client(company.key) as client:
+        invoice_id = await create_invoice(client)
+        await submit(client, invoice_id)
+        await wait_until_status(client, invoice_id, "Valid")
+        await sandbox.fault("state", "slow_before", seconds=600)
+        answer = asyncio.create_task(cancel_latest(client, invoice_id))
+        await until(sandbox.calls, lambda calls: calls["calls"].get("state"))
+        await restart(service, answer)
+        await until(sandbox.calls, lambda calls: calls["calls"].get("details", 0) >= 2)
+        (document,) = await get_documents(client, invoice_id)
+        assert document["status"] == "Valid" and document["cancellation_requested_at"]
+        path = f"/api/invoices/{invoice_id}/adjustment-note"
+        assert (await request_json(client, "POST", path, json=note()))[0] == 403
+        await sandbox.cancel(document["uuid"], "Late")
+        await wait_until_status(client, invoice_id, "Cancelled")
+
+
+@pytest.fixture
+async def second(services: StartProcess, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a client of another process."""
+    async with (await services()).client(company.key) as session:
+        yield session
+
+
+async def submit_to_both(*clients: aiohttp.ClientSession) -> set[int]:
+    """Submit an invoice many times at once. Return the statuses, once it is Valid."""
+    invoice_id = await create_invoice(clients[0])
+    answers = await asyncio.gather(*[submit(each, invoice_id) for each in clients * 25])
+    await wait_until_status(clients[0], invoice_id, "Valid")
+    return {status for status, _ in answers}
 
 
 async def test_concurrent_submits_in_two_processes_send_one_document(
-    service: Service,
-    client: aiohttp.ClientSession,
-    environment: dict[str, str],
-    company: Company,
-    sandbox: Sandbox,
-    tmp_path: Path,
+    client: aiohttp.ClientSession, second: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    async with Service(environment, tmp_path / "other.log") as other:
-        async with other.client(company.key) as second:
-            invoice_id = await create_invoice(client)
-            answers = await asyncio.gather(
-                *[submit(each, invoice_id) for each in [client, second] * 25]
-            )
-            assert {status for status, _ in answers} == {200}
-            await wait_until_status(client, invoice_id, "Valid")
+    assert await submit_to_both(client, second) == {200}
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_concurrent_submits_with_a_lost_response_send_one_document(
-    service: Service,
-    client: aiohttp.ClientSession,
-    environment: dict[str, str],
-    company: Company,
-    sandbox: Sandbox,
-    tmp_path: Path,
+    client: aiohttp.ClientSession, second: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "accept_then_drop")
-    async with Service(environment, tmp_path / "other.log") as other:
-        async with other.client(company.key) as second:
-            invoice_id = await create_invoice(client)
-            await asyncio.gather(*[submit(each, invoice_id) for each in [client, second] * 25])
-            await wait_until_status(client, invoice_id, "Valid")
+    await submit_to_both(client, second)
     assert len(await sandbox.ledger()) == 1
 
 
@@ -203,10 +184,9 @@ async def test_sigterm_finishes_requests_and_closes_connections(
 
 
 async def test_draining_service_is_not_ready_and_serves_requests(
-    environment: dict[str, str], company: Company, tmp_path: Path
+    services: StartProcess, company: Company
 ) -> None:
-    service = Service({**environment, "DRAIN_SECONDS": "60"}, tmp_path / "draining.log")
-    await service.start()
+    service = await services(DRAIN_SECONDS="60")
     async with service.client(company.key) as client:
         service.send_signal(signal.SIGTERM)
         _, body = await until(
