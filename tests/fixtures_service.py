@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
+import asyncpg
 import pytest
 
 from service.app import create_app
-from service.config import read_config
+from service.commands.bootstrap import run_command as run_in_process
+from service.commands.companies import share_tin
+from service.commands.serve import DEMO_COMPANY
+from service.config import Config, read_config
 from service.db import pool
 from service.db.connections import Connection
 from tests.api_requests import open_integrations
@@ -22,6 +26,7 @@ from tests.conftest import (
     Templates,
     make_company,
 )
+from tests.harness.companies import NEIGHBOUR
 from tests.harness.databases import create_database
 from tests.harness.environments import GENEROUS, variables
 from tests.harness.processes import Finished, Service, run_command
@@ -65,6 +70,19 @@ async def everywhere(start: StartService, environment: dict[str, str]) -> Client
     api = await start(**GENEROUS)
     await open_integrations(api, environment)
     return api
+
+
+@pytest.fixture
+async def neighbour(
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection, config: Config
+) -> Company:
+    """Make another company with the TIN of `company`, which an operator has shared."""
+    other = await make_company(environment, **NEIGHBOUR)
+    await run_in_process(config, share_tin, DEMO_COMPANY["tin_code"], "Two branches")
+    await owner.execute(
+        "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
+    )
+    return other
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.db.transactions import Database
 
+#: The facts of a second company.
+NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 #: Makes all companies submit their invoices by themselves.
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 

@@ -8,7 +8,7 @@ import asyncpg
 from service.monitoring import clock_steps
 from tests.api_reads import wait_until_status
 from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
-from tests.conftest import Company, Sandbox, StartService, until
+from tests.conftest import Company, StartService, until
 from tests.harness.databases import open_connection
 
 STEP = timedelta(hours=1)
@@ -38,7 +38,7 @@ async def set_back(owner: asyncpg.Connection) -> None:
 
 
 async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
-    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     idle = await start(background=False, PORTAL_RATE_SCALE="1")
     waiting = await create_invoice(idle)

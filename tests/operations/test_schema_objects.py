@@ -214,9 +214,7 @@ async def test_older_version_keeps_the_objects_of_a_newer_schema(
     assert await owner.fetchval("select number_or_na(' ')") == "none"
 
 
-async def test_concurrent_upgrades_apply_an_object_once(
-    database: str, owner: asyncpg.Connection, sql_files: Path
-) -> None:
+async def test_concurrent_upgrades_apply_an_object_once(database: str, sql_files: Path) -> None:
     change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
     done = await asyncio.gather(*[upgrade(database, sql_files) for _ in range(5)])
     assert sorted(done) == [[]] * 4 + [["functions/number_or_na.sql"]]

@@ -248,7 +248,7 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(
 
 
 async def test_a_refused_login_is_shown_to_the_operator(
-    start: StartService, environment: dict[str, str], owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     config = read_config({**environment, **PATIENT})
     api = await start(background=False, **IMPATIENT, **PATIENT)

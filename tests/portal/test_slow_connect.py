@@ -149,7 +149,7 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
 
 
 async def test_a_failed_connection_leaves_no_intent(
-    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
     api = await start(PORTAL_API_BASE="http://127.0.0.1:9")
     invoice_id = await create_invoice(api)

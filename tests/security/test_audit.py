@@ -263,11 +263,7 @@ async def test_rejected_request_adds_no_audit_entry(
 
 @pytest.mark.parametrize("column", ["company_id", "account_id"])
 async def test_service_role_cannot_change_audit_entries(
-    api: Client,
-    environment: dict[str, str],
-    owner: asyncpg.Connection,
-    company: Company,
-    column: str,
+    api: Client, environment: dict[str, str], company: Company, column: str
 ) -> None:
     other, account = await make_company(environment), await make_account(environment)
     scope, owners = Database.company, (company.id, other.id)

@@ -124,7 +124,6 @@ async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
 async def test_secrets_are_reencrypted_for_a_new_secret_key(
     start: StartService,
     environment: dict[str, str],
-    owner: asyncpg.Connection,
     receiver: Receiver,
     command: RunCommand,
     sandbox: Sandbox,
@@ -152,9 +151,7 @@ async def test_reencryption_without_a_key_is_refused(config: Config) -> None:
         await run_command(config, reencrypt_all)
 
 
-async def test_no_response_contains_a_stored_secret(
-    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
-) -> None:
+async def test_no_response_contains_a_stored_secret(start: StartService, sandbox: Sandbox) -> None:
     await add_own_client(sandbox)
     api = await start(**GENEROUS)
     ids = await create_one_of_each(api)

@@ -161,7 +161,7 @@ async def test_of_concurrent_automatic_verifications_one_succeeds(
 
 
 async def test_concurrent_adding_and_verification_have_one_winner(
-    rivals: list[tuple[Company, Client]], config: Config, owner: asyncpg.Connection
+    rivals: list[tuple[Company, Client]], config: Config
 ) -> None:
     async with connected_pool(config.database_url, 4) as pool:
         facts = {**DEMO_COMPANY, "tin_code": OTHER}

@@ -169,7 +169,7 @@ async def test_two_workers_merge_disjoint_batches(
 
 @pytest.mark.parametrize("place", [0, 2])
 async def test_submission_with_a_failed_claim_is_sent_alone(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox, place: int
+    asleep: Client, owner: asyncpg.Connection, start: StartService, place: int
 ) -> None:
     """It may be what crashes the process, so it is not merged with others."""
     ids = await create_ready(asleep, 5)
@@ -184,7 +184,7 @@ async def test_submission_with_a_failed_claim_is_sent_alone(
 
 
 async def test_submit_waits_for_the_batch_its_document_was_merged_into(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
+    asleep: Client, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
@@ -251,7 +251,7 @@ async def test_rejected_document_of_a_batch_becomes_a_draft(
 
 
 async def test_invalid_document_of_a_batch_shows_its_errors(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, start: StartService
 ) -> None:
     ids = await create_ready(asleep, 3)
     strange = await create_invoice(asleep, isReady=True, buyer=STRANGER)

@@ -6,7 +6,6 @@ import asyncpg
 import pytest
 
 from service.commands.bootstrap import run_command
-from service.commands.companies import share_tin
 from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import (
     attention,
@@ -15,7 +14,6 @@ from service.commands.reconcile import (
     resolve_finding,
     resolve_submission,
 )
-from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.portal.client import Portal, portal_session
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
@@ -28,6 +26,7 @@ from tests.api_requests import (
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import now
+from tests.harness.companies import NEIGHBOUR
 
 
 async def compare(config: Config, **options: Any) -> list[dict[str, Any]]:
@@ -104,17 +103,24 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_comparison(
     assert await owner.fetchval("select resolved_by from findings") == "comparison"
 
 
+async def send_again(config: Config, owner: asyncpg.Connection) -> str:
+    """Send the bytes of the only submission again, and return the uuid of the second document."""
+    (row,) = await owner.fetch("select tin, body from submissions")
+    async with portal_session(config) as session:
+        answer = await Portal(session, config).submit(row["tin"], row["body"])
+    (uuid,) = answer.accepted.values()
+    return uuid
+
+
 async def test_a_duplicate_finding_names_the_later_document(
     api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await create_valid_invoice(api)
-    (row,) = await owner.fetch("select tin, body from submissions")
-    async with portal_session(config) as session:
-        again = await Portal(session, config).submit(row["tin"], row["body"])
+    again = await send_again(config, owner)
     second = await wait_for_finding(config, "duplicate")
     ours = (await get_documents(api, invoice_id))[0]["uuid"]
-    assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
+    assert (second["other_uuid"], second["uuid"]) == (ours, again)
     assert second["cancellable_until"] > second["received_at"]
     assert await owner.fetchval("select count(*) from portal_sightings") == 2
 
@@ -125,13 +131,11 @@ async def test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled(
     """A finding that asks to cancel the cancelled document would leave the live one unnoticed."""
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await create_valid_invoice(api)
-    (row,) = await owner.fetch("select tin, body from submissions")
-    async with portal_session(config) as session:
-        again = await Portal(session, config).submit(row["tin"], row["body"])
+    again = await send_again(config, owner)
     assert (await cancel_latest(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Cancelled")
     orphan = await wait_for_finding(config, "orphan")
-    assert [orphan["uuid"]] == [*again.accepted.values()]
+    assert orphan["uuid"] == again
     assert [found["kind"] for found in await compare(config)] == ["orphan"]
 
 
@@ -278,15 +282,12 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     company: Company,
     config: Config,
     sandbox: Sandbox,
-    owner: asyncpg.Connection,
 ) -> None:
     """The receipt of one company has the uuid of another company's document."""
     api = await start()
     invoice_id = await create_valid_invoice(api)
     uuid = (await get_documents(api, invoice_id))[0]["uuid"]
-    other = await make_company(
-        environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
-    )
+    other = await make_company(environment, **NEIGHBOUR)
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     stranger = await start(other)
     assert (await submit(stranger, await create_invoice(stranger)))[0] == 400
@@ -309,29 +310,21 @@ async def test_a_uuid_recorded_for_another_company_is_found(
 async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     idle: Client,
     start: StartService,
-    environment: dict[str, str],
-    company: Company,
+    neighbour: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
     """Two companies share a TIN. A document with a lost response belongs to one of them."""
-    other = await make_company(
-        environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
-    )
-    await run_command(config, share_tin, DEMO_COMPANY["tin_code"], "Two branches")
-    await owner.execute(
-        "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
-    )
     await create_lost_invoice(idle, sandbox)
-    neighbour = await start(other, background=False)
-    assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
+    theirs = await start(neighbour, background=False)
+    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
     await until(
-        lambda: run_command(config, reconcile, company_id=other.id),
+        lambda: run_command(config, reconcile, company_id=neighbour.id),
         lambda result: result["companies"][0]["listed"] == 2,
     )
     await wait_until_settled(owner)
-    assert (await run_command(config, reconcile, company_id=other.id))["open"] == 0
+    assert (await run_command(config, reconcile, company_id=neighbour.id))["open"] == 0
 
 
 async def wait_until_settled(owner: asyncpg.Connection) -> None:

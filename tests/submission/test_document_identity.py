@@ -1,9 +1,8 @@
 """A portal uuid belongs to one document, and a document is adopted only if proven to be ours."""
 
 import asyncio
-import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -12,9 +11,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.commands.bootstrap import run_command
-from service.commands.companies import share_tin
-from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
@@ -42,12 +38,12 @@ from tests.api_requests import (
     create_valid_invoice,
     submit,
 )
-from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import line, now
 from tests.harness.paths import DOCUMENTS
 from tests.security.test_tin_claims import add_claims
+from tests.submission.test_needs_person import change_document
 
-NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 #: Lines of a document that differs from another one with its number and issue time.
 OTHER_LINES = [line(unit={"code": "KGM", "price": 9, "count": 9})]
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -77,19 +73,6 @@ class Lost:
 def uuids(found: Mapping[int, Sequence[Sighting | Unproven]]) -> list[str]:
     """Return the uuids of matches."""
     return [one.uuid for each in found.values() for one in each]
-
-
-@pytest.fixture
-async def neighbour(
-    environment: dict[str, str], company: Company, owner: asyncpg.Connection, config: Config
-) -> Company:
-    """Make another company with the TIN of `company`, which an operator has shared."""
-    other = await make_company(environment, **NEIGHBOUR)
-    await run_command(config, share_tin, DEMO_COMPANY["tin_code"], "Two branches")
-    await owner.execute(
-        "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
-    )
-    return other
 
 
 @pytest.fixture
@@ -336,7 +319,7 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
 
 
 async def test_uuid_of_another_document_is_not_adopted(
-    idle: Client, lost: Lost, owner: asyncpg.Connection, sandbox: Sandbox
+    idle: Client, lost: Lost, owner: asyncpg.Connection
 ) -> None:
     assert (await submit(idle, await create_invoice(idle)))[0] == 200
     await owner.execute(
@@ -362,14 +345,16 @@ async def test_uuid_of_another_company_is_unproven(
 
 
 async def test_document_with_other_bytes_is_unproven(lost: Lost, owner: asyncpg.Connection) -> None:
-    await rewrite(owner, lost.claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
+    await change_document(
+        owner, lost.claim.id, lambda text: text.replace("Coffee beans", "Cocoa beans")
+    )
     found = await lost.match()
     assert not found.proven and uuids(found.unproven) == [lost.row.uuid]
 
 
 async def test_reformatted_copy_is_proven(lost: Lost, owner: asyncpg.Connection) -> None:
-    await rewrite(
-        owner, lost.claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True)
+    await change_document(
+        owner, lost.claim.id, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True)
     )
     found = await lost.match()
     assert uuids(found.proven) == [lost.row.uuid]
@@ -379,18 +364,6 @@ def test_a_copy_that_is_nested_too_deeply_cannot_be_read() -> None:
     sent = (DOCUMENTS / "everything.json").read_bytes()
     assert copy_differences(sent, sent.decode()) == []
     assert copy_differences(sent, "[" * 100_000) == ["its text cannot be read as a document"]
-
-
-async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str], str]) -> None:
-    """Change the text of the stored document of a submission."""
-    stored: Any = await owner.fetchval("select body from submissions where id = $1", claim.id)
-    body = json.loads(stored)
-    for entry in body["documents"]:
-        text = change(base64.b64decode(entry["document"]).decode())
-        entry["document"] = base64.b64encode(text.encode()).decode()
-    await owner.execute(
-        "update submissions set body = $1 where id = $2", json.dumps(body).encode(), claim.id
-    )
 
 
 @pytest.mark.parametrize(

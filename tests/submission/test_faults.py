@@ -87,7 +87,7 @@ async def test_document_that_was_not_sent_is_a_draft_immediately(
 
 
 async def test_unreachable_portal_fails_immediately_and_recovers(
-    api: Client, start: StartService, sandbox: Sandbox
+    api: Client, start: StartService
 ) -> None:
     down = await start(
         PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"

@@ -31,10 +31,6 @@ async def cancel_elsewhere(api: Client, sandbox: Sandbox, invoice_id: int) -> st
     return document["uuid"]
 
 
-async def wait_until_cancelled(api: Client, invoice_id: int) -> None:
-    await wait_until_status(api, invoice_id, "Cancelled")
-
-
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:
     """Return (kind, uuid, reason) of the open findings, without a comparison."""
     return [
@@ -71,7 +67,7 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
             """
     )
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
-    await wait_until_cancelled(api, invoice_id)
+    await wait_until_status(api, invoice_id, "Cancelled")
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
     row: Any = await owner.fetchrow(
         """
@@ -84,41 +80,41 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
     assert all(row), row
 
 
-#: finder, client and invoice id -> None
-FindCancellation = Callable[[str, Client, int], Awaitable[None]]
+#: client and invoice id -> None
+Find = Callable[[Client, int], Awaitable[None]]
 
 
-@pytest.fixture
-def find(start: StartService, config: Config, owner: asyncpg.Connection) -> FindCancellation:
+@pytest.fixture(params=["poll", "comparison"])
+def find(
+    request: pytest.FixtureRequest, start: StartService, config: Config, owner: asyncpg.Connection
+) -> Find:
     """Return a function that makes a poll or a comparison find the cancellation of an invoice."""
 
-    async def find(finder: str, api: Client, invoice_id: int) -> None:
-        if finder == "comparison":
-            await run_command(config, reconcile)
-            return
+    async def compare(api: Client, invoice_id: int) -> None:
+        await run_command(config, reconcile)
+
+    async def poll(api: Client, invoice_id: int) -> None:
         await owner.execute("update submissions set not_before = now()")
         await start(**POLLS)
-        await wait_until_cancelled(api, invoice_id)
+        await wait_until_status(api, invoice_id, "Cancelled")
 
-    return find
+    return poll if request.param == "poll" else compare
 
 
-@pytest.mark.parametrize("finder", ["poll", "comparison"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_foreign_cancellation_after_a_failed_one_is_reported(
     start: StartService,
     config: Config,
     sandbox: Sandbox,
-    find: FindCancellation,
+    find: Find,
     kind: str,
     members: dict[str, Any],
-    finder: str,
 ) -> None:
     api = await start(**NO_POLLS)
     invoice_id = await create_valid_invoice(api)
     await end_without_effect(api, sandbox, invoice_id, kind, members)
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
-    await find(finder, api, invoice_id)
+    await find(api, invoice_id)
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
 
 
@@ -136,7 +132,7 @@ async def test_foreign_cancellation_is_reported_once(
     await owner.execute("update submissions set state = 'Accepted', not_before = now()")
     api = await start(**POLLS)
     for invoice_id in (compared, polled):
-        await wait_until_cancelled(api, invoice_id)
+        await wait_until_status(api, invoice_id, "Cancelled")
     for _ in range(2):
         await run_command(config, reconcile)
         assert {uuid for _, uuid, _ in await open_findings(config)} == {first, second}
@@ -166,44 +162,36 @@ async def test_own_cancellation_is_not_reported(
     await assert_not_reported(config, owner)
 
 
-@pytest.mark.parametrize("finder", ["poll", "comparison"])
-async def test_unclear_own_cancellation_is_not_reported(
-    start: StartService,
-    config: Config,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
-    find: FindCancellation,
-    finder: str,
-) -> None:
-    """The portal processes the request late, and a poll or a comparison finds it."""
-    api = await start(**NO_POLLS)
+async def cancel_unclearly(api: Client, sandbox: Sandbox) -> int:
+    """Cancel a new Valid invoice without a response, and return its id."""
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"
+    return invoice_id
+
+
+async def test_unclear_own_cancellation_is_not_reported(
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Find
+) -> None:
+    """The portal processes the request late, and a poll or a comparison finds it."""
+    api = await start(**NO_POLLS)
+    invoice_id = await cancel_unclearly(api, sandbox)
     await cancel_elsewhere(api, sandbox, invoice_id)
-    await find(finder, api, invoice_id)
+    await find(api, invoice_id)
     await assert_not_reported(config, owner)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("finder", ["poll", "comparison"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
-    start: StartService,
-    config: Config,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
-    find: FindCancellation,
-    finder: str,
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Find
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""
     api = await start(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
-    invoice_id = await create_valid_invoice(api)
-    await sandbox.fault("state", "drop", times=2)
-    assert (await cancel_latest(api, invoice_id))[1]["code"] == "outcome_unknown"
+    invoice_id = await cancel_unclearly(api, sandbox)
     await until(
         lambda: get_documents(api, invoice_id),
         lambda found: found[0]["cancellation_requested_at"] is None,
     )
     await cancel_elsewhere(api, sandbox, invoice_id)
-    await find(finder, api, invoice_id)
+    await find(api, invoice_id)
     await assert_not_reported(config, owner)

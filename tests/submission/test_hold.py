@@ -162,7 +162,7 @@ async def submit_as_person(api: Client, link: str, invoice_id: int) -> None:
 
 
 async def test_hold_ends_by_itself_if_nothing_was_lost(
-    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str
 ) -> None:
     async with serving(database) as api:
         invoice_id = await create_valid_invoice(api)

@@ -265,7 +265,7 @@ async def test_the_login_is_not_changed_during_a_cancellation(
 
 
 async def test_a_change_waits_for_a_submission_that_is_being_stored(
-    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, database: str
+    api: Client, owner: asyncpg.Connection, database: str
 ) -> None:
     """A submission in another transaction holds the company before its document is visible."""
     await create_valid_invoice(api)
@@ -303,7 +303,7 @@ async def test_concurrent_changes_leave_one_client(
 
 
 async def test_documents_of_former_credentials_are_not_reported_as_missing(
-    api: Client, environment: dict[str, str], sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     """The operator's client does not see them. A later own client sees all."""
     await create_valid_invoice(api)
@@ -412,7 +412,7 @@ async def test_a_wrong_secret_for_anothers_client_id_does_not_use_its_token(
 
 
 async def test_forgotten_refusals_include_own_clients(
-    api: Client, environment: dict[str, str], sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     await set_client(api)
     await owner.execute(
