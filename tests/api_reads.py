@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import aiohttp
+import asyncpg
+import pytest
+
 from tests.conftest import AnyClient, until
 
 
@@ -32,3 +36,24 @@ async def wait_until_status(api: AnyClient, invoice_id: int, *statuses: str) -> 
     return await until(
         lambda: get_invoice(api, invoice_id), lambda found: found["status"] in statuses
     )
+
+
+async def fail_midway(
+    response: aiohttp.ClientResponse, owner: asyncpg.Connection, view: str, size: int = 10_000
+) -> None:
+    """Check that a response is visibly incomplete if its view disappears after the first bytes."""
+    assert response.status == 200
+    await response.content.readexactly(size)
+    await owner.execute(f"alter view {view} rename to elsewhere")
+    with pytest.raises(aiohttp.ClientError):
+        await response.read()
+
+
+async def wait_until_idle(owner: asyncpg.Connection) -> None:
+    """Wait until the service has no open transaction."""
+    busy = """
+        select count(*) from pg_stat_activity
+         where application_name like 'einvoice %'
+           and datname = current_database() and xact_start is not null
+    """
+    await until(lambda: owner.fetchval(busy), lambda count: count == 0)

@@ -1,7 +1,7 @@
 """The event feed: order, pagination, and no missed events."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import asyncpg
@@ -104,6 +104,14 @@ async def test_events_of_another_company_are_not_shown(
         assert response.status == 422
 
 
+async def read_around(api: Client, commit: Awaitable[None]) -> list[int]:
+    """Return the ids of the events before a commit, and of those after them."""
+    before = await feed(api)
+    await commit
+    after = await ids(api, after=before["meta"]["next_after"])
+    return [event["id"] for event in before["data"]] + after
+
+
 async def test_event_committed_later_with_a_smaller_id_is_not_skipped(
     api: Client, company: Company, owner: asyncpg.Connection, second: asyncpg.Connection
 ) -> None:
@@ -113,10 +121,7 @@ async def test_event_committed_later_with_a_smaller_id_is_not_skipped(
     smaller: Any = await owner.fetchval(INSERT, company.id, "invoice.created")
     greater: Any = await second.fetchval(INSERT, company.id, "invoice.updated")
     assert smaller < greater
-    before = await feed(api)
-    await slow.commit()
-    after = await ids(api, after=before["meta"]["next_after"])
-    assert [event["id"] for event in before["data"]] + after == [smaller, greater]
+    assert await read_around(api, slow.commit()) == [smaller, greater]
 
 
 async def test_event_of_a_transaction_that_began_later_is_not_skipped(
@@ -130,10 +135,7 @@ async def test_event_of_a_transaction_that_began_later_is_not_skipped(
     smaller = await second.fetchval(INSERT, company.id, "invoice.updated")
     greater = await owner.fetchval(INSERT, company.id, "invoice.created")
     await first.commit()
-    before = await feed(api)
-    await later.commit()
-    after = await ids(api, after=before["meta"]["next_after"])
-    assert [event["id"] for event in before["data"]] + after == [greater, smaller]
+    assert await read_around(api, later.commit()) == [greater, smaller]
 
 
 async def test_rolled_back_event_is_not_shown(

@@ -208,18 +208,23 @@ async def test_an_invitation_of_another_company_is_void_after_the_own_link_is_us
     site: Site, attacker: Company, owner: asyncpg.Connection
 ) -> None:
     """A company whose role was accepted can make a link for a forgotten password."""
-    await site.join(site.company, "boss@example.com")
-    await site.join(site.company, ACCOUNTANT, "member")
-    invitation = await site.invite(attacker)
-    async with Visitor(site.url) as boss:
-        await boss.sign_in("boss@example.com")
-        link = await make_password_link(boss, ACCOUNTANT)
+    invitation, link = await invite_and_link(site, attacker)
     assert (await list_roles(owner)) == {site.company.id: True, attacker.id: False}
     async with await site.open(link, OWN) as person:
         assert person.status == 200
     assert (await list_roles(owner)) == {site.company.id: True}
     async with await site.open(invitation) as person:
         assert person.status == 404
+
+
+async def invite_and_link(site: Site, other: Company) -> tuple[str, str]:
+    """Return another company's invitation of a member, and then a link for a password."""
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    invitation = await site.invite(other)
+    async with Visitor(site.url) as boss:
+        await boss.sign_in("boss@example.com")
+        return invitation, await make_password_link(boss, ACCOUNTANT)
 
 
 async def make_password_link(admin: Visitor, email: str) -> str:
@@ -248,12 +253,7 @@ async def test_no_link_is_made_for_a_person_who_has_joined_another_company(
 async def test_a_link_made_before_another_company_was_joined_sets_no_password(
     site: Site, attacker: Company
 ) -> None:
-    await site.join(site.company, "boss@example.com")
-    await site.join(site.company, ACCOUNTANT, "member")
-    invitation = await site.invite(attacker)
-    async with Visitor(site.url) as boss:
-        await boss.sign_in("boss@example.com")
-        kept = await make_password_link(boss, ACCOUNTANT)
+    invitation, kept = await invite_and_link(site, attacker)
     async with await site.open(invitation, PASSWORD) as person:
         assert person.path == "/companies"
     async with await site.open(kept, "a password of the attacker") as thief:

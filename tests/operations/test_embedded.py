@@ -220,10 +220,14 @@ async def test_commit_survives_a_kill_of_the_owner(data: Path) -> None:
         await query(again, "select 1")
 
 
+async def commit_and_kill(url: str, data: Path) -> None:
+    await query(url, "create table kept as select 42 as answer")
+    os.kill(postmaster(data), signal.SIGKILL)
+
+
 async def test_killed_server_is_started_again_for_the_next_process(data: Path) -> None:
     async with postgres(data) as url:
-        await query(url, "create table kept as select 42 as answer")
-        os.kill(postmaster(data), signal.SIGKILL)
+        await commit_and_kill(url, data)
         async with postgres(data) as again:
             assert await query(again, "select answer from kept") == 42
 
@@ -239,8 +243,7 @@ async def test_cancelled_start_leaves_no_server(data: Path) -> None:
 
 async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
     async with postgres(data) as url:
-        await query(url, "create table kept as select 42 as answer")
-        os.kill(postmaster(data), signal.SIGKILL)
+        await commit_and_kill(url, data)
     async with postgres(data) as url:
         assert await query(url, "select answer from kept") == 42
 

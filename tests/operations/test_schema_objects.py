@@ -34,6 +34,13 @@ def change(root: Path, file: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def add_parameter(root: Path) -> str:
+    """Add a parameter to a function, and return its file."""
+    file, name = "functions/hold_sending.sql", "hold_sending(why text, "
+    change(root, file, name, f"{name}loud boolean default false, ")
+    return file
+
+
 async def upgrade(database: str, root: Path) -> list[str]:
     return await migrate(database, root / "migrations", objects=root)
 
@@ -148,13 +155,7 @@ async def test_a_function_with_other_results_is_created_again_with_its_callers(
 async def test_a_function_with_other_parameters_leaves_no_earlier_variant(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    file = "functions/hold_sending.sql"
-    change(
-        sql_files,
-        file,
-        "hold_sending(why text, ",
-        "hold_sending(why text, loud boolean default false, ",
-    )
+    file = add_parameter(sql_files)
     applied = await upgrade(database, sql_files)
     assert applied == [file]
     variants = await owner.fetch(
@@ -256,11 +257,5 @@ async def test_an_owner_that_is_no_superuser_migrates_and_upgrades(
     plain: str, sql_files: Path
 ) -> None:
     assert len(await migrate(plain)) > 60
-    file = "functions/hold_sending.sql"
-    change(
-        sql_files,
-        file,
-        "hold_sending(why text, ",
-        "hold_sending(why text, loud boolean default false, ",
-    )
+    file = add_parameter(sql_files)
     assert await upgrade(plain, sql_files) == [file]

@@ -320,15 +320,19 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
     assert await claimed.rows() == before
 
 
-async def test_end_of_a_lost_cancellation_changes_nothing(
-    api: Client, company: Company, owner: asyncpg.Connection
-) -> None:
+async def claim_cancellation(api: Client, owner: asyncpg.Connection) -> int:
+    """Claim the cancellation of a Valid document with fence 5, and return the document's id."""
     await create_valid_invoice(api)
-    document_id = await owner.fetchval(
+    return await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
-    key = {"company_id": company.id, "id": document_id}
+
+
+async def test_end_of_a_lost_cancellation_changes_nothing(
+    api: Client, company: Company, owner: asyncpg.Connection
+) -> None:
+    key = {"company_id": company.id, "id": await claim_cancellation(api, owner)}
     async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
         assert await sql.cancellation_end(conn, **key, fence=4, is_unclear=False) is None
         assert await sql.cancellation_end(conn, **key, fence=5, is_unclear=False)
@@ -338,22 +342,11 @@ async def test_end_of_a_lost_cancellation_changes_nothing(
 async def test_result_of_a_lost_cancellation_changes_nothing(
     api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await create_valid_invoice(api)
-    document_id = await owner.fetchval(
-        "update submitted_documents "
-        "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
-    )
+    key = {"company_id": company.id, "id": await claim_cancellation(api, owner)}
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
     async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
-        assert (
-            await sql.cancellation_wait(
-                conn, company_id=company.id, id=document_id, fence=4, **look
-            )
-            is None
-        )
-        assert await sql.cancellation_wait(
-            conn, company_id=company.id, id=document_id, fence=5, **look
-        )
+        assert await sql.cancellation_wait(conn, **key, fence=4, **look) is None
+        assert await sql.cancellation_wait(conn, **key, fence=5, **look)
     assert await owner.fetchval("select cancel_reads from submitted_documents") == 1
 
 
