@@ -9,34 +9,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import compare_targets as targets
 from benchmark import ROOT
 from compare_growth import Growth
-from compare_targets import (
-    AGAINST,
-    COPY,
-    CREATE,
-    EXPORT,
-    FASTAPI,
-    FASTIFY,
-    GET,
-    LIST,
-    SERVICE,
-    SERVICE_2,
-    Figures,
-    Setting,
-)
+from compare_targets import Figures, Setting
 
 from tests.harness.databases import open_connection
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
 TITLES = {
-    SERVICE: "this service",
-    SERVICE_2: "this service, two processes",
-    AGAINST: "the other commit",
-    FASTIFY: "Fastify, node-postgres",
-    FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
-    COPY: "psql, COPY",
+    targets.SERVICE: "this service",
+    targets.SERVICE_2: "this service, two processes",
+    targets.AGAINST: "the other commit",
+    targets.FASTIFY: "Fastify, node-postgres",
+    targets.FASTAPI: "FastAPI, Pydantic, SQLAlchemy",
+    targets.COPY: "psql, COPY",
 }
 MEASURES = ("per second", "p50 ms", "p99 ms", "p99/p50", "CPU µs", "PostgreSQL CPU µs", "MB")
 NONE = "–"
@@ -73,12 +61,12 @@ class Goal:
 
 #: (operation, target, the least ratio of the requests per second)
 RATES = (
-    (CREATE, FASTIFY, 0.75),
-    (LIST, FASTIFY, 2.0),
-    (GET, FASTIFY, 1.3),
-    (CREATE, FASTAPI, 6),
-    (LIST, FASTAPI, 10),
-    (GET, FASTAPI, 10),
+    (targets.CREATE, targets.FASTIFY, 0.75),
+    (targets.LIST, targets.FASTIFY, 2.0),
+    (targets.GET, targets.FASTIFY, 1.3),
+    (targets.CREATE, targets.FASTAPI, 6),
+    (targets.LIST, targets.FASTAPI, 10),
+    (targets.GET, targets.FASTAPI, 10),
 )
 MAX_SPREAD = 3  # p99/p50
 MAX_EXPORT_TIME = 1.6  # for each second of COPY
@@ -92,7 +80,7 @@ MOST_COST_OF_COMMIT = 1.05  # for one microsecond of the other commit
 def make_tables(figures: AllFigures, growth: Sequence[Growth]) -> Iterator[Table]:
     """Yield the tables."""
     for operation, found in figures.items():
-        unit = "for each invoice" if operation == EXPORT else "for each request"
+        unit = "for each invoice" if operation == targets.EXPORT else "for each request"
         rows = [(TITLES[target], *_describe(each)) for target, each in found.items()]
         yield Table(f"{operation}, {unit}", ("", *MEASURES), rows)
     if growth:
@@ -119,25 +107,29 @@ def _describe_growth(growth: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
 
 def _find_goals(figures: AllFigures) -> Iterator[Goal]:
     """Yield the goals for which there are figures."""
-    own = {operation: found[SERVICE] for operation, found in figures.items() if SERVICE in found}
+    own = {
+        operation: found[targets.SERVICE]
+        for operation, found in figures.items()
+        if targets.SERVICE in found
+    }
     for operation, target, least in RATES:
         if operation in own and target in figures[operation]:
             ratio = own[operation].rate / figures[operation][target].rate
             yield Goal(f"{operation}, requests/s against {TITLES[target]}", ratio, least)
     for operation, each in own.items():
-        if other := figures[operation].get(AGAINST):
+        if other := figures[operation].get(targets.AGAINST):
             for name, cost in {
                 "CPU": (each.cpu or 0) / (other.cpu or 1),
                 "PostgreSQL CPU": each.postgres_cpu / other.postgres_cpu,
             }.items():
-                title = f"{operation}, {name} against {TITLES[AGAINST]}"
+                title = f"{operation}, {name} against {TITLES[targets.AGAINST]}"
                 yield Goal(title, cost, MOST_COST_OF_COMMIT, is_least=False)
-    if EXPORT in own:
-        if COPY in figures[EXPORT]:
-            ratio = own[EXPORT].p50 / figures[EXPORT][COPY].p50
+    if targets.EXPORT in own:
+        if targets.COPY in figures[targets.EXPORT]:
+            ratio = own[targets.EXPORT].p50 / figures[targets.EXPORT][targets.COPY].p50
             yield Goal("export, time against COPY", ratio, MAX_EXPORT_TIME, is_least=False)
-        yield Goal("export, MB", own[EXPORT].memory or 0, MAX_EXPORT_MB, is_least=False)
-    for operation in (GET, LIST, CREATE):
+        yield Goal("export, MB", own[targets.EXPORT].memory or 0, MAX_EXPORT_MB, is_least=False)
+    for operation in (targets.GET, targets.LIST, targets.CREATE):
         if each := own.get(operation):
             yield Goal(f"{operation}, p99/p50", each.spread, MAX_SPREAD, is_least=False)
 

@@ -14,23 +14,18 @@ import pytest
 from service.http import app_keys
 from service.http.limits import MAX_EXPORTS
 from tests.api.test_exports import insert_copies
-from tests.api_reads import fail_midway
+from tests.api_reads import fail_midway, wait_until_idle
 from tests.api_requests import (
     create_invoice,
     create_one_of_each,
     create_record,
     create_valid_invoice,
 )
-from tests.conftest import Client, until
+from tests.conftest import Client
 from tests.harness.bodies import buyer, line, note
 from tests.harness.visitors import Visitor
 
 PATH = "/invoices.csv"
-BUSY = """
-    select count(*) from pg_stat_activity
-     where application_name like 'einvoice %'
-       and datname = current_database() and xact_start is not null
-"""
 
 
 def percent(kind: str, rate: float) -> dict[str, Any]:
@@ -255,6 +250,6 @@ async def test_a_slow_reader_of_a_list_holds_no_connection(
         await loop.sock_connect(connection, ("127.0.0.1", site.port))
         await loop.sock_sendall(connection, head.encode())
         assert (await loop.sock_recv(connection, 100)).startswith(b"HTTP/1.1 200 OK")
-        await until(lambda: owner.fetchval(BUSY), lambda count: count == 0)
+        await wait_until_idle(owner)
         await admin.get(PATH)
         assert admin.status == 429  # the first download has not ended
