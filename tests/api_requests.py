@@ -15,9 +15,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
-from tests.api_reads import wait_for_status
-from tests.conftest import AnyClient, Client, until
-from tests.harness.bodies import CODES, invoice, last_month, line, note, now
+from tests.conftest import AnyClient, Client
 from tests.harness.sandbox import Administration
 
 #: The status and the JSON of a response.
@@ -89,14 +87,6 @@ async def add_own_client(sandbox: Administration, **changes: Any) -> None:
     await sandbox.send("POST", "clients", {**body, **changes})
 
 
-async def create_invoice(api: AnyClient, **changes: Any) -> int:
-    """Create an invoice and return its id."""
-    async with api.post("/api/invoices", json=invoice(**changes)) as response:
-        body = await response.json()
-        assert response.status == 201, body
-        return body["data"]["id"]
-
-
 def not_found(noun: str) -> Answer:
     """Return the answer to a request for a record that does not exist."""
     return 404, {"message": f"{noun} not found", "code": "not_found"}
@@ -116,24 +106,6 @@ async def cancel_latest(api: AnyClient, invoice_id: int, **body: Any) -> Answer:
         f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
     ) as response:
         return response.status, await response.json()
-
-
-async def create_valid_invoice(api: AnyClient, **changes: Any) -> int:
-    """Create an invoice, submit it until it is Valid, and return its id."""
-    invoice_id = await create_invoice(api, **changes)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
-    return invoice_id
-
-
-async def create_lost_invoice(
-    api: AnyClient, sandbox: Administration, fault: str = "accept_then_drop", /, **changes: Any
-) -> int:
-    """Create an invoice, let a fault lose its submit, and return its id."""
-    await sandbox.fault("submit", fault)
-    invoice_id = await create_invoice(api, **changes)
-    assert (await submit(api, invoice_id))[0] == 400
-    return invoice_id
 
 
 INTEGRATIONS = "/api/integrations/"
@@ -212,45 +184,6 @@ async def create_record(api: AnyClient, path: str, **body: Any) -> Any:
     status, answer = await request_json(api, "POST", path, json=body)
     assert status == 201, answer
     return answer["data"]
-
-
-async def create_sale(api: AnyClient) -> int:
-    """Create an invoice of last month that can be consolidated, and return its id."""
-    lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
-    return await create_invoice(
-        api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines
-    )
-
-
-async def create_one_of_each(api: AnyClient) -> dict[str, int]:
-    """Create a record of every resource of a GENEROUS service, and return {place: id}."""
-    invoice_id = await create_valid_invoice(api, metadata={"shop": "A"})
-    family = {
-        "type": "CONSOLIDATED_INVOICE",
-        "code": next(CODES),
-        "issueDateTime": now(),
-        "invoiceIds": [await create_sale(api)],
-    }
-    asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
-    made = {
-        "/api/adjustment-notes": await create_record(
-            api, f"/api/invoices/{invoice_id}/adjustment-note", **note()
-        ),
-        "/api/consolidated-invoices": await create_record(
-            api, "/api/consolidated-invoices", **family
-        ),
-        "/api/einvoice-requests": await create_record(api, "/api/einvoice-requests", **asked),
-        "/api/webhooks": await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/"),
-    }
-    return {"/api/invoices": invoice_id, **{place: data["id"] for place, data in made.items()}}
-
-
-async def create_delivery(api: AnyClient, webhook: int) -> int:
-    """Cause a delivery to a webhook and return its id."""
-    path = f"/api/webhooks/{webhook}/deliveries"
-    await create_invoice(api)
-    _, body = await until(lambda: request_json(api, "GET", path), lambda answer: answer[1]["data"])
-    return body["data"][0]["id"]
 
 
 async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:

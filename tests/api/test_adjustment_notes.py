@@ -9,8 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Company, Sandbox
 from tests.harness.bodies import buyer, line, note
 

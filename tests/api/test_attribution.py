@@ -10,15 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import (
-    Answer,
-    create_invoice,
-    create_record,
-    create_sale,
-    create_valid_invoice,
-    request_json,
-)
+from tests.api_requests import Answer, create_record, request_json
 from tests.conftest import Client, Company
 from tests.fixtures_shared import SharedService
 from tests.harness.bodies import buyer, invoice, line, note, now

@@ -15,9 +15,9 @@ from service import json_codec, schema
 from service.api.table import OPERATIONS
 from service.errors import ValidationError
 from service.http import requests
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import (
-    create_invoice,
     fill_path,
     list_routes,
     normalise_error,

@@ -9,8 +9,9 @@ import pytest
 
 from service.documents.checks.party import COLUMNS, FACTS
 from service.documents.ubl.parties import COLUMNS
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import AS_BUYER, AS_SUPPLIER, create_invoice, request_json, submit
+from tests.api_requests import AS_BUYER, AS_SUPPLIER, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.harness.bodies import invoice
 
@@ -340,9 +341,7 @@ async def test_company_is_ready_if_its_needed_values_are_well_formed(
 
 async def test_ready_company_can_submit(api: Client) -> None:
     assert (await update(api, phone="(03) 1234-5678"))["is_company_ready"] is True
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
+    await create_valid_invoice(api)
 
 
 # The TIN
@@ -352,8 +351,7 @@ async def test_tin_change_is_rejected_while_a_document_is_under_validation(
     api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     status, body = await put(api, tin_code="C20880050990")
     assert (status, set(body)) == (409, {"message", "code"}) and "TIN" in body["message"]
     assert body["code"] == "tin_in_use"

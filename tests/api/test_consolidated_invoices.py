@@ -18,8 +18,9 @@ from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
 from service.documents.ubl.lines import build_line
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, create_invoice, not_found, submit
+from tests.api_requests import cancel_latest, not_found, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, line, note, now
 
@@ -199,8 +200,7 @@ async def test_plan_counts_submitted_invoices_instead_of_listing_them(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     open_sale, named = await sale(api), await sale(api, buyer=buyer())
-    submitted = await create_invoice(api, issueDateTime=now())
-    assert (await submit(api, submitted))[0] == 200
+    submitted = await create_submitted_invoice(api, issueDateTime=now())
     await owner.execute("update documents set issue_date = $1", datetime.fromisoformat(at()))
     for omit, listed in ((False, {named, submitted}), (True, {named})):
         plan = await get_plan(api, omitSubmitted=omit)
@@ -223,8 +223,7 @@ async def test_summary_agrees_with_the_plan(api: Client, owner: asyncpg.Connecti
     for changes, reason in RULED:
         if reason not in ("tax", "activity"):
             await sale(api, **changes)
-    submitted = await create_invoice(api, issueDateTime=now())
-    assert (await submit(api, submitted))[0] == 200
+    submitted = await create_submitted_invoice(api, issueDateTime=now())
     await owner.execute(
         "update documents set issue_date = $1 where id = $2",
         datetime.fromisoformat(at()),

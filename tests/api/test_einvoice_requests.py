@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from tests.api.test_companies import SETTING
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import AS_SUPPLIER, create_invoice, not_found, request_json
+from tests.api_requests import AS_SUPPLIER, not_found, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.harness.bodies import buyer, line, now
 

@@ -17,7 +17,8 @@ from service.http.error_responses import HTTP_ERRORS
 from service.submission.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve
 from tests.api.test_specification_rules import statuses_of
-from tests.api_requests import create_invoice, create_valid_invoice, request_json
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, Sandbox, StartService
 from tests.harness.bodies import invoice, now
 from tests.harness.paths import ROOT

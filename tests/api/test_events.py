@@ -9,7 +9,7 @@ import pytest
 
 from service import schema
 from service.db.statements import QUERIES
-from tests.api_requests import create_invoice, create_valid_invoice
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.conftest import Client, Company, StartService, make_company
 from tests.harness.bodies import invoice
 

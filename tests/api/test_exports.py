@@ -7,8 +7,9 @@ import aiohttp
 import asyncpg
 import pytest
 
+from tests.api_invoices import create_invoice
 from tests.api_reads import fail_midway, get_invoice, wait_until_idle
-from tests.api_requests import AS_BUYER, AS_SUPPLIER, create_invoice, request_json
+from tests.api_requests import AS_BUYER, AS_SUPPLIER, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.harness.bodies import buyer, invoice, line
 

@@ -4,13 +4,12 @@ from typing import Any
 
 import aiohttp
 
+from tests.api_invoices import create_delivery, create_one_of_each
 from tests.api_reads import get_documents
 from tests.api_requests import (
     INTEGRATIONS,
     KEYLESS,
-    create_delivery,
     create_integration_records,
-    create_one_of_each,
     fill_path,
     list_routes,
     open_integrations,

@@ -6,16 +6,18 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_invoices import (
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_sale,
+    create_valid_invoice,
+)
 from tests.api_reads import wait_for_status
 from tests.api_requests import (
     INTEGRATIONS,
     cancel_latest,
-    create_delivery,
-    create_invoice,
-    create_one_of_each,
     create_record,
-    create_sale,
-    create_valid_invoice,
     fill_path,
     list_routes,
     place_of,

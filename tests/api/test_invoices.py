@@ -9,15 +9,17 @@ import pytest
 
 from service import json_codec
 from tests.api.test_notes import create_valid_note
+from tests.api_invoices import (
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_valid_invoice,
+)
 from tests.api_reads import get_invoice
 from tests.api_requests import (
     INTEGRATIONS,
     PLACES,
-    create_delivery,
     create_integration_records,
-    create_invoice,
-    create_one_of_each,
-    create_valid_invoice,
     fill_path,
     list_routes,
     not_found,

@@ -9,7 +9,8 @@ import pytest
 from service import json_codec
 from service.db.statements import sql
 from tests.api.test_notes import create_valid_note
-from tests.api_requests import create_one_of_each, create_valid_invoice, list_routes, request_json
+from tests.api_invoices import create_one_of_each, create_valid_invoice
+from tests.api_requests import list_routes, request_json
 from tests.conftest import Client, Company, StartService
 from tests.harness.bodies import note
 from tests.harness.environments import GENEROUS

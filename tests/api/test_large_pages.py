@@ -10,8 +10,9 @@ import pytest
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
 from tests.api.test_exports import insert_copies
+from tests.api_invoices import create_invoice, create_one_of_each
 from tests.api_reads import fail_midway, wait_until_idle
-from tests.api_requests import create_invoice, create_one_of_each, request_json
+from tests.api_requests import request_json
 from tests.conftest import Client, StartService
 from tests.harness.environments import GENEROUS
 

@@ -8,13 +8,8 @@ from yarl import URL
 
 from service.api.links import MOST
 from tests.api.test_notes import create_note
-from tests.api_requests import (
-    create_invoice,
-    create_one_of_each,
-    create_valid_invoice,
-    not_found,
-    request_json,
-)
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
+from tests.api_requests import not_found, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.harness.environments import GENEROUS
 

@@ -8,8 +8,9 @@ import pytest
 from yarl import URL
 
 from tests.api.test_exports import insert_copies
+from tests.api_invoices import create_invoice, create_one_of_each
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, create_one_of_each, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, StartService, make_company
 from tests.harness.bodies import buyer, invoice
 from tests.harness.environments import GENEROUS

@@ -18,7 +18,8 @@ from service.api.operation import Operation
 from service.api.table import OPERATIONS
 from tests.api.test_bodies import GOOD, mutate
 from tests.api.test_edge import run_service
-from tests.api_requests import create_one_of_each, make_account, place_of
+from tests.api_invoices import create_one_of_each
+from tests.api_requests import make_account, place_of
 from tests.conftest import Company
 from tests.harness.environments import GENEROUS
 

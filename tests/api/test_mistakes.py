@@ -14,7 +14,8 @@ import pytest
 
 from service.documents import money
 from service.documents.doubts import find_doubts
-from tests.api_requests import create_record, create_valid_invoice, request_json
+from tests.api_invoices import create_valid_invoice
+from tests.api_requests import create_record, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.harness.bodies import buyer, invoice, line, note
 

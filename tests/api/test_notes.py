@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, create_valid_invoice, not_found, request_json, submit
+from tests.api_requests import not_found, request_json
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import line, note
 
@@ -112,8 +113,7 @@ async def test_a_note_being_submitted_counts_with_its_prepayment(
     api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(processing_seconds=3600)
-    invoice = await create_invoice(api, lineItems=FOUR)
-    assert (await submit(api, invoice))[0] == 200
+    invoice = await create_submitted_invoice(api, lineItems=FOUR)
     await sandbox.settings(processing_seconds=0)
     await wait_for_status(api, invoice, "Valid")
     await sandbox.settings(processing_seconds=3600)

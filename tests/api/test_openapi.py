@@ -21,12 +21,8 @@ from service.error_codes import CODES
 from service.http.idempotency import LONGEST_KEY
 from service.http.middleware import OPEN
 from service.webhooks import signature
-from tests.api_requests import (
-    create_integration_records,
-    create_invoice,
-    create_valid_invoice,
-    open_integrations,
-)
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import create_integration_records, open_integrations
 from tests.conftest import Client
 from tests.harness.bodies import invoice, note
 from tests.harness.paths import ROOT

@@ -14,14 +14,9 @@ import segno
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
 from tests.api.test_notes import SELLER, create_note, create_valid_note
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.harness.bodies import buyer, line
 from tests.submission.test_submission import STRANGER
@@ -153,8 +148,7 @@ async def test_a_valid_invoice_shows_portal_identifiers_and_a_qr_code(
 
 async def test_a_document_before_validation_is_marked(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(processing_seconds=60)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith(
         "NOT VALIDATED NOT VALIDATED The tax authority's portal has received it, but"
@@ -163,8 +157,7 @@ async def test_a_document_before_validation_is_marked(api: Client, sandbox: Sand
 
 
 async def test_an_invalid_document_is_printed_as_stored(api: Client) -> None:
-    invoice_id = await create_invoice(api, buyer=STRANGER)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api, buyer=STRANGER)
     await wait_for_status(api, invoice_id, "Invalid")
     changed = [line(description="Tea leaves")]
     assert (
@@ -543,8 +536,7 @@ async def test_notes_and_consolidated_invoices_have_qr_codes(start: StartService
 async def test_a_document_that_is_not_valid_has_no_qr_code(api: Client, sandbox: Sandbox) -> None:
     draft, valid = await create_invoice(api), await create_valid_invoice(api)
     note = await create_note(api, valid)
-    wrong = await create_invoice(api, buyer=STRANGER)
-    assert (await submit(api, wrong))[0] == 200
+    wrong = await create_submitted_invoice(api, buyer=STRANGER)
     await wait_for_status(api, wrong, "Invalid")
     gone = await create_valid_invoice(api)
     assert (await cancel_latest(api, gone))[0] == 200

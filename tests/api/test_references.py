@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.api.test_adjustment_notes import STRANGER
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Sandbox, StartService, make_company
 from tests.harness.bodies import invoice, line, note
 

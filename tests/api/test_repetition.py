@@ -6,14 +6,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    not_found,
-    submit,
-)
+from tests.api_requests import cancel_latest, not_found, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import invoice, note
 from tests.harness.environments import GENEROUS

@@ -41,13 +41,11 @@ from service.config import read_config
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 from tests.api.test_validations import TIN
+from tests.api_invoices import create_invoice, create_one_of_each, create_sale
 from tests.api_requests import (
     INTEGRATIONS,
     PLACES,
     create_integration_records,
-    create_invoice,
-    create_one_of_each,
-    create_sale,
     make_account,
     request_json,
 )

@@ -24,8 +24,9 @@ from tests.api.test_einvoice_requests import create_request, get_request, reques
 from tests.api.test_integrations import create_user, insert_organization, user
 from tests.api.test_notes import ONE, create_note, create_valid_note
 from tests.api.test_validations import TIN
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice
-from tests.api_requests import create_invoice, create_valid_invoice, request_json
+from tests.api_requests import request_json
 from tests.conftest import make_company
 from tests.fixtures_specification import Context
 from tests.harness.bodies import invoice, note

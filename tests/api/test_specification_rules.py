@@ -28,14 +28,9 @@ from tests.api.test_specification import (
     valid,
 )
 from tests.api.test_validations import TIN, UNKNOWN
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import make_company, until
 from tests.fixtures_specification import Context
 from tests.harness.bodies import buyer, invoice, note, now

@@ -9,8 +9,9 @@ import pytest
 
 from service import json_codec
 from tests.api.test_openapi import API
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.harness.bodies import buyer, invoice, line, note
 

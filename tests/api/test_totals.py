@@ -5,15 +5,9 @@ from typing import Any
 
 import asyncpg
 
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_one_of_each,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, StartService
 from tests.harness.bodies import buyer, invoice
 from tests.harness.environments import GENEROUS

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from service import json_codec, members, schema
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, create_record, create_valid_invoice, request_json
+from tests.api_requests import create_record, request_json
 from tests.conftest import Client
 from tests.harness.bodies import buyer, invoice, line, note
 

@@ -12,7 +12,8 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
 from service.config import read_config
-from tests.api_requests import create_invoice, create_valid_invoice, request_json
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import note, now
 

@@ -17,7 +17,8 @@ import pytest
 
 from service.webhooks import signature
 from service.webhooks.dispatcher import RECORD_BYTES, SCHEDULE
-from tests.api_requests import create_invoice, request_json
+from tests.api_invoices import create_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, StartService
 from tests.fixtures_webhooks import LOCAL, create_endpoint, wait_for_delivery
 from tests.harness.paths import ROOT

@@ -30,14 +30,9 @@ from service.webhooks.dispatcher import (
     delivery_session,
 )
 from service.webhooks.url_policy import is_internal, url_violation
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents
-from tests.api_requests import (
-    create_invoice,
-    create_one_of_each,
-    create_valid_invoice,
-    not_found,
-    request_json,
-)
+from tests.api_requests import not_found, request_json
 from tests.conftest import Client, Company, StartService, make_company, until
 from tests.fixtures_webhooks import (
     LOCAL,

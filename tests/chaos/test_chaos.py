@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.api_requests import create_valid_invoice, request_json
+from tests.api_invoices import create_valid_invoice
+from tests.api_requests import request_json
 from tests.chaos import judge, report, rules, schedule
 from tests.chaos.chaos_run import Progress, Size, play
 from tests.chaos.clients import Answer, KeyedRequest, Record

@@ -19,16 +19,9 @@ from service.db.audit_actor import acting_as
 from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
+from tests.api_invoices import create_delivery, create_invoice, create_sale, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import (
-    create_delivery,
-    create_invoice,
-    create_record,
-    create_sale,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, Company, make_company, some_long
 from tests.harness.bodies import buyer, note, now
 from tests.harness.browsers import needs_browser, open_browser

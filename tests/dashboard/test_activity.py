@@ -4,13 +4,8 @@ import asyncpg
 
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_record,
-    create_valid_invoice,
-    request_json,
-)
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import cancel_latest, create_record, request_json
 from tests.conftest import Client
 from tests.harness.bodies import buyer
 from tests.harness.visitors import Visitor

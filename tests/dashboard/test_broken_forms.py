@@ -18,7 +18,8 @@ from yarl import URL
 
 from service.config import Config
 from service.dashboard.pages import local_path
-from tests.api_requests import create_invoice, create_record
+from tests.api_invoices import create_invoice
+from tests.api_requests import create_record
 from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_protection import create_ids, fill, ids_of, is_public, list_paths
 from tests.fixtures_dashboard import SignIn

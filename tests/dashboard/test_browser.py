@@ -13,7 +13,7 @@ from service.config import read_config
 from service.dashboard.consolidation import MOST_PLANNED
 from service.dashboard.documents import COUNT_TO
 from tests.api.test_exports import insert_copies
-from tests.api_requests import create_invoice, create_sale, create_valid_invoice
+from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
 from tests.conftest import Client, Company, StartService, make_company
 from tests.dashboard.test_outcomes import check_words
 from tests.harness.bodies import last_month

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from service.config import Config, read_config
-from tests.api_requests import create_invoice
+from tests.api_invoices import create_invoice
 from tests.conftest import Client, Company, make_company
 from tests.dashboard.test_form_repetition import INVOICE
 from tests.fixtures_dashboard import SignIn

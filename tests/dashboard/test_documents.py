@@ -12,14 +12,9 @@ from service.dashboard import pages
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
 from service.documents.ubl import parties
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import (
-    create_invoice,
-    create_record,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn

@@ -9,13 +9,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.api_requests import (
-    BUYER_FORM,
-    create_invoice,
-    create_sale,
-    create_valid_invoice,
-    request_json,
-)
+from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
+from tests.api_requests import BUYER_FORM, request_json
 from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn

@@ -12,8 +12,9 @@ from service import json_codec
 from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
 from service.dashboard.editing import PARTY
 from service.http.forms import FORM
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, request_json
+from tests.api_requests import request_json
 from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer

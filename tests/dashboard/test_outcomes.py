@@ -10,8 +10,9 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending
 from service.config import read_config
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn

@@ -7,13 +7,13 @@ import pytest
 
 from service.config import read_config
 from service.dashboard.overview import _find_overdue
-from tests.api_requests import (
+from tests.api_invoices import (
     create_invoice,
     create_sale,
+    create_submitted_invoice,
     create_valid_invoice,
-    request_json,
-    submit,
 )
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, StartService, patience
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, note
@@ -72,8 +72,7 @@ async def test_a_rejected_document_comes_first_with_its_reason(
             "country": "MYS",
         },
     }
-    invoice_id = await create_invoice(site, buyer=party)
-    assert (await submit(site, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(site, buyer=party)
     text = await wait_for_text(visitor, "is invalid")
     assert "does not belong to the TIN" in text
     assert f'href="/invoices/{invoice_id}"' in visitor.text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api_requests import create_valid_invoice
+from tests.api_invoices import create_valid_invoice
 from tests.conftest import Client
 from tests.harness.bodies import buyer, line
 from tests.harness.browsers import needs_browser, open_browser

@@ -13,13 +13,8 @@ from markupsafe import escape
 from service.config import read_config
 from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
 from service.dashboard.table import MODULES, make_page_routes
-from tests.api_requests import (
-    create_delivery,
-    create_invoice,
-    create_one_of_each,
-    create_record,
-    request_json,
-)
+from tests.api_invoices import create_delivery, create_invoice, create_one_of_each
+from tests.api_requests import create_record, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, line

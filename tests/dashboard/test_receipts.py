@@ -10,8 +10,9 @@ import pytest
 from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
+from tests.api_invoices import create_invoice
 from tests.api_reads import wait_until_status
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, StartService, make_company
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor

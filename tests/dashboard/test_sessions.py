@@ -11,7 +11,7 @@ from yarl import URL
 
 from service.config import Config
 from service.dashboard.passwords import Passwords, find_weakness
-from tests.api_requests import create_invoice
+from tests.api_invoices import create_invoice
 from tests.conftest import Client, Company, StartService
 from tests.harness.visitors import PASSWORD, Visitor, make_person
 

@@ -11,13 +11,8 @@ from service.commands.bootstrap import run_command
 from service.commands.companies import add_key
 from service.config import Config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
-from tests.api_requests import (
-    CERTIFICATE,
-    OWN_CLIENT,
-    PORTAL_CREDENTIALS,
-    add_own_client,
-    create_invoice,
-)
+from tests.api_invoices import create_invoice
+from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import (

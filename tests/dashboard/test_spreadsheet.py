@@ -14,13 +14,9 @@ import pytest
 from service.http import app_keys
 from service.http.limits import MAX_EXPORTS
 from tests.api.test_exports import insert_copies
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import fail_midway, wait_until_idle
-from tests.api_requests import (
-    create_invoice,
-    create_one_of_each,
-    create_record,
-    create_valid_invoice,
-)
+from tests.api_requests import create_record
 from tests.conftest import Client
 from tests.harness.bodies import buyer, line, note
 from tests.harness.visitors import Visitor

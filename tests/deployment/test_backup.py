@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 
 from service.embedded_postgres.binaries import find_programs
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, create_valid_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Sandbox, until
 from tests.harness.bodies import now
 from tests.harness.companies import Company

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.api_requests import create_invoice, create_valid_invoice, request_json
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import request_json
 from tests.conftest import Company, Sandbox, until
 from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
 from tests.documents.test_signing import get_sent_document, signed_by

@@ -13,8 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, request_json
+from tests.api_requests import request_json
 from tests.conftest import Company, patience, until
 from tests.harness.bodies import invoice, line
 from tests.harness.nginx import NAME, Local, Nginx, find_nginx

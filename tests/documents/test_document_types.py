@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from service import json_codec
-from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import CERTIFICATE, create_invoice, create_record, request_json, submit
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_reads import get_documents
+from tests.api_requests import CERTIFICATE, create_record, request_json
 from tests.conftest import Client, Sandbox, StartService, make_company, some_long, until
 from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 from tests.harness.bodies import last_month, now
@@ -98,9 +99,7 @@ def request(source: dict[str, Any]) -> dict[str, Any]:
 async def create_note(api: Client, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     """Create a note and its original. Return (path, [(uuid, number)] of the original)."""
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
-    invoice_id = await create_invoice(api, **request(original))
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(api, **request(original))
     number = ("SB-" if source["selfBilled"] else "INV-") + (
         await record_of(api, f"/api/invoices/{invoice_id}")
     )["invoice_code"].zfill(5)

@@ -19,15 +19,9 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.signing.certificate import ISSUER_FORMS
 from service.submission.signers import Signers
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import (
-    CERTIFICATE,
-    create_invoice,
-    create_valid_invoice,
-    not_found,
-    request_json,
-    submit,
-)
+from tests.api_requests import CERTIFICATE, not_found, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.test_signature import parse_as_written, split_signature, verify
 from tests.harness.bodies import invoice, note
@@ -194,7 +188,7 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
     }
     configured = await start(**SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
     for client in (configured, api):  # the sandbox accepts the first form only
-        assert (await submit(client, await create_invoice(client)))[0] == 200
+        await create_submitted_invoice(client)
         _, block = await get_sent_document(owner)
         assert (
             block["KeyInfo"][0]["X509Data"][0]["X509IssuerSerial"][0]["X509IssuerName"][0]["_"]
@@ -484,8 +478,7 @@ async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Cl
     warning = (await store_certificate(api, issued("C25845632020")))["warning"]
     assert "is C25845632020, not the company's TIN" in warning and "DS311" in warning
     assert "DS307" in (await store_certificate(api, issued(subject={TIN: None})))["warning"]
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     await wait_for_status(api, invoice_id, "Invalid")
     (found,) = await get_documents(api, invoice_id)
     assert [error["code"] for error in found["errors"]] == ["DS307"]

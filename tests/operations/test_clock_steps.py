@@ -6,8 +6,9 @@ from typing import Any
 import asyncpg
 
 from service.monitoring import clock_steps
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_until_status
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import request_json
 from tests.conftest import Company, StartService, until
 from tests.harness.databases import open_connection
 
@@ -41,8 +42,7 @@ async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
     start: StartService, owner: asyncpg.Connection
 ) -> None:
     idle = await start(background=False, PORTAL_RATE_SCALE="1")
-    waiting = await create_invoice(idle)
-    assert (await submit(idle, waiting))[0] == 200
+    waiting = await create_submitted_invoice(idle)
     await set_back(owner)
     api = await start(PORTAL_RATE_SCALE="1", WATCHDOG_SECONDS="0.1")
     await wait_until_status(api, waiting, "Valid")

@@ -14,7 +14,8 @@ import pytest
 from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import load_objects
 from service.db.statements import sql
-from tests.api_requests import CERTIFICATE, create_invoice, create_valid_invoice, request_json
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import CERTIFICATE, request_json
 from tests.conftest import Client, Company, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import issued, key_text, rsa_key

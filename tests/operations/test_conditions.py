@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from service.monitoring.conditions import WORDING
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, StartService, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import free_port, run_command

@@ -12,8 +12,8 @@ from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
 from service.config import Config
 from service.db.session import DedicatedSession
+from tests.api_invoices import create_lost_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import create_lost_invoice
 from tests.conftest import Client, Company, Sandbox, StartService, until
 
 

@@ -17,7 +17,8 @@ import pytest
 from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
 from service.version import VERSION
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_invoices import create_submitted_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice
@@ -64,7 +65,7 @@ async def test_trace_id_is_in_the_lines_of_a_request_and_of_its_submission(
         Service(variables, tmp_path / "log") as service,
         aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key, **SENT}) as api,
     ):
-        assert (await submit(api, await create_invoice(api)))[0] == 200
+        await create_submitted_invoice(api)
         output = await service.printed("route=/api/invoices/{id}/submit-to-portal")
     found = [line for line in output.splitlines() if f"trace_id={TRACE}" in line]
     for part in ("portal operation=submit status=202", "state=Accepted", "status=201"):
@@ -148,7 +149,7 @@ async def test_json_log_has_an_object_in_each_line(
     async with Service(variables, tmp_path / "log") as service:
         headers = {"X-API-Key": company.key, **SENT}
         async with aiohttp.ClientSession(service.base, headers=headers) as api:
-            assert (await submit(api, await create_invoice(api)))[0] == 200
+            await create_submitted_invoice(api)
             async with api.post("/api/invoices", json=invoice(code=7)) as response:
                 assert response.status == 500
         assert await service.stop() == 0

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from tests.api.test_edge import BROKEN
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_requests import (
     CERTIFICATE,
     INTEGRATIONS,
@@ -20,7 +21,6 @@ from tests.api_requests import (
     PORTAL_CREDENTIALS,
     add_own_client,
     cancel_latest,
-    create_invoice,
     make_account,
     request_json,
     submit,
@@ -88,8 +88,7 @@ async def _succeed(api: aiohttp.ClientSession) -> list[str]:
     rotated = (
         await request_json(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
     )[1]["data"]
-    invoice_id = await create_invoice(api, buyer=buyer(**PERSON))
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api, buyer=buyer(**PERSON))
     assert (await cancel_latest(api, invoice_id, reason=SAID))[0] == 200
     signer = issued()
     pair = {
@@ -127,7 +126,7 @@ async def _use_own_client(api: aiohttp.ClientSession, sandbox: Sandbox) -> list[
     for secret, status in ((OWN_CLIENT["client_secret"], 200), ("refused-secret-4711", 400)):
         body = {**OWN_CLIENT, "client_secret": secret}
         assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=body))[0] == status
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     return [OWN_CLIENT["client_secret"], "refused-secret-4711"]
 
 

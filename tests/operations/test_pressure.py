@@ -27,8 +27,9 @@ from service.http.limits import (
     RateLimiter,
 )
 from tests.api.test_exports import insert_copies
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
 from tests.harness.databases import add_migration
@@ -102,8 +103,7 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
 ) -> None:
     api, stop = await start(POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     # No company gets both connections.
     keys = [company.key, (await make_company(environment)).key] * 4
 

@@ -8,7 +8,8 @@ from aiohttp import web
 from service.config import read_config
 from service.portal.client import Portal, portal_session
 from service.portal.errors import NotSent
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_invoices import create_invoice
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.processes import free_port
 

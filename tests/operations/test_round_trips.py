@@ -8,7 +8,8 @@ import asyncio
 import pytest
 
 from service.db.statements import sql
-from tests.api_requests import create_invoice, request_json
+from tests.api_invoices import create_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, StartService
 from tests.harness.bodies import invoice
 

@@ -9,7 +9,8 @@ from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_exports import insert_copies
-from tests.api_requests import AS_BUYER, create_invoice, create_valid_invoice
+from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_requests import AS_BUYER
 from tests.conftest import Company, StartService
 from tests.harness.bodies import buyer
 

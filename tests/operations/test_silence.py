@@ -23,8 +23,9 @@ from service.db.transactions import Database
 from service.embedded_postgres.lifecycle import SETTINGS as SERVER_SETTINGS
 from service.embedded_postgres.lifecycle import postgres
 from service.http import app_keys
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import Answer, create_invoice, submit
+from tests.api_requests import Answer, submit
 from tests.conftest import ClientFactory, Company, Sandbox, until
 from tests.fixtures_service import StartProcess
 from tests.harness.databases import add_migration

@@ -25,7 +25,8 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
 from service.submission.database_identity import record_database_identity
-from tests.api_requests import create_invoice, request_json
+from tests.api_invoices import create_invoice
+from tests.api_requests import request_json
 from tests.conftest import (
     AnyClient,
     Client,

@@ -13,14 +13,9 @@ import asyncpg
 import pytest
 
 from service.embedded_postgres.binaries import find_programs
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Company, StartService
 from tests.harness.bodies import invoice, line, note
 from tests.harness.environments import GENEROUS

@@ -20,7 +20,8 @@ import pytest
 
 from service.db.migrations import migrate
 from tests.api.test_exports import insert_copies
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_invoices import create_invoice
+from tests.api_requests import request_json, submit
 from tests.conftest import Company, Sandbox, make_company, until
 from tests.harness.bodies import invoice
 from tests.harness.databases import open_connection

@@ -12,7 +12,8 @@ import pytest
 
 from service.dashboard.table import make_page_routes
 from service.http import app_keys
-from tests.api_requests import create_invoice, fill_path, list_routes, request_json
+from tests.api_invoices import create_invoice
+from tests.api_requests import fill_path, list_routes, request_json
 from tests.conftest import Client, StartService, until
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import invoice

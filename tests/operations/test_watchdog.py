@@ -11,8 +11,9 @@ import pytest
 
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.metrics import REGISTRY
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import cancel_latest, create_invoice, request_json, submit
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import ChildProcess
@@ -68,9 +69,7 @@ async def test_every_kind_of_stuck_work_is_named(
     """Each kind has a row in the state in which a crashed worker leaves it."""
     api = await start(**{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     for _ in range(3):
-        invoice_id = await create_invoice(api)
-        assert (await submit(api, invoice_id))[0] == 200
-        await wait_for_status(api, invoice_id, "Valid")
+        invoice_id = await create_valid_invoice(api)
     idle = await start(background=False, **{**IMPATIENT, "COMPARISON_SECONDS": "0.01"})
     await api.close()
     past = "now() - interval '1 hour'"
@@ -102,9 +101,7 @@ async def test_a_cancellation_is_overdue_after_its_settling_time(
 ) -> None:
     """The cancellation is claimed repeatedly meanwhile, so that its claim never expires."""
     api = await start(**{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"})
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)
     assert (await cancel_latest(api, invoice_id))[0] == 400
     await until(sandbox.calls, lambda calls: calls["calls"]["details"] >= 3)
@@ -159,7 +156,7 @@ async def test_the_watchdog_reconnects_after_its_session_was_terminated(
         " where pid <> pg_backend_pid() and datname = current_database()"
     )
     await until(lambda: request_json(api, "GET", "/readyz"), lambda answer: answer[0] == 200)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     await owner.execute("update submissions set state = 'NeedsPerson'")
     await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 1)
 

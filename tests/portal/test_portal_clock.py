@@ -15,8 +15,9 @@ from service.config import Config
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
 from service.submission.context import SUBMISSION_CONTEXT
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Sandbox, StartService, until
 
 ZERO = timedelta(0)
@@ -33,9 +34,7 @@ async def test_a_single_wrong_date_does_not_stop_sending(
 ) -> None:
     await sandbox.fault(operation, "wrong_date", seconds=seconds)
     for _ in range(2):
-        invoice_id = await create_invoice(api)
-        assert (await submit(api, invoice_id))[0] == 200
-        await wait_for_status(api, invoice_id, "Valid")
+        await create_valid_invoice(api)
 
 
 async def test_a_wrong_portal_clock_stops_sending_until_corrected(

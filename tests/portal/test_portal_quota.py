@@ -27,8 +27,9 @@ from service.portal.rate_limits import (
     limits,
 )
 from tests.api.test_validations import TIN
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
@@ -473,8 +474,7 @@ async def test_a_rate_scale_of_zero_disables_the_quota(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     assert api.app[app_keys.CONFIG].portal_rate_scale == 0
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    await create_submitted_invoice(api)
     assert await owner.fetchval("select count(*) from portal_buckets") == 0
 
 

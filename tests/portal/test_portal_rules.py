@@ -20,16 +20,9 @@ from service.db.transactions import Database
 from service.documents.kind import INVOICE
 from service.documents.ubl import document
 from service.submission.document_kinds import lock_document
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_one_of_each,
-    create_record,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, create_record, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.sources import GOLDEN, ISSUER, ISSUERS
 from tests.fixtures_sandbox import Portal, element, put

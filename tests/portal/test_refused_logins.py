@@ -12,8 +12,9 @@ from service.commands.bootstrap import run_command
 from service.config import read_config
 from service.submission.runner import LONGEST_LOGIN_WAIT
 from tests.api.test_validations import TIN
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import cancel_latest, create_invoice, create_valid_invoice, submit
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import AUTOMATIC
 from tests.operations.test_watchdog import IMPATIENT, get_metrics, get_readiness
@@ -135,7 +136,7 @@ async def test_changed_credentials_are_tried_at_once(
     await change_client(sandbox, secret="replaced")
     await submit_refused(await start(background=False, **PATIENT))
     api = await start(background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert await count_logins(sandbox) == 2
     stored = str(await owner.fetch("select r::text from refused_logins r"))
     assert "sandbox-secret" not in stored and "replaced" not in stored
@@ -148,7 +149,7 @@ async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
     await submit_refused(await start(background=False, **PATIENT))
     neighbour = await start(other, background=False, **PATIENT)
-    assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
+    await create_submitted_invoice(neighbour)
 
 
 async def test_a_refused_client_is_tried_once_for_all_taxpayers(
@@ -191,7 +192,7 @@ async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
         await let_retry(owner)
     assert await count_logins(sandbox) == 5
     await change_client(sandbox)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
@@ -243,7 +244,7 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(
     await submit_refused(api)
     assert await owner.fetchval("select refusals from refused_logins") == 2
     await let_retry(owner)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
@@ -270,7 +271,7 @@ async def test_a_refused_login_is_shown_to_the_operator(
     await change_client(sandbox)
     assert await run_command(config, reconcile.retry_logins, "C1") == {"forgotten": 1}
     assert await run_command(config, reconcile.retry_logins, None) == {"forgotten": 0}
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
 
 

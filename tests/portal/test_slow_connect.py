@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from service.submission.send import STALE_SECONDS
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Company, Sandbox, StartService, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service

@@ -14,14 +14,13 @@ from service.db.transactions import Database
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_notes import create_note
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents
 from tests.api_requests import (
     CERTIFICATE,
     PORTAL_CREDENTIALS,
     cancel_latest,
-    create_invoice,
     create_record,
-    create_valid_invoice,
     make_account,
     request_json,
     submit,

@@ -29,10 +29,10 @@ from service.errors import Conflict
 from service.http import app_keys
 from service.http.api_keys import insert_key, new_key
 from service.http.middleware import KEY_IN_URL
+from tests.api_invoices import create_invoice
 from tests.api_requests import (
     INTEGRATIONS,
     KEYLESS,
-    create_invoice,
     fill_path,
     list_routes,
     make_account,

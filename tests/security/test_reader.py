@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.api_requests import create_invoice
+from tests.api_invoices import create_invoice
 from tests.conftest import Company, StartService, make_company
 from tests.harness.inspections import INSPECTIONS, fill_inspection
 

@@ -15,20 +15,22 @@ from service.commands.operator_errors import OperatorError
 from service.config import Config, read_config
 from service.db.encryption import Vault
 from service.http.api_keys import new_key
+from tests.api_invoices import (
+    create_delivery,
+    create_invoice,
+    create_one_of_each,
+    create_submitted_invoice,
+)
 from tests.api_requests import (
     CERTIFICATE,
     KEYLESS,
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
     add_own_client,
-    create_delivery,
-    create_invoice,
-    create_one_of_each,
     create_record,
     fill_path,
     list_routes,
     request_json,
-    submit,
 )
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.fixtures_service import RunCommand
@@ -140,7 +142,7 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     assert await run_command(rotating, reencrypt_all) == {"sealed": 0, "unopenable": 0}
     api = await start(**{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert [entry["clientId"] for entry in await sandbox.ledger()] == [OWN_CLIENT["client_id"]]
 
 

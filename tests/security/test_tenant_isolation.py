@@ -23,16 +23,14 @@ from service.db.pool import SERVICE_ROLE, Pool, connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_validations import TIN
+from tests.api_invoices import create_delivery, create_invoice, create_one_of_each
 from tests.api_reads import get_documents
 from tests.api_requests import (
     CERTIFICATE,
     INTEGRATIONS,
     KEYLESS,
     PORTAL_CREDENTIALS,
-    create_delivery,
     create_integration_records,
-    create_invoice,
-    create_one_of_each,
     create_record,
     fill_path,
     insert_rows_of_comparisons,

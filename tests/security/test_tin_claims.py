@@ -14,7 +14,8 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_companies import company_record, put, update
 from tests.api.test_validations import TIN, check_tin
-from tests.api_requests import create_invoice, create_valid_invoice, submit
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
+from tests.api_requests import submit
 from tests.conftest import DEMO_COMPANY, Client, Company, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_service import RunCommand
@@ -62,7 +63,7 @@ async def test_the_first_verification_decides_between_claims(
     before = await count_updates(owner, loser.id)
     made = await read_result(command("verify-tin", "--company", winner.id))
     assert (made["company_id"], made["tin"]) == (winner.id, OTHER)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert await count_updates(owner, loser.id) == before + 1
     assert (await company_record(theirs))["tin_verified"] is False
     assert await submit(theirs, await create_invoice(theirs)) == (400, UNVERIFIED)
@@ -198,7 +199,7 @@ async def test_sharing_allows_several_verifications(
     await run_command(config, verify_tin, first.id)
     assert await count_updates(owner, second.id) == before
     await run_command(config, verify_tin, second.id)
-    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
+    await create_submitted_invoice(theirs)
 
 
 async def test_a_thousand_claims_get_one_event_each(
@@ -214,7 +215,7 @@ async def test_a_thousand_claims_get_one_event_each(
          where c.name = 'Claimant'
     """
     assert tuple(await owner.fetchrow(events) or ()) == (MANY, MANY)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
 
 
 # What a claim does not change for the company with the verified TIN

@@ -30,14 +30,9 @@ from tests.api.test_companies import SETTING, company_record, put, update
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_validations import TIN, check_tin
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice, note
@@ -498,8 +493,7 @@ async def test_sent_documents_are_polled_while_the_tin_is_unverified(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
     await sandbox.settings(stuck=False)
     await wait_for_status(api, invoice_id, "Valid")

@@ -14,8 +14,9 @@ import pytest
 
 from service.submission import comparison
 from service.submission.context import SUBMISSION_CONTEXT
+from tests.api_invoices import create_invoice, create_lost_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_invoice, create_lost_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.network import Network
 from tests.harness.processes import Service
@@ -201,8 +202,7 @@ async def test_absence_is_confirmed_while_the_company_keeps_sending(
     idle: Client, start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
-    template = await create_invoice(idle)
-    assert (await submit(idle, template))[0] == 200
+    await create_submitted_invoice(idle)
     row: Any = await owner.fetchrow("select tin, body from submissions")
     tin, rounds = row["tin"], 0
     await put_copies(sandbox, tin, row["body"], 350, "first")

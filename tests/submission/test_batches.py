@@ -13,8 +13,9 @@ from service.db.statements import sql
 from service.submission import batch, send
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice
-from tests.api_requests import create_invoice, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
 from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, line, now
@@ -198,8 +199,7 @@ async def test_interactive_submit_is_sent_alone_and_immediately(
     asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
 ) -> None:
     ids = await create_ready(asleep, 5)
-    alone = await create_invoice(asleep)
-    assert (await submit(asleep, alone))[0] == 200
+    alone = await create_submitted_invoice(asleep)
     assert [entry["number"] for entry in await sandbox.ledger()] == [
         f"INV-{int((await get_invoice(asleep, alone))['invoice_code']):05}"
     ]

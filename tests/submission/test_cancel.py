@@ -8,14 +8,9 @@ import asyncpg
 import pytest
 
 from service import failpoints
+from tests.api_invoices import create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import (
-    cancel_latest,
-    create_invoice,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import line, note
 
@@ -180,9 +175,7 @@ async def test_stale_poll_does_not_undo_a_cancellation(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The portal reported Valid before the cancellation; the report is processed afterwards."""
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
-    await wait_for_status(api, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(api)
     await sandbox.fault("submission", "slow", seconds=0.5)
     reads = (await sandbox.calls())["calls"]["submission"]
     await owner.execute("update submissions set not_before = now()")

@@ -16,8 +16,9 @@ from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionCont
 from service.submission.runner import SubmissionRun
 from service.submission.send import PortalTransmission, hash_request, send
 from service.submission.types import Change, NotReceived, RecordSightings, Sighting, Write
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_until_status
-from tests.api_requests import create_invoice, create_valid_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.companies import AUTOMATIC
 

@@ -16,14 +16,14 @@ from service.commands.reconcile import (
 )
 from service.config import Config
 from service.portal.client import Portal, portal_session
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import (
-    cancel_latest,
+from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
+    create_submitted_invoice,
     create_valid_invoice,
-    submit,
 )
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import now
 from tests.harness.companies import NEIGHBOUR
@@ -69,7 +69,7 @@ async def test_an_orphan_prevents_sending_its_number(
     assert (await get_invoice(api, invoice_id))["status"] == "Draft" and len(
         await sandbox.ledger()
     ) == 1
-    assert (await submit(api, await create_invoice(api, code=78)))[0] == 200
+    await create_submitted_invoice(api, code=78)
     await run_command(config, resolve_finding, [orphan["id"]], "Sent by our former software.")
     assert (await submit(api, invoice_id))[0] == 200
     assert (await run_command(config, reconcile))["open"] == 0
@@ -174,7 +174,7 @@ async def test_the_background_work_compares_periodically(
 async def test_one_process_compares_a_company_and_another_after_a_crash(
     idle: Client, owner: asyncpg.Connection
 ) -> None:
-    assert (await submit(idle, await create_invoice(idle)))[0] == 200
+    await create_submitted_invoice(idle)
     claim = (
         "select fence from claim_comparisons('regular', 1, interval '1 hour', interval '0',"
         " interval '0', interval '74 hours', interval '30 days')"
@@ -304,7 +304,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
         if one["kind"] == "shared_uuid"
     ]
     assert shown["companies"] == [other.id] and "cancellable_until" not in shown
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
 
 
 async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
@@ -318,7 +318,7 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     """Two companies share a TIN. A document with a lost response belongs to one of them."""
     await create_lost_invoice(idle, sandbox)
     theirs = await start(neighbour, background=False)
-    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
+    await create_submitted_invoice(theirs)
     await until(
         lambda: run_command(config, reconcile, company_id=neighbour.id),
         lambda result: result["companies"][0]["listed"] == 2,

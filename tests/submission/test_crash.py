@@ -11,8 +11,9 @@ import aiohttp
 import asyncpg
 import pytest
 
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, create_invoice, request_json, submit
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Company, Sandbox, until
 from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, note, now
@@ -71,9 +72,7 @@ async def test_kill_before_the_portal_accepts_releases_the_invoice(
 async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    invoice_id = await create_invoice(client)
-    await submit(client, invoice_id)
-    await wait_until_status(client, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(client)
     await sandbox.fault("state", "slow", seconds=60)
     answer = asyncio.create_task(cancel_latest(client, invoice_id))
     await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
@@ -87,9 +86,7 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
     """The request is sent before the kill. The next process reads Valid first and polls on."""
     service = await services(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="600")
     async with service.client(company.key) as client:
-        invoice_id = await create_invoice(client)
-        await submit(client, invoice_id)
-        await wait_until_status(client, invoice_id, "Valid")
+        invoice_id = await create_valid_invoice(client)
         await sandbox.fault("state", "slow_before", seconds=600)
         answer = asyncio.create_task(cancel_latest(client, invoice_id))
         await until(sandbox.calls, lambda calls: calls["calls"].get("state"))

@@ -30,14 +30,14 @@ from service.submission.matching import (
     mask_foreign_uuids,
 )
 from service.submission.types import Sighting, SightingsReceived, Submission
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import (
-    cancel_latest,
+from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
+    create_submitted_invoice,
     create_valid_invoice,
-    submit,
 )
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import line, now
 from tests.harness.paths import DOCUMENTS
@@ -321,7 +321,7 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
 async def test_uuid_of_another_document_is_not_adopted(
     idle: Client, lost: Lost, owner: asyncpg.Connection
 ) -> None:
-    assert (await submit(idle, await create_invoice(idle)))[0] == 200
+    await create_submitted_invoice(idle)
     await owner.execute(
         "update submitted_documents set uuid = $1 where uuid is not null", lost.row.uuid
     )
@@ -334,7 +334,7 @@ async def test_uuid_of_another_company_is_unproven(
 ) -> None:
     """The bytes are those that were sent, but only one of the two companies can have the uuid."""
     theirs = await start(neighbour, background=False)
-    assert (await submit(theirs, await create_invoice(theirs)))[0] == 200
+    await create_submitted_invoice(theirs)
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2",
         lost.row.uuid,
@@ -597,8 +597,7 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
 async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
     idle: Client, start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    theirs = await create_invoice(idle)
-    assert (await submit(idle, theirs))[0] == 200
+    theirs = await create_submitted_invoice(idle)
     uuid = (await get_documents(idle, theirs))[0]["uuid"]
     await owner.execute(
         """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""

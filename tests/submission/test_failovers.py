@@ -25,8 +25,9 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Unavailable
 from service.submission import database_identity
+from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, run_context, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import variables

@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 
 from service.failpoints import NAMES
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, create_invoice, submit
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Sandbox, some_long, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
@@ -84,9 +85,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
-    invoice_id = await create_invoice(client)
-    assert (await submit(client, invoice_id))[0] == 200
-    await wait_until_status(client, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(client)
     with pytest.raises(aiohttp.ClientError):
         await client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
     await service.died()

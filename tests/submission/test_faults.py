@@ -6,8 +6,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.api_invoices import create_invoice, create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import create_invoice, create_lost_invoice, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import invoice
 
@@ -298,9 +299,7 @@ async def test_intent_is_committed_before_the_portal_receives_the_bytes(
 
 async def test_expired_token_is_renewed_without_a_duplicate(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "unauthorized")
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
+    await create_valid_invoice(api)
     assert len(await sandbox.ledger()) == 1
 
 
@@ -319,18 +318,14 @@ async def test_submission_not_found_after_its_receipt_is_polled_again(
     api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(not_found_seconds=1)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_until_status(api, invoice_id, "Valid")
+    await create_valid_invoice(api)
 
 
 async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
     start: StartService, sandbox: Sandbox
 ) -> None:
     api = await start(PORTAL_RECHECK_SECONDS="0.1")
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
-    await wait_for_status(api, invoice_id, "Valid")
+    invoice_id = await create_valid_invoice(api)
     (document,) = await get_documents(api, invoice_id)
     await sandbox.reject(document["uuid"], "Never ordered")
     found = await until(

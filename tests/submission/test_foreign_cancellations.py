@@ -9,8 +9,9 @@ import pytest
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config
+from tests.api_invoices import create_valid_invoice
 from tests.api_reads import get_documents, wait_until_status
-from tests.api_requests import cancel_latest, create_valid_invoice
+from tests.api_requests import cancel_latest
 from tests.conftest import Client, Sandbox, StartService, until
 
 ELSEWHERE = "On the portal's page"

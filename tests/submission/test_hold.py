@@ -15,14 +15,9 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
 from service.config import read_config
 from service.db.statements import sql
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import (
-    create_invoice,
-    create_record,
-    create_valid_invoice,
-    request_json,
-    submit,
-)
+from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
 from tests.harness.bodies import invoice, now
 from tests.harness.companies import AUTOMATIC

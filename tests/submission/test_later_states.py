@@ -11,8 +11,9 @@ from service.commands.reconcile import reconcile
 from service.config import Config
 from service.db.statements import sql
 from service.submission.comparison_rules import CHANGING, FURTHEST, first_moment
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_requests import request_json
 from tests.conftest import Company, Sandbox, StartService, until
 from tests.harness.bodies import buyer
 
@@ -98,13 +99,11 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
 ) -> None:
     """An Invalid document is left to its poll, because the listing lacks the reasons."""
     api = await start(PORTAL_POLL_SECONDS="3600")
-    valid = await create_invoice(api)
-    assert (await submit(api, valid))[0] == 200
+    valid = await create_submitted_invoice(api)
     await sandbox.settings(strict_register=True)
     registration = {"type": "BRN", "number": "202301000001"}
     stranger = buyer(type="LOCAL_COMPANY", tin="C25000000010", registration=registration)
-    invalid = await create_invoice(api, buyer=stranger)
-    assert (await submit(api, invalid))[0] == 200
+    invalid = await create_submitted_invoice(api, buyer=stranger)
 
     async def compare() -> str:
         await run_command(config, reconcile)

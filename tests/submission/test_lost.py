@@ -13,8 +13,8 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
-from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import create_invoice, submit
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
+from tests.api_reads import get_invoice
 from tests.conftest import Sandbox, StartService, until
 from tests.harness.world import LOST, TIMES, World
 
@@ -54,9 +54,7 @@ async def test_unknown_submission_is_found_by_its_number(
 ) -> None:
     api = await start(PORTAL_UNKNOWN_SECONDS="0.3")
     await sandbox.settings(not_found_seconds=3600)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
-    await wait_until_status(api, invoice_id, "Valid")
+    await create_valid_invoice(api)
     assert len(await sandbox.ledger()) == 1
 
 
@@ -65,8 +63,7 @@ async def test_submission_found_nowhere_needs_manual_review(
 ) -> None:
     api = await start(PORTAL_UNKNOWN_SECONDS="0.1")
     await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
     assert (await get_invoice(api, invoice_id))["status"] == "Submitted" and len(
         await sandbox.ledger()

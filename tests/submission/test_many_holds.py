@@ -17,7 +17,8 @@ from service.db.statements import sql
 from service.portal import listings
 from service.submission import worker
 from service.submission.comparison_rules import MOST_DAYS
-from tests.api_requests import create_invoice, create_valid_invoice, request_json, submit
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import make_tin
 from tests.harness.waiting import patience
@@ -77,7 +78,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     monkeypatch.setattr(listings, "PAGE_SIZE", 1)
     api = await start(background=False)
     for code in (1, 2, 3):
-        assert (await submit(api, await create_invoice(api, code=code)))[0] == 200
+        await create_submitted_invoice(api, code=code)
     before = await count_searches(sandbox)
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")

@@ -4,8 +4,9 @@ from typing import Any
 
 import asyncpg
 
+from tests.api_invoices import create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, create_lost_invoice, create_valid_invoice
+from tests.api_requests import cancel_latest
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import now
 

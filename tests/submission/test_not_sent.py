@@ -6,16 +6,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import (
+from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
-    create_record,
     create_sale,
     create_valid_invoice,
-    request_json,
-    submit,
 )
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, note, now
 from tests.harness.companies import AUTOMATIC

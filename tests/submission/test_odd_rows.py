@@ -12,14 +12,14 @@ from service.config import Config
 from service.portal.documents import OddRow
 from service.submission.odd_rows import may_be_document
 from service.submission.types import Submission, SubmittedDocument
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import (
-    cancel_latest,
+from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
+    create_submitted_invoice,
     create_valid_invoice,
-    submit,
 )
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import now
 from tests.harness.world import World
@@ -49,8 +49,7 @@ async def test_an_odd_row_does_not_block_other_outcomes(
     members: dict[str, Any],
 ) -> None:
     """The listing has an unreadable row and a document whose response was lost."""
-    odd = await create_invoice(idle)
-    assert (await submit(idle, odd))[0] == 200
+    await create_submitted_invoice(idle)
     await sandbox.show_oddly(await latest_number(sandbox), **members)
     lost = await create_lost_invoice(idle, sandbox)
     api = await start()

@@ -14,15 +14,18 @@ from service.config import read_config
 from service.http.limits import PORTAL_TESTS_PER_MINUTE
 from service.submission.context import SUBMISSION_CONTEXT
 from tests.api.test_validations import TIN
+from tests.api_invoices import (
+    create_invoice,
+    create_lost_invoice,
+    create_submitted_invoice,
+    create_valid_invoice,
+)
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import (
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
     add_own_client,
     cancel_latest,
-    create_invoice,
-    create_lost_invoice,
-    create_valid_invoice,
     request_json,
     submit,
 )
@@ -241,15 +244,14 @@ async def test_the_login_is_not_changed_while_a_document_is_under_way(
     api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await create_invoice(api)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api)
     assert await refuse_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
     assert await count_logins(sandbox) == 1
     await sandbox.settings(stuck=False)
     await wait_for_status(api, invoice_id, "Valid")
     await set_client(api)
     await sandbox.settings(stuck=True)
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
     assert await remove_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
     await add_own_client(sandbox, client_id="next")
     assert (await set_client(api, client_id="next"))["client_id"] == "next"
@@ -394,7 +396,7 @@ async def test_a_refused_own_login_pauses_only_its_own_credentials(
     assert shown["company_id"] == company.id and shown["taxpayer"] == TIN_CODE
     assert "Settings, Portal" in shown["what_to_do"]
     assert (await set_client(api, client_secret="renewed-secret"))["refused"] is None
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)
 
 
 async def test_a_wrong_secret_for_anothers_client_id_does_not_use_its_token(

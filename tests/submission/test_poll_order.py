@@ -10,7 +10,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import Config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
-from tests.api_requests import create_valid_invoice
+from tests.api_invoices import create_valid_invoice
 from tests.conftest import Client, Company, until
 
 ADD = """

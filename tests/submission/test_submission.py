@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 
 from service.submission import state_machine
+from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import create_invoice, create_valid_invoice, not_found, submit
+from tests.api_requests import not_found, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, now
 
@@ -68,8 +69,7 @@ async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Client, sandbox
 
 
 async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Client) -> None:
-    invoice_id = await create_invoice(api, buyer=STRANGER)
-    assert (await submit(api, invoice_id))[0] == 200
+    invoice_id = await create_submitted_invoice(api, buyer=STRANGER)
     await wait_for_status(api, invoice_id, "Invalid")
     (document,) = await get_documents(api, invoice_id)
     assert [error["code"] for error in document["errors"]] == ["ERR206"]
@@ -292,4 +292,4 @@ async def test_a_submission_that_crashes_workers_needs_manual_review(
     await owner.execute(f"update submissions set claims = {state_machine.MOST_CLAIMS}, {uncertain}")
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
-    assert (await submit(api, await create_invoice(api)))[0] == 200
+    await create_submitted_invoice(api)

@@ -19,8 +19,8 @@ from service.submission.types import (
     SubmittedDocument,
 )
 from service.submission.unknown_outcomes import UnknownOutcomes
+from tests.api_invoices import create_lost_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import create_lost_invoice
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.world import World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
