@@ -47,6 +47,10 @@ class SharedService:
             self._runner.run(self._add_companies())
         return self._companies.pop()
 
+    async def connect(self, make_client: ClientFactory, headers: dict[str, str]) -> Client:
+        """Return a client that sends some headers."""
+        return await make_client(RunningServer(self.base), headers=headers)
+
     async def _add_companies(self) -> None:
         config = read_config(self.environment)
         async with connected_pool(config.database_url, 1) as pool:
@@ -121,5 +125,4 @@ async def shared_api(
     shared_service: SharedService, shared_company: Company, aiohttp_client: ClientFactory
 ) -> Client:
     """Return a client of the shared service with the key of `shared_company`."""
-    headers = {"X-API-Key": shared_company.key}
-    return await aiohttp_client(RunningServer(shared_service.base), headers=headers)
+    return await shared_service.connect(aiohttp_client, {"X-API-Key": shared_company.key})

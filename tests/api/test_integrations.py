@@ -31,7 +31,7 @@ from tests.conftest import (
     until,
 )
 from tests.fixtures_service import RunCommand
-from tests.fixtures_shared import RunningServer, SharedService
+from tests.fixtures_shared import SharedService
 
 UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"
@@ -127,8 +127,7 @@ async def own_portal(open_portal: OpenPortal, account: Account) -> Client:
 async def shared_portal(
     shared_service: SharedService, account: Account, aiohttp_client: ClientFactory
 ) -> Client:
-    headers = {"X-Portal-Key": account.key}
-    return await aiohttp_client(RunningServer(shared_service.base), headers=headers)
+    return await shared_service.connect(aiohttp_client, {"X-Portal-Key": account.key})
 
 
 @pytest.fixture

@@ -141,21 +141,34 @@ async def test_far_pages_are_those_of_the_whole_list(
         assert found == [str(code) for code in reversed(codes)], per_page
 
 
+#: Filters with a value, and parameters that are all invalid.
+FILTERS = {
+    "query": "a&b=ü +1",
+    "status": "Draft",
+    "issued_from": "2026-01-01T00:00:00+08:00",
+    "sort": "-code",
+}
+WRONG = {
+    "page": "x",
+    "per_page": "0",
+    "sort": "name",
+    "status": "draft",
+    "type": "CREDIT_NOTE",
+    "issued_from": "2026-02-30",
+    "issued_to": "tomorrow",
+    "query": "x" * 301,
+}
+
+
 async def test_page_urls_keep_the_filters_that_have_a_value(api: Client) -> None:
-    query = {
-        "query": "a&b=ü +1",
-        "status": "Draft",
-        "issued_from": "2026-01-01T00:00:00+08:00",
-        "sort": "-code",
-    }
-    meta, _ = await get_page(api, page=2, per_page=5, type="", **query)
+    meta, _ = await get_page(api, page=2, per_page=5, type="", **FILTERS)
     for name in ("first_page_url", "last_page_url", "previous_page_url"):
         path, _, given = meta[name].partition("?")
         assert path == "/api/invoices"
         assert parse_qs(given) == {
             "page": ["1"],
             "per_page": ["5"],
-            **{name: [value] for name, value in query.items()},
+            **{name: [value] for name, value in FILTERS.items()},
         }
 
 
@@ -192,20 +205,10 @@ async def test_invalid_page_parameters_are_rejected(api: Client) -> None:
 
 
 async def test_all_invalid_parameters_are_reported_together(api: Client) -> None:
-    wrong = {
-        "page": "x",
-        "per_page": "0",
-        "sort": "name",
-        "status": "draft",
-        "type": "CREDIT_NOTE",
-        "issued_from": "2026-02-30",
-        "issued_to": "tomorrow",
-        "query": "x" * 301,
-    }
-    status, body = await request_json(api, "GET", "/api/invoices", params=wrong)
+    status, body = await request_json(api, "GET", "/api/invoices", params=WRONG)
     assert status == 422 and set(body) == {"message", "code", "errors"}
     assert body["code"] == "validation_failed"
-    assert sorted(error["path"] for error in body["errors"]) == sorted(wrong)
+    assert sorted(error["path"] for error in body["errors"]) == sorted(WRONG)
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
 
 

@@ -181,20 +181,19 @@ async def test_judge_compares_the_adjusted_amount_with_the_notes(
     assert await judged() == ({"adjusted_amounts"} if statement != "select" else set())
 
 
+def add_claim(acknowledged: Record, claim: dict[str, Any]) -> None:
+    """Let a client claim that more was acknowledged."""
+    for name, value in claim.items():
+        setattr(acknowledged, name, value)
+
+
 @pytest.mark.parametrize(
-    "claim",
-    [
-        {"cancels": 1},
-        {"is_deleted": True},
-        {"updates": 1},
-        {"seen_statuses": {"Invalid"}},
-    ],
+    "claim", [{"cancels": 1}, {"is_deleted": True}, {"updates": 1}, {"seen_statuses": {"Invalid"}}]
 )
 async def test_judge_reports_acknowledged_changes_without_an_event(
     judged: Judge, acknowledged: Record, claim: dict[str, Any]
 ) -> None:
-    for name, value in claim.items():
-        setattr(acknowledged, name, value)
+    add_claim(acknowledged, claim)
     assert "acknowledged_events" in await judged()
 
 
@@ -353,8 +352,7 @@ async def test_judge_reports_an_unknown_cancellation(
 async def test_judge_reports_acknowledged_changes_that_are_missing(
     judged: Judge, acknowledged: Record, claim: dict[str, Any]
 ) -> None:
-    for name, value in claim.items():
-        setattr(acknowledged, name, value)
+    add_claim(acknowledged, claim)
     assert "acknowledged_lost" in await judged()
 
 

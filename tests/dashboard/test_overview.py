@@ -151,14 +151,14 @@ async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
 @pytest.mark.parametrize(
     "now, days, overdue",
     [
-        ("2026-11-07T23:59:59", "7", "2026-10-01"),
-        ("2026-11-08T00:00:00", "7", "2026-11-01"),
-        ("2026-11-24T12:00:00", "30", "2026-10-01"),
-        ("2026-11-24T12:00:00", "366", "2025-11-01"),
-        ("2026-01-08T00:00:00", "7", "2026-01-01"),
+        ("2026-11-07T23:59:59", 7, "2026-10-01"),
+        ("2026-11-08T00:00:00", 7, "2026-11-01"),
+        ("2026-11-24T12:00:00", 30, "2026-10-01"),
+        ("2026-11-24T12:00:00", 366, "2025-11-01"),
+        ("2026-01-08T00:00:00", 7, "2026-01-01"),
     ],
 )
-def test_a_month_is_overdue_after_its_last_day(now: str, days: str, overdue: str) -> None:
+def test_a_month_is_overdue_after_its_last_day(now: str, days: int, overdue: str) -> None:
     at = datetime.fromisoformat(now).replace(tzinfo=KL)
-    found = _find_overdue(at, read_config({"CONSOLIDATION_DAYS": days}))
+    found = _find_overdue(at, read_config({"CONSOLIDATION_DAYS": str(days)}))
     assert f"{found:%Y-%m-%dT%H:%M}" == f"{overdue}T00:00"

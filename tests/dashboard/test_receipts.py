@@ -119,22 +119,27 @@ async def test_requests_without_an_own_number_are_of_different_buyers(
     assert SENT in await receipt.ask(**buyer)
 
 
+#: Field -> text that the portal would refuse -> words of the correction.
+REFUSED = {
+    "contactNumber": {
+        "12": "must have 8 to 20 characters",
+        "": "The phone number of the buyer is missing",
+    },
+    "address__zipCode": {"4015": "fewer than the 5 digits", "401500": "at most 5 digits"},
+    "tin": dict.fromkeys(("X123", "C123"), "must be a prefix and digits"),
+    "registration__number": {"123": "must have 12 digits"},
+    "email": {"a@b": "not a valid address"},
+    "address__state": {"17": "must not be 17"},
+    "address__city": {"": "The city of the buyer is missing"},
+    "type": {
+        "GENERAL_PUBLIC": "must name the buyer",
+        "LOCAL_COMPANY": "The TIN of the buyer is missing",
+    },
+}
+
+
 @pytest.mark.parametrize(
-    "field, text, words",
-    [
-        ("contactNumber", "12", "must have 8 to 20 characters"),
-        ("contactNumber", "", "The phone number of the buyer is missing"),
-        ("address__zipCode", "4015", "fewer than the 5 digits"),
-        ("address__zipCode", "401500", "at most 5 digits"),
-        ("tin", "X123", "must be a prefix and digits"),
-        ("tin", "C123", "must be a prefix and digits"),
-        ("registration__number", "123", "must have 12 digits"),
-        ("email", "a@b", "not a valid address"),
-        ("address__state", "17", "must not be 17"),
-        ("address__city", "", "The city of the buyer is missing"),
-        ("type", "GENERAL_PUBLIC", "must name the buyer"),
-        ("type", "LOCAL_COMPANY", "The TIN of the buyer is missing"),
-    ],
+    "field, text, words", [(name, *row) for name, texts in REFUSED.items() for row in texts.items()]
 )
 async def test_a_buyer_whom_the_portal_would_refuse_is_corrected_in_the_form(
     receipt: Receipt, owner: asyncpg.Connection, field: str, text: str, words: str

@@ -100,26 +100,30 @@ def test_nearest_code_is_one_of_the_latest_import(imported: Import) -> None:
 
 
 @pytest.mark.parametrize(
-    "table, written, meant",
-    [
-        ("states", "Johor", "01"),
-        ("states", "1", "01"),
-        ("states", "Penang", "07"),
-        ("states", "Selanggor", "10"),
-        ("states", "Kuala Lumpur", "14"),
-        ("countries", "MY", "MYS"),
-        ("countries", "mys", "MYS"),
-        ("countries", "United States", "USA"),
-        ("currencies", "rm", "MYR"),
-        ("tax_types", "service tax", "02"),
-        ("party_types", "individual", "LOCAL_INDIVIDUAL"),
-        ("units", "pcs", "H87"),
-        ("countries", "", None),
-        ("countries", "M" * 1_000_000, None),
-    ],
+    "table, meant",
+    {
+        "states": {
+            "Johor": "01",
+            "1": "01",
+            "Penang": "07",
+            "Selanggor": "10",
+            "Kuala Lumpur": "14",
+        },
+        "countries": {
+            "MY": "MYS",
+            "mys": "MYS",
+            "United States": "USA",
+            "": None,
+            "M" * 10**6: None,
+        },
+        "currencies": {"rm": "MYR"},
+        "tax_types": {"service tax": "02"},
+        "party_types": {"individual": "LOCAL_INDIVIDUAL"},
+        "units": {"pcs": "H87"},
+    }.items(),
 )
-def test_nearest_code_is_suggested(table: str, written: str, meant: str | None) -> None:
-    assert codes.find_nearest(table, written) == meant
+def test_nearest_code_is_suggested(table: str, meant: dict[str, str | None]) -> None:
+    assert {written: codes.find_nearest(table, written) for written in meant} == meant
 
 
 def test_similar_codes_are_searched_for_five_texts_of_a_request() -> None:
@@ -136,19 +140,15 @@ def test_similar_codes_are_searched_for_five_texts_of_a_request() -> None:
     assert run(search, ["Selangor" + "r" * 23]) == [None]
 
 
+def make_party(kind: str, scheme: str, msic: str, state: str) -> dict[str, Any]:
+    registration, address = {"type": scheme}, {"state": state, "country": "MYS"}
+    return {"type": kind, "registration": registration, "msic": msic, "address": address}
+
+
 def test_body_with_known_codes_is_valid() -> None:
-    party = {
-        "type": "LOCAL_COMPANY",
-        "registration": {"type": "BRN"},
-        "msic": "31001",
-        "address": {"state": "10", "country": "MYS"},
-    }
-    assert (
-        codes.find_violations(
-            {"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}
-        )
-        == []
-    )
+    party = make_party("LOCAL_COMPANY", "BRN", "31001", "10")
+    body = {"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}
+    assert codes.find_violations(body) == []
 
 
 def test_empty_body_is_valid() -> None:
@@ -177,12 +177,7 @@ def test_unknown_industry_is_reported_with_the_nearest_one() -> None:
 
 
 def test_every_unknown_code_of_a_body_is_found() -> None:
-    party = {
-        "type": "PERSON",
-        "registration": {"type": "IC"},
-        "msic": "1",
-        "address": {"state": "99", "country": "MYS"},
-    }
+    party = make_party("PERSON", "IC", "1", "99")
     item = line(
         classifications=["022", "999"],
         unit={"code": "piece"},

@@ -225,11 +225,15 @@ async def commit_and_kill(url: str, data: Path) -> None:
     os.kill(postmaster(data), signal.SIGKILL)
 
 
+async def read_kept(data: Path) -> object:
+    async with postgres(data) as url:
+        return await query(url, "select answer from kept")
+
+
 async def test_killed_server_is_started_again_for_the_next_process(data: Path) -> None:
     async with postgres(data) as url:
         await commit_and_kill(url, data)
-        async with postgres(data) as again:
-            assert await query(again, "select answer from kept") == 42
+        assert await read_kept(data) == 42
 
 
 async def test_cancelled_start_leaves_no_server(data: Path) -> None:
@@ -244,8 +248,7 @@ async def test_cancelled_start_leaves_no_server(data: Path) -> None:
 async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
     async with postgres(data) as url:
         await commit_and_kill(url, data)
-    async with postgres(data) as url:
-        assert await query(url, "select answer from kept") == 42
+    assert await read_kept(data) == 42
 
 
 async def test_interrupted_initialisation_is_repeated(tmp_path: Path) -> None:

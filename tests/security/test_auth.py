@@ -322,12 +322,7 @@ async def test_invalid_key_is_rejected_before_the_body_is_read(api: Client) -> N
 
 
 async def test_unknown_path_is_a_404(api: Client, keyless: Client) -> None:
-    for path in (
-        "/api",
-        "/api/nothing",
-        "/api/invoices/1/nothing",
-        "/favicon.ico",
-    ):
+    for path in ("/api", "/api/nothing", "/api/invoices/1/nothing", "/favicon.ico"):
         for client in (api, keyless):
             assert await request_json(client, "GET", path) == (
                 404,
