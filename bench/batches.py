@@ -119,7 +119,7 @@ async def wait_until_valid(
 
 
 def _open_client(service: Service, company: Company) -> aiohttp.ClientSession:
-    return service.client(company.key)
+    return aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key})
 
 
 if __name__ == "__main__":

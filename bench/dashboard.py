@@ -68,7 +68,7 @@ async def _add_others(service: Service, company: Company, options: argparse.Name
 
     Return the paths of their pages.
     """
-    async with service.client(company.key) as session:
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         body = {"url": "https://hooks.example.com/in"}
         endpoint_id = (await _send(session, "POST", "/api/webhooks", body))["id"]
         await _send(session, "PUT", f"/api/webhooks/{endpoint_id}", {"enabled": False})

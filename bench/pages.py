@@ -37,7 +37,7 @@ async def main(options: argparse.Namespace) -> None:
         await _enlarge(service, company, options)
         before, _ = read_memory(service.process.pid)
         rows = []
-        async with service.client(company.key) as http:
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
             for number in range(1, options.rounds + 1):
                 began = time.perf_counter()
                 pages = await asyncio.gather(*[fetch(http) for _ in range(options.clients)])

@@ -9,6 +9,12 @@ import pytest
 from tests.conftest import AnyClient, until
 
 
+async def get_json(api: AnyClient, path: str) -> Any:
+    async with api.get(path) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
 async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
@@ -21,6 +27,11 @@ async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]
     async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
         assert response.status == 200, await response.text()
         return await response.json()
+
+
+async def get_statuses(api: AnyClient, invoice_id: int) -> list[str]:
+    """Return the statuses of the submitted documents of an invoice, newest first."""
+    return [document["status"] for document in await get_documents(api, invoice_id)]
 
 
 async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:

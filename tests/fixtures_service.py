@@ -65,6 +65,12 @@ async def idle(start: StartService) -> Client:
 
 
 @pytest.fixture
+async def stranger(start: StartService, environment: dict[str, str]) -> Client:
+    """Return a client with the key of another company."""
+    return await start(await make_company(environment))
+
+
+@pytest.fixture
 async def everywhere(start: StartService, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces of a GENEROUS service."""
     api = await start(**GENEROUS)

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpServer
 
+from tests.api_reads import get_json
 from tests.conftest import AnyClient, until
 from tests.harness.environments import GENEROUS
 
@@ -69,12 +70,6 @@ async def create_endpoint(api: AnyClient, url: str, **members: Any) -> tuple[int
         body = await response.json()
         assert response.status == 201, body
         return body["data"]["id"], body["data"]["secret"]
-
-
-async def get_json(api: AnyClient, path: str) -> Any:
-    async with api.get(path) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
 
 
 async def list_deliveries(api: AnyClient, webhook_id: int) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from service.documents.checks.party import COLUMNS, FACTS
 from service.documents.ubl.parties import COLUMNS
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import AS_BUYER, AS_SUPPLIER, request_json, submit
+from tests.api_requests import request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
-from tests.harness.bodies import invoice
+from tests.harness.bodies import AS_BUYER, AS_SUPPLIER, invoice
 
 #: The columns that every document needs.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]

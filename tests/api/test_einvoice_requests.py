@@ -9,9 +9,9 @@ import pytest
 from tests.api.test_companies import SETTING
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import AS_SUPPLIER, not_found, request_json
-from tests.conftest import Client, Company, Sandbox, StartService, make_company
-from tests.harness.bodies import buyer, line, now
+from tests.api_requests import not_found, request_json
+from tests.conftest import Client, Company, Sandbox
+from tests.harness.bodies import AS_SUPPLIER, buyer, line, now
 
 STATES = ("Pending", "Approve", "Reject")
 
@@ -226,10 +226,8 @@ async def test_each_change_records_an_event(api: Client, owner: asyncpg.Connecti
 # The list
 
 
-async def test_list_is_newest_first_with_complete_meta(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    await create_request(await start(await make_company(environment)))
+async def test_list_is_newest_first_with_complete_meta(api: Client, stranger: Client) -> None:
+    await create_request(stranger)
     ids = [await create_request(api) for _ in range(3)]
     status, body = await request_json(api, "GET", "/api/einvoice-requests?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == ids[:0:-1]
@@ -333,9 +331,8 @@ async def test_approval_does_not_change_a_final_invoice(
 
 
 async def test_only_an_approval_finalises_an_own_existing_invoice(
-    api: Client, start: StartService, environment: dict[str, str]
+    api: Client, stranger: Client
 ) -> None:
-    stranger = await start(await make_company(environment))
     theirs, mine, gone = (
         await create_pending_invoice(stranger),
         await create_pending_invoice(api),
@@ -433,9 +430,8 @@ async def test_approval_of_another_request_for_a_finalised_invoice_is_a_conflict
 
 
 async def test_approval_rejects_other_pending_requests_for_the_invoice(
-    api: Client, start: StartService, environment: dict[str, str], owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection, stranger: Client
 ) -> None:
-    stranger = await start(await make_company(environment))
     theirs = await create_request(stranger)
     await create_pending_invoice(api)
     others = [await create_request(api, invoiceCode=name) for name in ("1", "INV-00001")]

@@ -9,9 +9,9 @@ import pytest
 
 from tests.api_invoices import create_invoice
 from tests.api_reads import fail_midway, get_invoice, wait_until_idle
-from tests.api_requests import AS_BUYER, AS_SUPPLIER, request_json
+from tests.api_requests import request_json
 from tests.conftest import Client, StartService, make_company
-from tests.harness.bodies import buyer, invoice, line
+from tests.harness.bodies import AS_BUYER, AS_SUPPLIER, buyer, invoice, line
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
@@ -199,9 +199,8 @@ async def test_export_with_a_full_last_batch_is_complete(
 
 
 async def test_deleted_and_other_companies_invoices_are_not_exported(
-    api: Client, start: StartService, environment: dict[str, str]
+    api: Client, stranger: Client
 ) -> None:
-    stranger = await start(await make_company(environment))
     await create_invoice(stranger, code=1)
     gone = await create_invoice(api, code=2)
     await create_invoice(api, code=3)

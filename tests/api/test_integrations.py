@@ -274,28 +274,20 @@ async def test_email_is_unique_per_account_only(
     await create_user(await open_portal(rival))
 
 
+def make_meta(*numbers: int) -> dict[str, int]:
+    """Return the description of a page with these numbers."""
+    names = ("total", "per_page", "current_page", "last_page", "from", "to")
+    return dict(zip(names, numbers, strict=True))
+
+
 async def test_users_are_listed_newest_first_with_meta(portal: Client) -> None:
     ids = [await create_user(portal, email=f"{number}@example.com") for number in range(5)]
     status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
-    assert body["meta"] == {
-        "total": 5,
-        "per_page": 2,
-        "current_page": 1,
-        "last_page": 3,
-        "from": 1,
-        "to": 2,
-    }
+    assert body["meta"] == make_meta(5, 2, 1, 3, 1, 2)
     _, body = await ask(portal, "GET", f"{USERS}?per_page=2&page=3")
     assert [found["id"] for found in body["data"]] == [ids[0]]
-    assert body["meta"] == {
-        "total": 5,
-        "per_page": 2,
-        "current_page": 3,
-        "last_page": 3,
-        "from": 5,
-        "to": 5,
-    }
+    assert body["meta"] == make_meta(5, 2, 3, 3, 5, 5)
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
@@ -503,14 +495,7 @@ async def test_organizations_are_searched_and_listed_newest_first(
     ids = [await organize(account, name) for name in ("Penang North", "Ipoh", "Penang South")]
     _, body = await ask(portal, "GET", f"{ORGANIZATIONS}?query=penang&per_page=1")
     assert [found["id"] for found in body["data"]] == [ids[2]]
-    assert body["meta"] == {
-        "total": 2,
-        "per_page": 1,
-        "current_page": 1,
-        "last_page": 2,
-        "from": 1,
-        "to": 1,
-    }
+    assert body["meta"] == make_meta(2, 1, 1, 2, 1, 1)
 
 
 async def test_organizations_of_a_user_are_listed(

@@ -405,11 +405,8 @@ async def test_business_time_zone_is_configurable(start: StartService) -> None:
     await create_invoice(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
 
 
-async def test_two_companies_can_use_the_same_code(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    other = await start(await make_company(environment))
-    assert await create_invoice(api, code=5) and await create_invoice(other, code=5)
+async def test_two_companies_can_use_the_same_code(api: Client, stranger: Client) -> None:
+    assert await create_invoice(api, code=5) and await create_invoice(stranger, code=5)
 
 
 async def test_concurrent_creations_with_one_code_create_one_invoice(api: Client) -> None:
@@ -620,18 +617,17 @@ def no_ids(record_id: int) -> list[str]:
     return [*forms, str(record_id).translate(ARABIC)]
 
 
+@pytest.fixture
+async def both(start: StartService, environment: dict[str, str]) -> tuple[Client, Client]:
+    """Return clients of two companies, which can create records of every resource."""
+    return await start(**GENEROUS), await start(await make_company(environment), **GENEROUS)
+
+
 async def test_every_route_answers_invalid_ids_with_the_same_404(
-    start: StartService, environment: dict[str, str]
+    both: tuple[Client, Client],
 ) -> None:
-    api, stranger = (
-        await start(**GENEROUS),
-        await start(await make_company(environment), **GENEROUS),
-    )
-    own, theirs, gone = (
-        await create_one_of_each(api),
-        await create_one_of_each(stranger),
-        await create_one_of_each(api),
-    )
+    api, stranger = both
+    own, theirs, gone = [await create_one_of_each(each) for each in (api, stranger, api)]
     own["/api/invoices"] = await create_valid_invoice(api)
     gone["/api/invoices"] = await create_invoice(api)
     for place in PLACES:
@@ -692,18 +688,9 @@ async def test_every_integration_route_answers_invalid_ids_with_one_404(
             assert given == (404, b"" if method == "HEAD" else message), (method, path, record_id)
 
 
-async def test_document_of_another_record_gets_the_same_404(
-    start: StartService, environment: dict[str, str]
-) -> None:
-    api, stranger = (
-        await start(**GENEROUS),
-        await start(await make_company(environment), **GENEROUS),
-    )
-    made, others, theirs = (
-        await create_one_of_each(api),
-        await create_one_of_each(api),
-        await create_one_of_each(stranger),
-    )
+async def test_document_of_another_record_gets_the_same_404(both: tuple[Client, Client]) -> None:
+    api, stranger = both
+    made, others, theirs = [await create_one_of_each(each) for each in (api, api, stranger)]
     places = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
     for place in places:
         own = await submitted_document(api, place, made[place])
@@ -733,13 +720,8 @@ async def submitted_document(api: Client, place: str, record_id: int) -> Any:
     return None
 
 
-async def test_delivery_of_another_webhook_gets_the_same_404(
-    start: StartService, environment: dict[str, str]
-) -> None:
-    api, stranger = (
-        await start(**GENEROUS),
-        await start(await make_company(environment), **GENEROUS),
-    )
+async def test_delivery_of_another_webhook_gets_the_same_404(both: tuple[Client, Client]) -> None:
+    api, stranger = both
     address = {"url": "http://127.0.0.1:9/"}
     hooks = [
         (each, (await request_json(each, "POST", "/api/webhooks", json=address))[1])

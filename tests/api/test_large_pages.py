@@ -77,8 +77,7 @@ async def records(api: Client, place: str, ids: list[int]) -> list[dict[str, Any
 async def test_large_page_is_complete_and_in_order(
     api: Client, owner: asyncpg.Connection, results: Any, kind: Any, query: str
 ) -> None:
-    await insert_copies(owner, await create_invoice(api), 12)
-    await enlarge(owner, "documents", "buyer", 400_000, kind)
+    await create_page(api, owner, 12, 400_000, kind)
     async with api.get(LIST + query) as response:
         assert (
             response.status == 200
@@ -151,19 +150,23 @@ async def test_streamed_page_is_read_in_parts(
     api: Client, owner: asyncpg.Connection, results: Any
 ) -> None:
     """Records are read in parts of limited size; here every record is a part."""
-    await insert_copies(owner, await create_invoice(api), 20)
-    await enlarge(owner, "documents", "buyer", PART_CHARACTERS // 2)
+    await create_page(api, owner, 20, PART_CHARACTERS // 2)
     results.clear()
     status, page = await request_json(api, "GET", LIST)
     assert status == 200 and len(page["data"]) == 20
     assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
 
 
+async def create_page(api: Client, owner: asyncpg.Connection, count: int, size: int) -> None:
+    """Create invoices with large buyers."""
+    await insert_copies(owner, await create_invoice(api), count)
+    await enlarge(owner, "documents", "buyer", size)
+
+
 async def test_head_request_of_a_large_page_has_no_body(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await insert_copies(owner, await create_invoice(api), 12)
-    await enlarge(owner, "documents", "buyer", 400_000)
+    await create_page(api, owner, 12, 400_000)
     async with api.head(LIST) as response:
         assert response.status == 200 and await response.read() == b""
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -186,8 +189,7 @@ async def test_record_deleted_during_streaming_is_omitted(
 async def test_page_that_fails_midway_is_visibly_incomplete(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await insert_copies(owner, await create_invoice(api), 100)
-    await enlarge(owner, "documents", "buyer", 300_000)
+    await create_page(api, owner, 100, 300_000)
     async with api.get(LIST) as response:
         await fail_midway(response, owner, "invoice_records")
 
@@ -195,8 +197,7 @@ async def test_page_that_fails_midway_is_visibly_incomplete(
 async def test_slow_list_client_holds_no_database_connection(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await insert_copies(owner, await create_invoice(api), 100)
-    await enlarge(owner, "documents", "buyer", 300_000)
+    await create_page(api, owner, 100, 300_000)
     async with api.get(LIST) as response:
         await response.content.readexactly(10_000)
         await wait_until_idle(owner)
@@ -204,8 +205,7 @@ async def test_slow_list_client_holds_no_database_connection(
 
 
 async def test_concurrent_large_pages_are_complete(api: Client, owner: asyncpg.Connection) -> None:
-    await insert_copies(owner, await create_invoice(api), 30)
-    await enlarge(owner, "documents", "buyer", 300_000)
+    await create_page(api, owner, 30, 300_000)
     pages = await asyncio.gather(*[request_json(api, "GET", LIST) for _ in range(12)])
     assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
 

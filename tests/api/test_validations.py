@@ -241,17 +241,12 @@ async def test_only_confirmed_tins_are_cached(api: Client, sandbox: Sandbox) -> 
 
 
 async def test_the_tin_cache_expires_and_is_per_company(
-    api: Client,
-    start: StartService,
-    environment: dict[str, str],
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection, stranger: Client
 ) -> None:
     assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
     assert await check_tin(api, **TIN) == VALID
     assert await count_portal_checks(sandbox) == 2
-    stranger = await start(await make_company(environment))
     assert await check_tin(stranger, **TIN) == VALID
     assert await count_portal_checks(sandbox) == 3
 
@@ -404,10 +399,7 @@ async def test_an_invoice_code_is_used_by_every_type_of_invoice(api: Client) -> 
     assert await check_invoice_code(api, invoice_code=7) == availability(False)
 
 
-async def test_codes_and_ids_of_another_company_are_ignored(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    stranger = await start(await make_company(environment))
+async def test_codes_and_ids_of_another_company_are_ignored(api: Client, stranger: Client) -> None:
     theirs = await create_invoice(stranger, code=7)
     assert await check_invoice_code(api, invoice_code=7) == availability(True)
     await create_invoice(api, code=7)

@@ -31,14 +31,13 @@ from service.webhooks.dispatcher import (
 )
 from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
-from tests.api_reads import get_documents
+from tests.api_reads import get_documents, get_json
 from tests.api_requests import not_found, request_json
 from tests.conftest import Client, Company, StartService, make_company, until
 from tests.fixtures_webhooks import (
     LOCAL,
     Receiver,
     create_endpoint,
-    get_json,
     list_deliveries,
     wait_for_delivery,
 )

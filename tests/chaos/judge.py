@@ -14,8 +14,7 @@ import asyncpg
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
-from tests.harness.databases import open_connection
+from tests.harness.databases import ask, open_connection
 
 from . import rules
 from .clients import Record
@@ -33,16 +32,7 @@ async def submit_automatically(url: str, company_id: int) -> None:
 
 async def most_claims(url: str) -> int:
     """Return the maximum claims without a result of a submission; 0 while PostgreSQL is down."""
-    try:
-        conn = await asyncpg.connect(url)
-    except TRANSIENT_DB_ERRORS:
-        return 0
-    try:
-        return await sql.most_claims(conn)
-    except TRANSIENT_DB_ERRORS:
-        return 0
-    finally:
-        conn.terminate()
+    return await ask(url, sql.most_claims, otherwise=0)
 
 
 async def wait_until_settled(url: str, seconds: float) -> float | None:

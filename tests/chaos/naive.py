@@ -21,7 +21,7 @@ from service.commands.bootstrap import run
 from service.commands.serve import DEMO_COMPANY
 from service.db.statements import Statements
 from service.documents.ubl import document
-from tests.harness.databases import open_connection
+from tests.harness.databases import ask, open_connection
 
 from .clients import invoice_body
 
@@ -91,16 +91,7 @@ async def prepare(url: str, documents: int) -> None:
 
 async def count_open(url: str) -> int:
     """Return the number of jobs that are not done; 1 while PostgreSQL is down."""
-    try:
-        conn = await asyncpg.connect(url)
-    except ERRORS:
-        return 1
-    try:
-        return await sql.naive_open(conn)
-    except ERRORS:
-        return 1
-    finally:
-        conn.terminate()
+    return await ask(url, sql.naive_open, otherwise=1)
 
 
 def _make_body(job: int) -> bytes:

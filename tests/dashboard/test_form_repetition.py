@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
-from tests.api_requests import BUYER_FORM, request_json
+from tests.api_requests import request_json
 from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import LOCAL, create_endpoint
-from tests.harness.bodies import last_month
+from tests.harness.bodies import BUYER_FORM, last_month
 from tests.harness.visitors import Visitor
 
 INVOICE = {

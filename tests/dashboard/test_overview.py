@@ -59,19 +59,8 @@ async def test_a_company_without_documents_needs_no_attention(visitor: Visitor) 
 async def test_a_rejected_document_comes_first_with_its_reason(
     visitor: Visitor, site: Client
 ) -> None:
-    party = {
-        "type": "LOCAL_COMPANY",
-        "name": "Siti",
-        "tin": "C5510387420",
-        "registration": {"type": "BRN", "number": "202001234568"},
-        "contactNumber": "+60123456789",
-        "address": {
-            "line1": "5 Jalan Dahlia",
-            "city": "Shah Alam",
-            "state": "10",
-            "country": "MYS",
-        },
-    }
+    registration = {"type": "BRN", "number": "202001234568"}
+    party = buyer(type="LOCAL_COMPANY", tin="C5510387420", registration=registration)
     invoice_id = await create_submitted_invoice(site, buyer=party)
     text = await wait_for_text(visitor, "is invalid")
     assert "does not belong to the TIN" in text

@@ -12,6 +12,7 @@ from service.commands.companies import add_key
 from service.config import Config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 from tests.api_invoices import create_invoice
+from tests.api_reads import get_json
 from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.fixtures_dashboard import SignIn
@@ -19,7 +20,6 @@ from tests.fixtures_webhooks import (
     LOCAL,
     Receiver,
     create_endpoint,
-    get_json,
     list_deliveries,
     wait_for_delivery,
 )
@@ -175,12 +175,18 @@ async def test_a_webhook_is_disabled_and_enabled(admin: Visitor, site: Client) -
         assert (await get_json(site, f"/api/webhooks/{webhook}"))["enabled"] is is_enabled
 
 
+async def open_endpoint(admin: Visitor, site: Client, receiver: Receiver) -> tuple[int, str, str]:
+    """Create a webhook and open its page. Return its id, its secret and its place."""
+    webhook, secret = await create_endpoint(site, receiver.url)
+    place = f"{WEBHOOKS}/{webhook}"
+    await admin.get(place)
+    return webhook, secret, place
+
+
 async def test_a_delivery_is_shown_and_redelivered(
     admin: Visitor, site: Client, receiver: Receiver
 ) -> None:
-    webhook, _ = await create_endpoint(site, receiver.url)
-    place = f"{WEBHOOKS}/{webhook}"
-    await admin.get(place)
+    webhook, _, place = await open_endpoint(admin, site, receiver)
     assert "No deliveries yet." in admin.text
     await create_invoice(site)
     delivery = await wait_for_delivery(site, webhook, "Delivered")
@@ -227,9 +233,7 @@ async def test_the_delivery_log_has_pages(admin: Visitor, site: Client, receiver
 async def test_a_rotated_secret_is_shown_once_and_signs(
     admin: Visitor, site: Client, receiver: Receiver
 ) -> None:
-    webhook, former = await create_endpoint(site, receiver.url)
-    place = f"{WEBHOOKS}/{webhook}"
-    await admin.get(place)
+    _, former, place = await open_endpoint(admin, site, receiver)
     await admin.post(f"{place}/rotate")
     secret = _find_secret(admin.text)
     assert secret != former and former not in admin.text

@@ -444,6 +444,13 @@ async def check_each_is_stored_once(site: Site, load: Load) -> None:
     assert body["meta"]["total"] == len(load.created)
 
 
+async def lose_nothing(site: Site, load: Load, disturb: Callable[[], Awaitable[None]]) -> None:
+    """Check that no read fails and no create is lost while something is disturbed."""
+    await load.run(disturb)
+    assert load.failed_reads == []
+    await check_each_is_stored_once(site, load)
+
+
 @pytest.mark.long
 async def test_rolling_restart_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
     site = await open_site(REQUESTS_PER_MINUTE="0")
@@ -455,9 +462,7 @@ async def test_rolling_restart_fails_no_read_and_loses_no_create(open_site: Open
             await load.go_on()
             await process.start()
 
-    await load.run(restart_each)
-    assert load.failed_reads == []
-    await check_each_is_stored_once(site, load)
+    await lose_nothing(site, load, restart_each)
 
 
 @pytest.mark.long
@@ -470,9 +475,7 @@ async def test_killed_api_process_fails_no_read_and_loses_no_create(open_site: O
         await load.go_on()
         await process.start()
 
-    await load.run(kill_and_start)
-    assert load.failed_reads == []
-    await check_each_is_stored_once(site, load)
+    await lose_nothing(site, load, kill_and_start)
 
 
 @pytest.mark.long

@@ -20,6 +20,43 @@ from tests.harness.paths import ROOT
 VALID, INVALID = "valid", "invalid"
 #: Codes of documents: each one is new.
 CODES = itertools.count(1)
+#: The demo company as a party of a document. Spec: Company.
+AS_BUYER = {
+    "contactNumber": "+60312345678",
+    "name": "Kopi Tiga Sdn. Bhd.",
+    "partyType": "LOCAL_COMPANY",
+    "registrationType": "BRN",
+    "registrationNumber": "202001234567",
+    "sstRegistrationNumber": "W10-1808-32000059",
+    "tin": "C20880050010",
+    "address": {
+        "addressLine0": "12 Jalan Kiara",
+        "cityName": "Kuala Lumpur",
+        "country": "MYS",
+        "state": "14",
+        "postalZone": "50480",
+    },
+    "email": "accounts@kopitiga.example",
+}
+#: The fields of a buyer in the form of a receipt's link.
+BUYER_FORM = {
+    "/name": "Aminah",
+    "/type": "LOCAL_INDIVIDUAL",
+    "/contactNumber": "+60123456789",
+    "/registration/type": "NRIC",
+    "/registration/number": "880214145566",
+    "/address/line1": "5 Jalan Dahlia",
+    "/address/zipCode": "40150",
+    "/address/city": "Shah Alam",
+    "/address/state": "10",
+    "/address/country": "MYS",
+}
+AS_SUPPLIER = {
+    **AS_BUYER,
+    "businessActivityDescription": "Restaurants and mobile food service activities",
+    "msic": "56101",
+    "tourismTaxRegistrationNumber": "NA",
+}
 
 
 def example(name: str) -> Any:

@@ -3,7 +3,7 @@
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from service.db.migrations import MIGRATIONS
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.embedded_postgres.lifecycle import postgres
 
 #: Settings of a server that loses data when the power fails: waiting for the disk would take most
@@ -124,3 +125,19 @@ def replace_login(url: str, login: str) -> str:
 def name_of(url: str) -> str:
     """Return the name of the database in a URL."""
     return urlsplit(url).path.strip("/")
+
+
+async def ask(
+    url: str, question: Callable[[asyncpg.Connection], Awaitable[int]], otherwise: int
+) -> int:
+    """Return the answer to a question over a new connection, `otherwise` if PostgreSQL is down."""
+    try:
+        conn = await asyncpg.connect(url)
+    except TRANSIENT_DB_ERRORS:
+        return otherwise
+    try:
+        return await question(conn)
+    except TRANSIENT_DB_ERRORS:
+        return otherwise
+    finally:
+        conn.terminate()

@@ -10,8 +10,8 @@ from service.app import create_app
 from service.commands.cell_registry import claim_tin
 from service.config import read_config
 from service.db.cells import check_cell, id_base
+from tests.api_reads import get_json
 from tests.conftest import ClientFactory, Sandbox, Templates, make_company
-from tests.fixtures_webhooks import get_json
 from tests.harness.companies import make_tin
 from tests.harness.databases import create_database
 from tests.harness.environments import variables

@@ -10,9 +10,8 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_requests import AS_BUYER
 from tests.conftest import Company, StartService
-from tests.harness.bodies import buyer
+from tests.harness.bodies import AS_BUYER, buyer
 
 INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.

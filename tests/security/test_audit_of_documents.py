@@ -9,9 +9,9 @@ from yarl import URL
 
 from tests.api.test_einvoice_requests import approve, create_pending_invoice, create_request, put
 from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
-from tests.api_requests import BUYER_FORM, create_record, request_json
+from tests.api_requests import create_record, request_json
 from tests.conftest import Client, Company, StartService, make_company
-from tests.harness.bodies import buyer, invoice, note, now
+from tests.harness.bodies import BUYER_FORM, buyer, invoice, note, now
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
 

@@ -5,7 +5,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.api_invoices import create_invoice, create_lost_invoice, create_submi
 from tests.api_reads import get_invoice
 from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
+from tests.fixtures_service import StartProcess
 from tests.harness.network import Network
 from tests.harness.processes import Service
 
@@ -69,61 +69,41 @@ async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -
 
 @pytest.mark.long
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
-    environment: dict[str, str],
+    services: StartProcess,
+    database: str,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     make_backlog: MakeBacklog,
-    tmp_path: Path,
 ) -> None:
     await make_backlog(MANY)
-    network = Network(environment["DATABASE_URL"], delay=0.003)
+    network = Network(database, delay=0.003)
     await network.heal()
-    variables = {
-        **environment,
-        "DATABASE_URL": network.url,
-        "DATABASE_OWNER_URL": environment["DATABASE_URL"],
-    }
-    async with AsyncExitStack() as stack:
-        for number in range(2):
-            service = Service(
-                {**variables, "PORTAL_LEASE_SECONDS": LEASE}, tmp_path / f"service-{number}.log"
-            )
-            await stack.enter_async_context(service)
-        found = await wait_until_resolved(owner)
+    variables = {"DATABASE_URL": network.url, "DATABASE_OWNER_URL": database}
+    for _ in range(2):
+        await services(**variables, PORTAL_LEASE_SECONDS=LEASE)
+    found = await wait_until_resolved(owner)
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY
 
 
 @pytest.mark.long
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
-    environment: dict[str, str],
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
-    make_backlog: MakeBacklog,
-    tmp_path: Path,
+    services: StartProcess, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: MakeBacklog
 ) -> None:
     """Six processes in a row are killed while they read the listing. No submission was claimed."""
     await make_backlog(5)
-    service = Service(
-        {**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"},
-        tmp_path / "service.log",
-    )
     await sandbox.fault("search", "slow_before", seconds=600, times=6)
+    service = await services(PORTAL_LEASE_SECONDS="1", PORTAL_TIMEOUT_SECONDS="900")
     for kills in range(1, 7):
-        await service.start()
         await until(
             sandbox.calls,
             lambda found, least=kills: found["calls"].get("search", 0) >= least,
             seconds=60,
         )
         await service.kill()
-    assert await owner.fetchval("select max(claims) from submissions") == 0
-    await service.start()
-    try:
-        found = await wait_until_resolved(owner)
-    finally:
-        await service.stop()
-    assert set(found) <= {"Accepted", "Finished"}
+        assert await owner.fetchval("select max(claims) from submissions") == 0
+        await service.start()
+    assert set(await wait_until_resolved(owner)) <= {"Accepted", "Finished"}
 
 
 async def test_crash_in_a_batch_causes_no_manual_review(

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -30,6 +31,23 @@ async def asleep(idle: Client, owner: asyncpg.Connection) -> Client:
     """Return a client of a company that submits automatically, without background work."""
     await owner.execute(AUTOMATIC)
     return idle
+
+
+#: Number of invoices -> their ids.
+SendReady = Callable[[int], Awaitable[list[int]]]
+
+
+@pytest.fixture
+def send_ready(asleep: Client, owner: asyncpg.Connection, start: StartService) -> SendReady:
+    """Return a function that creates invoices, starts a service and waits until all are Valid."""
+
+    async def send(count: int) -> list[int]:
+        ids = await create_ready(asleep, count)
+        await start()
+        assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": count}
+        return ids
+
+    return send
 
 
 async def create_ready(api: Client, count: int, **changes: Any) -> list[int]:
@@ -98,21 +116,17 @@ async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
 
 
 async def test_waiting_documents_are_sent_in_full_batches(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
+    send_ready: SendReady, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    ids = await create_ready(asleep, 250)
-    await start()
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 250}
+    ids = await send_ready(250)
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 3
     assert await count_states(owner) == {"Merged": 250, "Accepted": 3}
 
 
 async def test_merging_keeps_the_bytes_of_each_document(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
+    asleep: Client, send_ready: SendReady, sandbox: Sandbox
 ) -> None:
-    ids = await create_ready(asleep, 5)
-    await start()
-    await wait_for_statuses(owner, ids, "Valid")
+    ids = await send_ready(5)
     hashes = {(await get_documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
     assert {entry["sha256"] for entry in await sandbox.ledger()} == hashes and len(hashes) == 5
 
@@ -313,33 +327,19 @@ async def test_refusal_of_the_issuer_rejects_the_whole_batch(
 
 @pytest.mark.parametrize("kind, members", some_long(TAKEN))
 async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    sandbox: Sandbox,
-    kind: Any,
-    members: Any,
+    send_ready: SendReady, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
-    ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
-    await start()
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
+    ids = await send_ready(7)
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
 @pytest.mark.parametrize("kind, members", some_long(NOT_TAKEN))
 async def test_batch_that_never_arrived_is_resent_unchanged(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    start: StartService,
-    sandbox: Sandbox,
-    kind: Any,
-    members: Any,
+    send_ready: SendReady, owner: asyncpg.Connection, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
-    ids = await create_ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
-    await start()
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 7}
+    ids = await send_ready(7)
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
     assert await count_states(owner) == {"Merged": 7, "Accepted": 1}
 
@@ -358,24 +358,6 @@ async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
     assert (await get_documents(service, late))[0]["errors"][0]["code"] == "CF321"
-
-
-async def submit_without_service(sandbox: Sandbox, tin: str, entries: list[Any]) -> None:
-    """Submit entries of a request to the portal without the service."""
-    form = {
-        "client_id": "sandbox-client",
-        "client_secret": "sandbox-secret",
-        "grant_type": "client_credentials",
-    }
-    async with sandbox.client.post(
-        "/connect/token", data=form, headers={"onbehalfof": tin}
-    ) as response:
-        token = (await response.json())["access_token"]
-    body, headers = {"documents": entries}, {"Authorization": f"Bearer {token}"}
-    async with sandbox.client.post(
-        "/api/v1.0/documentsubmissions/", json=body, headers=headers
-    ) as response:
-        assert response.status == 202, await response.text()
 
 
 @pytest.mark.parametrize(
@@ -399,7 +381,8 @@ async def test_only_missing_documents_of_a_batch_are_resent(
     )
     entries = iter(json.loads(row["body"])["documents"])
     for part in parts:
-        await submit_without_service(sandbox, row["tin"], list(itertools.islice(entries, part)))
+        sent = {"documents": list(itertools.islice(entries, part))}
+        await sandbox.request(row["tin"], "POST", "documentsubmissions/", json=sent)
     before = await count_submits(sandbox)
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 5}
     assert (
@@ -450,13 +433,11 @@ async def test_false_absence_is_corrected_by_the_duplicate_response(
 
 
 async def test_transient_error_keeps_the_batch_together(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
+    send_ready: SendReady, sandbox: Sandbox
 ) -> None:
-    ids = await create_ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
-    await start()
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
+    await send_ready(6)
     assert await count_submits(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 

@@ -9,7 +9,13 @@ import pytest
 
 from service import failpoints
 from tests.api_invoices import create_valid_invoice
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import (
+    get_documents,
+    get_invoice,
+    get_statuses,
+    wait_for_status,
+    wait_until_status,
+)
 from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import line, note
@@ -18,6 +24,12 @@ FAILED = "Cancellation failed, please try again."
 UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
 #: Intervals so long that only the cancellation's own reads find its result during a test.
 PATIENT = {"PORTAL_SETTLE_SECONDS": "600", "PORTAL_RECHECK_SECONDS": "3600"}
+
+
+@pytest.fixture
+async def patient(start: StartService) -> Client:
+    """Return a client of a service in which only the cancellation itself finds its result."""
+    return await start(**PATIENT)
 
 
 async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
@@ -76,10 +88,7 @@ async def test_cancelled_invoice_can_be_resubmitted(api: Client, sandbox: Sandbo
     await cancel_latest(api, invoice_id)
     assert (await submit(api, invoice_id, resubmit=True))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
-    assert [document["status"] for document in await get_documents(api, invoice_id)] == [
-        "Valid",
-        "Cancelled",
-    ]
+    assert await get_statuses(api, invoice_id) == ["Valid", "Cancelled"]
 
 
 async def test_failed_cancellation_request_leaves_the_document_valid(
@@ -111,14 +120,13 @@ async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
 
 
 async def test_cancellation_without_any_response_is_resolved_in_background(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
+    invoice_id = await create_valid_invoice(patient)
     await sandbox.fault("state", "error_after", status=500)
     await sandbox.fault("details", "error_before", status=503)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
-    await wait_until_status(api, invoice_id, "Cancelled")
+    assert await cancel_latest(patient, invoice_id) == UNKNOWN
+    await wait_until_status(patient, invoice_id, "Cancelled")
 
 
 async def test_concurrent_cancellations_send_one_request(api: Client, sandbox: Sandbox) -> None:
@@ -195,6 +203,14 @@ async def lose_next_request(sandbox: Sandbox) -> None:
     await sandbox.fault("state", "drop", times=2)
 
 
+async def cancel_unclearly(api: Client, sandbox: Sandbox) -> int:
+    """Cancel a Valid invoice by a request that the portal loses, and return its id."""
+    invoice_id = await create_valid_invoice(api)
+    await lose_next_request(sandbox)
+    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    return invoice_id
+
+
 async def get_request_time(api: Client, invoice_id: int) -> str | None:
     """Return when the pending cancellation of the latest document was requested."""
     return (await get_documents(api, invoice_id))[0]["cancellation_requested_at"]
@@ -206,49 +222,44 @@ async def count_detail_requests(sandbox: Sandbox) -> int:
 
 
 async def test_cancellation_that_the_portal_processes_late_is_found(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
     """The portal processes the request after the service has given up and has read Valid."""
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
+    invoice_id = await create_valid_invoice(patient)
     await sandbox.fault("state", "slow_before", seconds=6)
-    assert await cancel_latest(api, invoice_id, reason="Wrong buyer") == UNKNOWN
-    await wait_until_status(api, invoice_id, "Cancelled")
-    (document,) = await get_documents(api, invoice_id)
+    assert await cancel_latest(patient, invoice_id, reason="Wrong buyer") == UNKNOWN
+    await wait_until_status(patient, invoice_id, "Cancelled")
+    (document,) = await get_documents(patient, invoice_id)
     assert document["cancel_reason"] == "Wrong buyer" and document["cancelled_at"]
     assert document["cancellation_requested_at"] is None
 
 
 async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
-    await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    invoice_id = await cancel_unclearly(patient, sandbox)
     await until(lambda: count_detail_requests(sandbox), lambda count: count >= 4)
-    assert (await get_invoice(api, invoice_id))["status"] == "Valid" and await get_request_time(
-        api, invoice_id
+    assert (await get_invoice(patient, invoice_id))["status"] == "Valid" and await get_request_time(
+        patient, invoice_id
     )
-    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await wait_until_status(api, invoice_id, "Cancelled")
-    assert (await get_documents(api, invoice_id))[0]["cancel_reason"] == "Late"
+    await sandbox.cancel((await get_documents(patient, invoice_id))[0]["uuid"], "Late")
+    await wait_until_status(patient, invoice_id, "Cancelled")
+    assert (await get_documents(patient, invoice_id))[0]["cancel_reason"] == "Late"
 
 
 async def test_notes_are_blocked_while_a_cancellation_is_unclear(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
     """No note is created, and an existing draft note is not submitted."""
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
-    async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
+    invoice_id = await create_valid_invoice(patient)
+    async with patient.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         draft = (await response.json())["data"]["id"]
     await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert await cancel_latest(patient, invoice_id) == UNKNOWN
     await until(lambda: count_detail_requests(sandbox), lambda count: count >= 3)
-    assert await request_note(api, invoice_id) == 403
+    assert await request_note(patient, invoice_id) == 403
     status, body = await request_json(
-        api, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={}
+        patient, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={}
     )
     assert (status, body["message"]) == (
         400,
@@ -261,9 +272,7 @@ async def test_cancellation_never_processed_ends_after_the_settling_time(
     start: StartService, sandbox: Sandbox
 ) -> None:
     api = await start(PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="5")
-    invoice_id = await create_valid_invoice(api)
-    await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    invoice_id = await cancel_unclearly(api, sandbox)
     assert await request_note(api, invoice_id) == 403
     await until(
         lambda: get_request_time(api, invoice_id), lambda requested_at: requested_at is None
@@ -273,64 +282,52 @@ async def test_cancellation_never_processed_ends_after_the_settling_time(
     assert await request_note(api, invoice_id) == 201
 
 
-async def test_repeated_cancellation_resends_the_request(
-    start: StartService, sandbox: Sandbox
-) -> None:
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
-    await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
-    assert (await cancel_latest(api, invoice_id))[0] == 200
-    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled" and await get_request_time(
-        api, invoice_id
-    ) is None
+async def test_repeated_cancellation_resends_the_request(patient: Client, sandbox: Sandbox) -> None:
+    invoice_id = await cancel_unclearly(patient, sandbox)
+    assert (await cancel_latest(patient, invoice_id))[0] == 200
+    assert (await get_invoice(patient, invoice_id))[
+        "status"
+    ] == "Cancelled" and await get_request_time(patient, invoice_id) is None
 
 
 @pytest.mark.parametrize(
     "kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
 )
 async def test_repeated_cancellation_does_not_shorten_the_settling_time(
-    start: StartService, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    patient: Client, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     """The second request is refused or not sent; the portal may still process the first one."""
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
-    await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
-    requested_at = await get_request_time(api, invoice_id)
+    invoice_id = await cancel_unclearly(patient, sandbox)
+    requested_at = await get_request_time(patient, invoice_id)
     await sandbox.fault("state", kind, **members)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    assert await cancel_latest(patient, invoice_id) == UNKNOWN
     assert (
-        await get_request_time(api, invoice_id) == requested_at
-        and await request_note(api, invoice_id) == 403
+        await get_request_time(patient, invoice_id) == requested_at
+        and await request_note(patient, invoice_id) == 403
     )
-    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await wait_until_status(api, invoice_id, "Cancelled")
+    await sandbox.cancel((await get_documents(patient, invoice_id))[0]["uuid"], "Late")
+    await wait_until_status(patient, invoice_id, "Cancelled")
 
 
-async def test_rejection_with_a_code_ends_a_cancellation(
-    start: StartService, sandbox: Sandbox
-) -> None:
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
+async def test_rejection_with_a_code_ends_a_cancellation(patient: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(patient)
     await sandbox.fault("state", "refuse", code="OperationPeriodOver")
-    status, body = await cancel_latest(api, invoice_id)
+    status, body = await cancel_latest(patient, invoice_id)
     assert (status, body["code"]) == (400, "OperationPeriodOver")
     assert (
-        await get_request_time(api, invoice_id) is None
-        and await request_note(api, invoice_id) == 201
+        await get_request_time(patient, invoice_id) is None
+        and await request_note(patient, invoice_id) == 201
     )
 
 
 async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
     """It was cancelled on the portal's website, and the service has not noticed yet."""
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
-    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "By hand")
-    assert (await cancel_latest(api, invoice_id))[0] == 200
-    (document,) = await get_documents(api, invoice_id)
+    invoice_id = await create_valid_invoice(patient)
+    await sandbox.cancel((await get_documents(patient, invoice_id))[0]["uuid"], "By hand")
+    assert (await cancel_latest(patient, invoice_id))[0] == 200
+    (document,) = await get_documents(patient, invoice_id)
     assert (document["status"], document["cancel_reason"]) == ("Cancelled", "By hand")
 
 
@@ -338,23 +335,21 @@ async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
     "kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})]
 )
 async def test_malformed_response_leaves_a_cancellation_unclear(
-    start: StartService, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    patient: Client, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
+    invoice_id = await create_valid_invoice(patient)
     await sandbox.fault("state", kind, **members)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
-    assert await get_request_time(api, invoice_id)
+    assert await cancel_latest(patient, invoice_id) == UNKNOWN
+    assert await get_request_time(patient, invoice_id)
 
 
 async def test_concurrent_requests_share_an_unclear_cancellation(
-    start: StartService, sandbox: Sandbox
+    patient: Client, sandbox: Sandbox
 ) -> None:
     """The request is not sent again for each of them."""
-    api = await start(**PATIENT)
-    invoice_id = await create_valid_invoice(api)
+    invoice_id = await create_valid_invoice(patient)
     await sandbox.fault("state", "slow_before", seconds=600)
-    answers = await asyncio.gather(*[cancel_latest(api, invoice_id) for _ in range(10)])
+    answers = await asyncio.gather(*[cancel_latest(patient, invoice_id) for _ in range(10)])
     assert answers == [UNKNOWN] * 10
     assert (await sandbox.calls())["calls"]["state"] == 1
 
@@ -407,9 +402,7 @@ async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
         PORTAL_RECHECK_SECONDS="0.3",
         PORTAL_SETTLE_SECONDS="600",
     )
-    invoice_id = await create_valid_invoice(api)
-    await lose_next_request(sandbox)
-    assert await cancel_latest(api, invoice_id) == UNKNOWN
+    invoice_id = await cancel_unclearly(api, sandbox)
     await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
     await wait_until_status(api, invoice_id, "Cancelled")
     assert await get_request_time(api, invoice_id) is None

@@ -324,10 +324,11 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
 async def claim_cancellation(api: Client, owner: asyncpg.Connection) -> int:
     """Claim the cancellation of a Valid document with fence 5, and return the document's id."""
     await create_valid_invoice(api)
-    return await owner.fetchval(
+    document_id: Any = await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
+    return document_id
 
 
 async def test_end_of_a_lost_cancellation_changes_nothing(

@@ -103,21 +103,23 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_comparison(
     assert await owner.fetchval("select resolved_by from findings") == "comparison"
 
 
-async def send_again(config: Config, owner: asyncpg.Connection) -> str:
-    """Send the bytes of the only submission again, and return the uuid of the second document."""
+async def send_twice(
+    api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
+) -> tuple[int, str]:
+    """Send the bytes of an invoice twice. Return its id, and the uuid of the second document."""
+    await sandbox.settings(payload_detection=False, duplicate_detection=False)
+    invoice_id = await create_valid_invoice(api)
     (row,) = await owner.fetch("select tin, body from submissions")
     async with portal_session(config) as session:
         answer = await Portal(session, config).submit(row["tin"], row["body"])
     (uuid,) = answer.accepted.values()
-    return uuid
+    return invoice_id, uuid
 
 
 async def test_a_duplicate_finding_names_the_later_document(
     api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await sandbox.settings(payload_detection=False, duplicate_detection=False)
-    invoice_id = await create_valid_invoice(api)
-    again = await send_again(config, owner)
+    invoice_id, again = await send_twice(api, config, owner, sandbox)
     second = await wait_for_finding(config, "duplicate")
     ours = (await get_documents(api, invoice_id))[0]["uuid"]
     assert (second["other_uuid"], second["uuid"]) == (ours, again)
@@ -129,9 +131,7 @@ async def test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled(
     api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """A finding that asks to cancel the cancelled document would leave the live one unnoticed."""
-    await sandbox.settings(payload_detection=False, duplicate_detection=False)
-    invoice_id = await create_valid_invoice(api)
-    again = await send_again(config, owner)
+    invoice_id, again = await send_twice(api, config, owner, sandbox)
     assert (await cancel_latest(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Cancelled")
     orphan = await wait_for_finding(config, "orphan")

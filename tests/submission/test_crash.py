@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import get_documents, get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_reads import get_documents, get_invoice, get_statuses, wait_until_status
+from tests.api_requests import Answer, cancel_latest, request_json, submit
 from tests.conftest import Company, Sandbox, until
 from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, note, now
@@ -42,27 +42,34 @@ async def restart(service: Service, answer: asyncio.Task[Any]) -> None:
     await service.start()
 
 
+async def begin_submit(
+    client: aiohttp.ClientSession, sandbox: Sandbox, fault: str, seconds: int
+) -> tuple[int, asyncio.Task[Answer]]:
+    """Submit an invoice to a slow portal, and wait until the portal has received or accepted it."""
+    await sandbox.fault("submit", fault, seconds=seconds)
+    invoice_id = await create_invoice(client)
+    answer = asyncio.create_task(submit(client, invoice_id))
+    if fault == "slow":
+        await until(sandbox.ledger)
+    await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    return invoice_id, answer
+
+
 async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    await sandbox.fault("submit", "slow", seconds=60)
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await until(sandbox.ledger)
+    invoice_id, answer = await begin_submit(client, sandbox, "slow", 60)
     await restart(service, answer)
     assert (await get_invoice(client, invoice_id))["status"] == "Submitting"
     await wait_until_status(client, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
-    assert [document["status"] for document in await get_documents(client, invoice_id)] == ["Valid"]
+    assert await get_statuses(client, invoice_id) == ["Valid"]
 
 
 async def test_kill_before_the_portal_accepts_releases_the_invoice(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    await sandbox.fault("submit", "slow_before", seconds=600)
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    invoice_id, answer = await begin_submit(client, sandbox, "slow_before", 600)
     await restart(service, answer)
     await wait_until_status(client, invoice_id, "Draft")
     assert not await sandbox.ledger()
@@ -204,10 +211,7 @@ async def test_no_work_is_claimed_after_sigterm(
     sandbox: Sandbox,
 ) -> None:
     """A submission that becomes due while the last request finishes is left to the next process."""
-    await sandbox.fault("submit", "slow", seconds=3)
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await until(sandbox.ledger)
+    _, answer = await begin_submit(client, sandbox, "slow", 3)
     service.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     due = await owner.fetchval(
@@ -233,10 +237,7 @@ async def _refuses(service: Service) -> bool:
 async def test_second_signal_stops_the_service_immediately(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    await sandbox.fault("submit", "slow_before", seconds=600)
-    invoice_id = await create_invoice(client)
-    answer = asyncio.create_task(submit(client, invoice_id))
-    await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    _, answer = await begin_submit(client, sandbox, "slow_before", 600)
     service.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     assert await service.stop() == 1

@@ -108,19 +108,34 @@ async def load_latest(owner: asyncpg.Connection, context: CompanyContext) -> tup
 # Documents of another company
 
 
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A Valid invoice of a company whose TIN another company has too."""
+
+    api: Client
+    invoice_id: int
+    uuid: str
+    facts: dict[str, Any]  # the code and the issue time
+
+
+@pytest.fixture
+async def theirs(start: StartService, neighbour: Company) -> Theirs:
+    """Return an invoice whose number and issue time are known, as they are printed on it."""
+    api, facts = await start(), {"code": 77, "issueDateTime": now(minutes=1)}
+    invoice_id = await create_valid_invoice(api, **facts)
+    return Theirs(api, invoice_id, (await get_documents(api, invoice_id))[0]["uuid"], facts)
+
+
 async def test_company_cannot_adopt_or_cancel_anothers_document(
     start: StartService,
     company: Company,
     neighbour: Company,
+    theirs: Theirs,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
-    """The attacker knows the number and the issue time of an invoice, which are printed on it."""
-    same = {"code": 77, "issueDateTime": now(minutes=1)}
-    victim, attacker = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(victim, **same)
-    uuid = (await get_documents(victim, theirs))[0]["uuid"]
-    invoice_id = await create_invoice(attacker, **same, lineItems=OTHER_LINES)
+    attacker = await start(neighbour, **QUICK)
+    invoice_id = await create_invoice(attacker, **theirs.facts, lineItems=OTHER_LINES)
     answers = [await submit(attacker, invoice_id)]
     await wait_for_status(attacker, invoice_id, "Invalid")
     answers += [
@@ -128,22 +143,20 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
         await get_invoice(attacker, invoice_id),
         await cancel_latest(attacker, invoice_id),
     ]
-    assert uuid not in json.dumps(answers, default=str)
-    assert (await entry_of(sandbox, uuid))["status"] == "Valid"
-    assert (await get_invoice(victim, theirs))["status"] == "Valid"
+    assert theirs.uuid not in json.dumps(answers, default=str)
+    assert (await entry_of(sandbox, theirs.uuid))["status"] == "Valid"
+    assert (await get_invoice(theirs.api, theirs.invoice_id))["status"] == "Valid"
     assert await owner.fetch(
-        "select company_id from submitted_documents where uuid = $1", uuid
+        "select company_id from submitted_documents where uuid = $1", theirs.uuid
     ) == [(company.id,)]
 
 
 @pytest.mark.parametrize("kind", ["reject", "refuse"])
 async def test_refusal_of_a_submission_hides_the_uuid_of_another_company(
-    start: StartService, neighbour: Company, sandbox: Sandbox, kind: str
+    start: StartService, neighbour: Company, theirs: Theirs, sandbox: Sandbox, kind: str
 ) -> None:
     """The portal refuses a duplicate at once, as a document or with the whole submission."""
-    victim, other = await start(), await start(neighbour)
-    theirs = await create_valid_invoice(victim)
-    uuid = (await get_documents(victim, theirs))[0]["uuid"]
+    other, uuid = await start(neighbour), theirs.uuid
     await sandbox.fault("submit", kind, code="DS302", message=f"It is a duplicate of {uuid}.")
     invoice_id = await create_invoice(other)
     status, answer = await submit(other, invoice_id)
@@ -159,22 +172,19 @@ async def test_refusal_of_a_submission_hides_the_uuid_of_another_company(
 
 async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     start: StartService,
-    company: Company,
     neighbour: Company,
+    theirs: Theirs,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
     """Both send the same document: the portal refuses the second one as a duplicate payload."""
-    same = {"code": 77, "issueDateTime": now(minutes=1)}
     await owner.execute(
         "update companies set (name, phone, email) = "
-        "(select name, phone, email from companies where id = $1)",
-        company.id,
+        "(select name, phone, email from companies where id <> $1) where id = $1",
+        neighbour.id,
     )
-    first, second = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(first, **same)
-    uuid = (await get_documents(first, theirs))[0]["uuid"]
-    invoice_id = await create_invoice(second, **same)
+    second = await start(neighbour, **QUICK)
+    invoice_id = await create_invoice(second, **theirs.facts)
     assert (await submit(second, invoice_id))[0] == 400
     await until(
         lambda: owner.fetchval(
@@ -183,27 +193,24 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     )
     assert (await get_documents(second, invoice_id))[0]["uuid"] is None
     assert (await cancel_latest(second, invoice_id))[0] == 409
-    assert (await entry_of(sandbox, uuid))["status"] == "Valid"
+    assert (await entry_of(sandbox, theirs.uuid))["status"] == "Valid"
 
 
 async def test_lost_request_is_not_matched_to_another_companys_document(
-    start: StartService, neighbour: Company, sandbox: Sandbox
+    start: StartService, neighbour: Company, theirs: Theirs, sandbox: Sandbox
 ) -> None:
     """Two companies with one TIN use the same number in the same second; one request is lost."""
-    same = {"code": 77, "issueDateTime": now(minutes=1)}
-    first, second = await start(), await start(neighbour, **QUICK)
-    theirs = await create_valid_invoice(first, **same)
-    uuid = (await get_documents(first, theirs))[0]["uuid"]
-    invoice_id = await create_lost_invoice(second, sandbox, "drop", **same, lineItems=OTHER_LINES)
+    second = await start(neighbour, **QUICK)
+    facts = {**theirs.facts, "lineItems": OTHER_LINES}
+    invoice_id = await create_lost_invoice(second, sandbox, "drop", **facts)
     found = await until(
         lambda: get_invoice(second, invoice_id), lambda found: found["status"] != "Submitting"
     )
-    assert found["status"] == "Draft" and uuid not in json.dumps(
+    assert found["status"] == "Draft" and theirs.uuid not in json.dumps(
         await get_documents(second, invoice_id)
     )
-    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (
-        await get_invoice(first, theirs)
-    )["status"] == "Valid"
+    assert (await entry_of(sandbox, theirs.uuid))["status"] == "Valid"
+    assert (await get_invoice(theirs.api, theirs.invoice_id))["status"] == "Valid"
 
 
 async def test_document_of_another_company_needs_manual_review(

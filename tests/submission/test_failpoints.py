@@ -1,6 +1,6 @@
 """Kills at each failpoint of submissions, batches and cancellations: no loss and no duplicates."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import aiohttp
@@ -49,16 +49,21 @@ async def wait_until_valid(
     assert (await get_documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
+async def restart_dead(service: Service, request: Awaitable[object]) -> None:
+    """Send a request during which the service dies, and start the service again."""
+    with pytest.raises(aiohttp.ClientError):
+        await request
+    await service.died()
+    await service.start()
+
+
 @pytest.mark.parametrize("name", some_long(OF_ONE, len(NEXT_TO_THE_REQUEST)))
 async def test_kill_while_submitting_sends_one_document(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
     invoice_id = await create_invoice(client)
-    with pytest.raises(aiohttp.ClientError):
-        await submit(client, invoice_id)
-    await service.died()
-    await service.start()
+    await restart_dead(service, submit(client, invoice_id))
     await wait_until_valid(client, invoice_id, sandbox)
 
 
@@ -86,10 +91,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
 ) -> None:
     await service.start(dies_at=name)
     invoice_id = await create_valid_invoice(client)
-    with pytest.raises(aiohttp.ClientError):
-        await client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
-    await service.died()
-    await service.start()
+    await restart_dead(service, cancel_latest(client, invoice_id))
     (entry,) = await sandbox.ledger()
     assert entry["status"] == ("Valid" if name == "before_cancel_sent" else "Cancelled")
     # Cancelled by the interrupted request or by this one; 400 while the outcome is unknown.

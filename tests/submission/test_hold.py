@@ -16,7 +16,7 @@ from service.commands.reconcile import attention, hold_sending, reconcile, resol
 from service.config import read_config
 from service.db.statements import sql
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, get_statuses, wait_for_status
 from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
 from tests.harness.bodies import invoice, now
@@ -228,7 +228,7 @@ async def _release(url: str, sandbox: Sandbox) -> None:
 async def _check_sent_once(api: Client | aiohttp.ClientSession, invoice_id: int) -> None:
     """Check that an invoice becomes Valid by the only submitted document that it has."""
     await wait_for_status(api, invoice_id, "Valid")
-    assert [one["status"] for one in await get_documents(api, invoice_id)] == ["Valid"]
+    assert await get_statuses(api, invoice_id) == ["Valid"]
 
 
 async def test_submit_immediately_is_answered_at_once_during_a_hold(

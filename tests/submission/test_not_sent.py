@@ -12,9 +12,15 @@ from tests.api_invoices import (
     create_sale,
     create_valid_invoice,
 )
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import (
+    get_documents,
+    get_invoice,
+    get_statuses,
+    wait_for_status,
+    wait_until_status,
+)
 from tests.api_requests import create_record, request_json, submit
-from tests.conftest import Client, Sandbox, StartService, make_company, until
+from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import buyer, invoice, line, note, now
 from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import GENEROUS
@@ -163,7 +169,7 @@ async def test_a_failed_check_of_an_invalid_invoice_leaves_it_invalid(api: Clien
     await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=LATE)
     assert (await submit(api, invoice_id))[1]["code"] == "check_failed"
     await check_failed_submission(api, invoice_id, "Invalid")
-    assert [one["status"] for one in await get_documents(api, invoice_id)] == ["Invalid"]
+    assert await get_statuses(api, invoice_id) == ["Invalid"]
 
 
 async def test_a_repetition_with_its_key_records_a_failed_check_once(api: Client) -> None:
@@ -268,12 +274,9 @@ async def test_a_record_has_a_limited_number_of_errors(api: Client) -> None:
     assert event["codes"] == list(dict.fromkeys(error["code"] for error in last["errors"]))
 
 
-async def test_a_company_sees_only_its_own_failed_checks(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    other = await start(await make_company(environment))
+async def test_a_company_sees_only_its_own_failed_checks(api: Client, stranger: Client) -> None:
     invoice_id = await create_invoice(api, **LATE)
-    assert (await submit(other, invoice_id))[0] == 404
-    assert await list_not_sent(api) == [] == await list_not_sent(other)
+    assert (await submit(stranger, invoice_id))[0] == 404
+    assert await list_not_sent(api) == [] == await list_not_sent(stranger)
     await submit(api, invoice_id)
-    assert len(await list_not_sent(api)) == 1 and await list_not_sent(other) == []
+    assert len(await list_not_sent(api)) == 1 and await list_not_sent(stranger) == []
