@@ -157,10 +157,12 @@ async def test_streamed_page_is_read_in_parts(
     assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
 
 
-async def create_page(api: Client, owner: asyncpg.Connection, count: int, size: int) -> None:
+async def create_page(
+    api: Client, owner: asyncpg.Connection, count: int, size: int, kind: str = "compressible"
+) -> None:
     """Create invoices with large buyers."""
     await insert_copies(owner, await create_invoice(api), count)
-    await enlarge(owner, "documents", "buyer", size)
+    await enlarge(owner, "documents", "buyer", size, kind)
 
 
 async def test_head_request_of_a_large_page_has_no_body(

@@ -40,14 +40,7 @@ COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 STRANGER = buyer(
     type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
 )
-ASK = {
-    "invoiceCode": "4711",
-    "type": "LOCAL_INDIVIDUAL",
-    "name": "Aminah binti Salleh",
-    "registration": {"type": "NRIC", "number": "900101105566"},
-    "contactNumber": "+60123456789",
-    "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "country": "MYS"},
-}
+ASK = {"invoiceCode": "4711", **buyer()}
 #: Opens a page in a state that can be checked.
 Open = Callable[[Any], Awaitable[Any]]
 
