@@ -43,7 +43,7 @@ async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[
 
 
 async def wait_until_status(api: AnyClient, invoice_id: int, *statuses: str) -> dict[str, Any]:
-    """Return an invoice's record once it has one of the statuses, whatever it has before."""
+    """Return an invoice's record once it has one of the statuses, after any others."""
     return await until(
         lambda: get_invoice(api, invoice_id), lambda found: found["status"] in statuses
     )

@@ -83,7 +83,9 @@ async def test_company_and_key_made_by_commands_work(
         )
     )
     assert set(made) == {"id"}
-    row: Any = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
+    row: Any = await owner.fetchrow(
+        "select id, name, tin_code, zip_code, msic_code from companies order by id desc"
+    )
     assert tuple(row) == (made["id"], "Kedai Ü Sdn. Bhd.", "C123", "30000", None)
     key = await read_result(command("add-key", "--company", made["id"], "--name", "till"))
     assert set(key) == {"key", "key_id", "company_id"} and key["company_id"] == made["id"]
