@@ -105,7 +105,7 @@ async def _lose_responses(owner: asyncpg.Connection) -> None:
     """Make every document a submission of its own whose response was lost."""
     for submission in await owner.fetch(SUBMISSIONS):
         for number, entry in document.read_entries(submission["body"]).items():
-            body = document.build_envelope_from_entries([entry])
+            body = document.build_envelope([entry])
             await owner.execute(
                 LOSE_RESPONSE,
                 submission["company_id"],

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.documents.checks.party import COLUMNS, FACTS
+from service.documents.checks.party import FACTS
 from service.documents.ubl.parties import COLUMNS
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
