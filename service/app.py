@@ -51,10 +51,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
 
     Without `api` its only routes are those of its health and metrics.
     """
-    app = web.Application(
-        middlewares=[handle_request],
-        client_max_size=config.max_body_bytes,
-    )
+    app = web.Application(middlewares=[handle_request], client_max_size=config.max_body_bytes)
     app[app_keys.CONFIG] = config
     app[app_keys.ACCESS_LOG] = AccessLog(config.log_format)
     app[SENDERS] = Senders(config.trusted_proxies)

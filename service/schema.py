@@ -277,9 +277,7 @@ def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
             )
             for name, known in _unknown_members(error)
         )
-    wording = WORDINGS.get(rule, "is not valid")
-    message = wording(limit) if callable(wording) else wording
-    return [(path, rule, f"{_subject(error)} {message}.")]
+    return [(path, rule, f"{_subject(error)} {_describe_rule(rule, limit)}.")]
 
 
 def _subject(error: ValidationError) -> str:
@@ -291,65 +289,40 @@ def _subject(error: ValidationError) -> str:
     return parts[-1] if isinstance(last, str) else f"An entry of {parts[-1]}"
 
 
-_TYPES = {
-    "object": "an object",
-    "array": "an array",
-    "string": "a string",
-    "number": "a number",
-    "integer": "an integer",
-    "boolean": "true or false",
-    "null": "null",
-}
+#: Messages about a member: for types, patterns and the values of other keywords.
+_TEXTS: dict[str, dict[str, str]] = json_codec.load_data(__file__)
+#: Pattern of a schema -> message for a text that does not match it.
+PATTERNS = _TEXTS["patterns"]
 
 
 def _type_names(types: str | list[str]) -> str:
-    return " or ".join(_TYPES[name] for name in ([types] if isinstance(types, str) else types))
+    return " or ".join(
+        _TEXTS["types"][name] for name in ([types] if isinstance(types, str) else types)
+    )
 
 
-#: Pattern of a schema -> message for a text that does not match it.
-PATTERNS = {
-    r"\S": "must not be blank",
-    r"^[A-Z0-9]{1,3}$": "must be a unit code: one to three of A-Z and 0-9",
-    r"^[0-9]{5}$": "must be five digits",
-    r"^[^@\s]+@[^@\s]+$": "must be an e-mail address",
-    r"^(199[0-9]|2[0-9]{3})-(0[1-9]|1[0-2])$": "must be a month, like 2026-01",
-    r"^[A-Za-z0-9][A-Za-z0-9 -]*$": "must be letters, digits, spaces and hyphens",
-    r"^[A-Za-z0-9.]+$": "must be letters, digits and dots",
-    r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$": (
-        "must not contain control characters or line separators"
-    ),
-    r"^[!-~]*$": "must be visible ASCII characters without spaces",
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "must be a date, like 2026-01-31",
-    r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$": "must be a time in UTC, like 04:00:00Z",
-}
-
-#: Keyword -> message after the member's name, or a function from the keyword's value to it.
-WORDINGS: dict[str, str | Callable[[Any], str]] = {
+#: Keyword -> function from its value to the message after the member's name. Other keywords have
+#: a message with the value.
+WORDINGS: dict[str, Callable[[Any], str]] = {
     "type": lambda types: f"must be {_type_names(types)}",
     "enum": lambda values: "must be one of " + ", ".join(map(str, values)),
-    "const": lambda value: f"must be {value}",
-    "minimum": lambda limit: f"must be at least {limit}",
-    "maximum": lambda limit: f"must be at most {limit}",
-    "exclusiveMinimum": lambda limit: f"must be more than {limit}",
-    "minLength": lambda limit: (
-        "must not be empty" if limit == 1 else f"must have at least {limit} characters"
-    ),
-    "maxLength": lambda limit: f"must have at most {limit} characters",
-    "minItems": lambda limit: f"must have at least {limit} entr{'y' if limit == 1 else 'ies'}",
-    "maxItems": lambda limit: f"must have at most {limit} entries",
-    "uniqueItems": "must not contain duplicate entries",
-    "multipleOf": lambda step: f"must be a multiple of {step}",
     "pattern": lambda pattern: PATTERNS.get(
         pattern, "must be a date and time, like 2026-01-31T09:30:00Z"
     ),
-    "not": "has members that must not be sent together",
-    "anyOf": "does not have any of the allowed forms",
     "oneOf": lambda forms: (
         "must have exactly one of " + " and ".join(form["required"][0] for form in forms)
     ),
+    "minItems": lambda limit: f"must have at least {limit} entr{'y' if limit == 1 else 'ies'}",
     "minProperties": lambda limit: f"must have at least {limit} member{'' if limit == 1 else 's'}",
     "maxProperties": lambda limit: f"must have at most {limit} member{'' if limit == 1 else 's'}",
 }
+
+
+def _describe_rule(rule: str, limit: Any) -> str:
+    if (rule, limit) == ("minLength", 1):
+        return "must not be empty"
+    describe = WORDINGS.get(rule) or _TEXTS["wordings"].get(rule, "is not valid").format
+    return describe(limit)
 
 
 def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:

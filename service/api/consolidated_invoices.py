@@ -25,10 +25,7 @@ from service.documents.kind import CONSOLIDATED
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own_with
-from service.http.requests import (
-    parse_document_instant,
-    read_body,
-)
+from service.http.requests import parse_document_instant, read_body
 from service.offload import run_in_thread
 
 operations: list[Operation] = []
@@ -235,11 +232,7 @@ async def _read_request(
         period = _read_month(body, config)
         omitted = list(consolidation.FAMILIES[body["type"]]) if omits_submitted else []
         rows = await sql.consolidation_of_month(
-            conn,
-            company_id=company,
-            since=period.since,
-            until=period.until,
-            omitted_types=omitted,
+            conn, company_id=company, since=period.since, until=period.until, omitted_types=omitted
         )
     else:
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"

@@ -41,11 +41,7 @@ NOUN = "E-invoice request"
 operations: list[Operation] = []
 operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
 
-LIST = Source(
-    sql.einvoice_request_page,
-    sql.einvoice_request_search,
-    sql.einvoice_request_get,
-)
+LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
 FILTERS = (
     filters.some_of(
@@ -156,11 +152,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "RequestUpdated",
     message=UPDATED,
     body="einvoice_request_update",
-    errors=(
-        documents.in_consolidated_error(),
-        ambiguous_code(),
-        has_buyer(),
-    ),
+    errors=(documents.in_consolidated_error(), ambiguous_code(), has_buyer()),
     description=f"{REPLACES} Approving a request that names a pending-finalize invoice makes its "
     "buyer the buyer of that invoice, finalizes the invoice, and rejects the other pending "
     "requests that name it.",

@@ -31,9 +31,7 @@ AFTER = QueryParameter(
     "after", {"type": "integer", "minimum": 0, "default": 0}, "Only events after this one."
 )
 LIMIT = QueryParameter(
-    "limit",
-    {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
-    "Events of a page.",
+    "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 50}, "Events of a page."
 )
 ONLY_TYPES = QueryParameter(
     "types",

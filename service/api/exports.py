@@ -30,12 +30,7 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
     batch is read while the client reads the previous one.
     """
     most = FIRST_BATCH
-    read = partial(
-        read_own,
-        request,
-        statement,
-        budget=BATCH_CHARACTERS,
-    )
+    read = partial(read_own, request, statement, budget=BATCH_CHARACTERS)
     rows = await read(before=LAST_ID, most=most)
     while rows:
         text = ",".join([row["export"] for row in rows])

@@ -64,9 +64,7 @@ def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
 
 
 def declare(
-    operation: partial[Operation],
-    documents: Documents,
-    submit_errors: tuple[ApiError, ...] = (),
+    operation: partial[Operation], documents: Documents, submit_errors: tuple[ApiError, ...] = ()
 ) -> None:
     """Declare the operations that submit and cancel a kind of document.
 

@@ -54,12 +54,7 @@ FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
     page = pagination.read_page(request)
-    row = await read_own(
-        request,
-        sql.webhook_page,
-        per_page=page.per_page,
-        offset=page.offset,
-    )
+    row = await read_own(request, sql.webhook_page, per_page=page.per_page, offset=page.offset)
     return _list_response(page, row)
 
 

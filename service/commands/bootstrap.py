@@ -28,11 +28,7 @@ import uvloop
 
 from service import logs
 from service.commands.command_line import Action, print_json
-from service.commands.operator_errors import (
-    DATABASE_ERRORS,
-    OperatorError,
-    describe_database_error,
-)
+from service.commands.operator_errors import DATABASE_ERRORS, OperatorError, describe_database_error
 from service.commands.running import read_running_config
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
 from service.db.audit_actor import acting_as

@@ -49,11 +49,7 @@ def register(line: CommandLine) -> None:
     )
     parser.add_argument("--name", required=True)
     parser.add_argument(
-        "--tin",
-        dest="tin_code",
-        required=True,
-        metavar="TIN",
-        help="its tax identification number",
+        "--tin", dest="tin_code", required=True, metavar="TIN", help="its tax identification number"
     )
     for name in DETAILS:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
@@ -65,11 +61,7 @@ def register(line: CommandLine) -> None:
     )
     add_company_option(parser)
     parser.add_argument("--tin", help="the TIN that was confirmed")
-    parser = line.add(
-        "share-tin",
-        on_database(share_tin),
-        "Allow several companies to use a TIN.",
-    )
+    parser = line.add("share-tin", on_database(share_tin), "Allow several companies to use a TIN.")
     parser.add_argument("--tin", required=True)
     parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
     parser = line.add(
@@ -78,11 +70,7 @@ def register(line: CommandLine) -> None:
         "Allow only one company to use a TIN again. Fails while it is verified for several.",
     )
     parser.add_argument("--tin", required=True)
-    parser = line.add(
-        "add-key",
-        on_database(add_key),
-        "Create an API key and print it, once.",
-    )
+    parser = line.add("add-key", on_database(add_key), "Create an API key and print it, once.")
     add_company_option(parser)
     add_key_options(parser)
     parser = line.add(

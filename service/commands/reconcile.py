@@ -36,7 +36,7 @@ WHAT_TO_DO = (
 #: What to do about errors of the portal, by their messages.
 ACTIONS = {
     LOGIN_REFUSED: "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and that the taxpayer has "
-    "appointed the intermediary. Then run `run.py retry-logins`.",
+    "appointed the intermediary. Then run `run.py retry-logins`."
 }
 PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate limits.
 
@@ -75,9 +75,7 @@ def register(line: CommandLine) -> None:
     )
     parser.add_argument("--tin", help="one taxpayer instead of all")
     parser = line.add(
-        "resolve-finding",
-        on_database(resolve_finding),
-        "Close findings of a comparison.",
+        "resolve-finding", on_database(resolve_finding), "Close findings of a comparison."
     )
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
     parser.add_argument(
@@ -236,10 +234,7 @@ async def _find_owner(database: Database, finding_id: int) -> int:
 
 
 async def resolve_submission(
-    config: Config,
-    database: Database,
-    uuids: list[str] | None,
-    **case: Any,
+    config: Config, database: Database, uuids: list[str] | None, **case: Any
 ) -> dict[str, Any]:
     """Resolve a submission and return {company_id, submission_id, state}.
 

@@ -12,9 +12,7 @@ def register(line: CommandLine) -> None:
         "sandbox", _sandbox, "Run the portal sandbox alone. docs/sandbox.md describes it."
     )
     parser.add_argument(
-        "--until-stdin-closes",
-        action="store_true",
-        help="end with the process that started it",
+        "--until-stdin-closes", action="store_true", help="end with the process that started it"
     )
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import aiohttp
 from aiohttp import web
 
-from service import logs
+from service import logs, schema
 from service.app import create_app
 from service.commands.banner import describe_addresses, describe_demo, describe_others
 from service.commands.bootstrap import (
@@ -45,22 +45,7 @@ LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits
 START_SECONDS = 20  # Of a process until it answers.
 
 #: The company that a first start without configuration creates.
-DEMO_COMPANY = {
-    "name": "Kopi Tiga Sdn. Bhd.",
-    "tin_code": "C20880050010",
-    "registration_number": "202001234567",
-    "registration_type": "BRN",
-    "sst_registration_number": "W10-1808-32000059",
-    "business_activity_description": "Restaurants and mobile food service activities",
-    "msic_code": "56101",
-    "country": "MYS",
-    "state": "14",
-    "zip_code": "50480",
-    "city": "Kuala Lumpur",
-    "address": "12 Jalan Kiara",
-    "phone": "+60312345678",
-    "email": "accounts@kopitiga.example",
-}
+DEMO_COMPANY: dict[str, str] = schema.EXAMPLES["company_update"]["A whole profile"]
 
 DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 

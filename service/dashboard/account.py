@@ -27,11 +27,7 @@ async def show_account(request: web.Request) -> web.Response:
     session, before = request[SESSION], read_number(request.query.get("before", ""), 17)
     async with shared_connection(request) as conn:
         sessions = await sql.session_list(
-            conn,
-            user_id=session.user_id,
-            token_sha256=session.digest,
-            idle=IDLE,
-            longest=LONGEST,
+            conn, user_id=session.user_id, token_sha256=session.digest, idle=IDLE, longest=LONGEST
         )
         rows = await sql.user_audit_page(
             conn, user_id=session.user_id, before=before, most=MOST_ENTRIES

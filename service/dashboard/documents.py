@@ -296,10 +296,7 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str,
     if kind is NOTES:
         return []
     return await read_own(
-        request,
-        sql.notes_of_document,
-        document_id=int(request.match_info["id"]),
-        most=MOST_NOTES,
+        request, sql.notes_of_document, document_id=int(request.match_info["id"]), most=MOST_NOTES
     )
 
 
@@ -309,11 +306,7 @@ async def _describe_submitting(
     """Return what is known of a submission without outcome, or None for another document."""
     if record["status"] != "Submitting":
         return None
-    row = await read_own(
-        request,
-        sql.submission_of_subject,
-        document_id=record["id"],
-    )
+    row = await read_own(request, sql.submission_of_subject, document_id=record["id"])
     return describe_submitting(row["state"], row["is_held"])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from service import json_codec
 from service.dashboard import pages
 from service.dashboard.document_form import (
     MOST_LINES,
@@ -49,57 +50,19 @@ PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
 TEXTS = pages.TEXTS["form"]
+_DATA: dict[str, Any] = json_codec.load_data(__file__)
 #: Kind of document -> members of its bodies -> members of its records.
-MEMBERS = {
-    INVOICES: {
-        "type": "type",
-        "code": "invoice_code",
-        "issueDateTime": "issue_date",
-        "buyer": "buyer",
-        "supplier": "supplier",
-        "lineItems": "line_items",
-        "currencyCode": "currency_code",
-        "exchangeRate": "exchange_rate",
-    },
-    NOTES: {
-        "type": "type",
-        "adjustmentNoteCode": "code",
-        "adjustmentNoteIssueDate": "issue_date",
-        "lineItems": "line_items",
-    },
+MEMBERS: dict[Kind, dict[str, str]] = {
+    kind: _DATA["members"][kind.documents.kind.name] for kind in (INVOICES, NOTES)
 }
 #: Fields of the document, and those of the other party of an invoice below /buyer or /supplier.
 DOCUMENT = {
     INVOICES: ("/type", "/code", "/issueDateTime", "/currencyCode", "/exchangeRate"),
     NOTES: ("/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate"),
 }
-PARTY = (
-    "/type",
-    "/name",
-    "/tin",
-    "/registration/type",
-    "/registration/number",
-    "/contactNumber",
-    "/email",
-    "/address/line1",
-    "/address/line2",
-    "/address/line3",
-    "/address/zipCode",
-    "/address/city",
-    "/address/state",
-    "/address/country",
-)
+PARTY: list[str] = _DATA["party"]
 #: The values of a new invoice.
-NEW = {
-    "/type": "INVOICE",
-    "/currencyCode": HOME_CURRENCY,
-    "/buyer/type": "LOCAL_COMPANY",
-    "/buyer/registration/type": "BRN",
-    "/buyer/address/country": "MYS",
-    "/lineItems/0/unit/count": "1",
-    "/lineItems/0/unit/code": "C62",
-    "/lineItems/0/classifications/0": "022",
-}
+NEW: dict[str, str] = _DATA["new"]
 
 
 @dataclass(frozen=True, slots=True)

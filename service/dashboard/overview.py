@@ -53,49 +53,21 @@ class Item:
     is_hint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A day of the chart: counts, and the position and heights in its viewBox."""
-
-    day: date
-    records: int
-    valid: int
-    invalid: int
-    x: float
-    height: float
-    invalid_height: float
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The rows of the statements of the overview, and the bounds of its month."""
-
-    failed: Any
-    not_sent: Any
-    unclear: Any
-    facts: Any
-    counts: Any
-    amounts: Any
-    taxes: Any
-    days: Any
-    month: tuple[datetime, datetime]
-
-
 @page("GET", "/")
 async def show_overview(request: web.Request) -> web.Response:
     """Return the overview."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     zone = config.time_zone
     found = await read_own_with(request, partial(_read_figures, company, config))
-    now = found.facts["now"]
+    facts = found["facts"]
     record = await operations.read(request, "/api/companies")
     may = request[SESSION].may
-    by_list = {(row["list"], row["status"]): row["records"] for row in found.counts}
+    by_list = {(row["list"], row["status"]): row["records"] for row in found["counts"]}
     items = [
-        *_describe_failed([*found.failed, *found.not_sent], may(WRITE)),
-        *_describe_unclear(found.unclear),
-        *_describe_consolidation(found.facts, config),
-        *_describe_facts(found.facts),
+        *_describe_failed([*found["failed"], *found["not_sent"]], may(WRITE)),
+        *_describe_unclear(found["unclear"]),
+        *_describe_consolidation(facts, config),
+        *_describe_facts(facts),
         *_describe_requests(by_list.get(("einvoice_request", "Pending"), 0)),
         *_describe_readiness(record["data"]),
     ]
@@ -104,31 +76,32 @@ async def show_overview(request: web.Request) -> web.Response:
         "overview.html",
         items=[each for each in items if may(each.right) or not each.is_hint],
         counts=by_list,
-        amounts=found.amounts,
-        taxes=found.taxes,
+        amounts=found["amounts"],
+        taxes=found["taxes"],
         tax_name=tax_name,
-        bars=list(_make_bars(found.days, now.astimezone(zone).date())),
-        most=max((row["records"] for row in found.days), default=0),
-        month=found.month[0].astimezone(zone),
+        bars=list(_make_bars(found["days"], facts["now"].astimezone(zone).date())),
+        most=max((row["records"] for row in found["days"]), default=0),
+        month=found["month_start"].astimezone(zone),
         unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
     )
 
 
-async def _read_figures(company: int, config: Config, conn: Connection) -> Figures:
+async def _read_figures(company: int, config: Config, conn: Connection) -> dict[str, Any]:
+    """Return the rows of the statements of the overview, and the start of its month."""
     facts = await _read_facts(conn, company, config)
-    month = _month_of(facts["now"], config.time_zone)
-    of_month = {"company_id": company, "month_start": month[0], "month_end": month[1]}
-    return Figures(
-        failed=await sql.overview_failed(conn, company_id=company, most=MOST_ROWS),
-        not_sent=await sql.overview_not_sent(conn, company_id=company, most=MOST_ROWS),
-        unclear=await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS),
-        facts=facts,
-        counts=await sql.overview_counts(conn, company_id=company),
-        amounts=await sql.overview_amounts(conn, **of_month),
-        taxes=await sql.overview_taxes(conn, **of_month),
-        days=await _read_days(conn, company, facts["now"], config.time_zone),
-        month=month,
-    )
+    start, end = _month_of(facts["now"], config.time_zone)
+    of_month = {"company_id": company, "month_start": start, "month_end": end}
+    return {
+        "failed": await sql.overview_failed(conn, company_id=company, most=MOST_ROWS),
+        "not_sent": await sql.overview_not_sent(conn, company_id=company, most=MOST_ROWS),
+        "unclear": await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS),
+        "facts": facts,
+        "counts": await sql.overview_counts(conn, company_id=company),
+        "amounts": await sql.overview_amounts(conn, **of_month),
+        "taxes": await sql.overview_taxes(conn, **of_month),
+        "days": await _read_days(conn, company, facts["now"], config.time_zone),
+        "month_start": start,
+    }
 
 
 async def _read_facts(conn: Connection, company: int, config: Config) -> Any:
@@ -290,19 +263,20 @@ def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
         )
 
 
-def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[Bar]:
-    """Yield a bar for each of the last days, in a viewBox of 100 by 100 units for each bar area."""
+def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[dict[str, Any]]:
+    """Yield a bar for each of the last days, in a viewBox of 100 by 100 units for each bar area.
+
+    A bar has the counts of the day, its position `x` and two heights.
+    """
     by_day = {row["day"]: row for row in rows}
     most = max((row["records"] for row in rows), default=0) or 1
     for number in range(CHART_DAYS):
         day = today - timedelta(days=CHART_DAYS - 1 - number)
         row = by_day.get(day, {"records": 0, "valid": 0, "invalid": 0})
-        yield Bar(
-            day,
-            row["records"],
-            row["valid"],
-            row["invalid"],
-            number * 20 + 2,
-            round(row["records"] / most * 100, 2),
-            round(row["invalid"] / most * 100, 2),
-        )
+        yield {
+            **row,
+            "day": day,
+            "x": number * 20 + 2,
+            "height": round(row["records"] / most * 100, 2),
+            "invalid_height": round(row["invalid"] / most * 100, 2),
+        }

@@ -28,12 +28,7 @@ from service import templates
 from service.dashboard import activity, formats, sessions
 from service.dashboard.operations import answer_bytes
 from service.dashboard.sessions import PERSON, READ, SESSION, Session
-from service.errors import (
-    ApiError,
-    Forbidden,
-    TooManyRequests,
-    retry_after,
-)
+from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
 from service.http.actor import identify

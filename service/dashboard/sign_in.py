@@ -383,10 +383,7 @@ async def choose_company(request: web.Request) -> web.Response:
         raise NotFound(TEXTS["no_such_company"])
     async with shared_connection(request) as conn:
         shown = await sql.session_set_company(
-            conn,
-            token_sha256=session.digest,
-            user_id=session.user_id,
-            company=company,
+            conn, token_sha256=session.digest, user_id=session.user_id, company=company
         )
     if shown is None:
         raise NotFound(TEXTS["no_such_company"])

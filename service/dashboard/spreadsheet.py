@@ -125,11 +125,7 @@ def _make_headers(name: str) -> dict[str, str]:
 async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGenerator[str, None]:
     """Yield the text of a list in parts."""
     zone = request.app[app_keys.CONFIG].time_zone
-    read_facts = partial(
-        read_own,
-        request,
-        sql.document_sheet,
-    )
+    read_facts = partial(read_own, request, sql.document_sheet)
     yield MARK + _make_rows([COLUMNS])
     async for records in _read_records(request, page, kind.documents.source):
         found = {row["id"]: row for row in await read_facts(ids=[each["id"] for each in records])}

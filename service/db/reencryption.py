@@ -4,13 +4,7 @@ import logging
 
 import asyncpg
 
-from service.db.encryption import (
-    PORTAL_SECRET,
-    SIGNING_KEY,
-    WEBHOOK_SECRET,
-    DecryptionError,
-    Vault,
-)
+from service.db.encryption import PORTAL_SECRET, SIGNING_KEY, WEBHOOK_SECRET, DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 

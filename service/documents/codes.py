@@ -17,6 +17,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
+from service import json_codec
 from service.errors import violation
 
 
@@ -77,20 +78,7 @@ BUILT_IN: Tables = {
 }
 
 #: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.
-ALIASES = {
-    "countries": {"uk": "GBR", "cn": "CHN", "united states": "USA"},
-    "currencies": {"rm": "MYR", "ringgit": "MYR", "rmb": "CNY"},
-    "states": {"penang": "07", "malacca": "04", "kl": "14"},
-    "units": {
-        "pc": "H87",
-        "pcs": "H87",
-        "kg": "KGM",
-        "g": "GRM",
-        "l": "LTR",
-        "m": "MTR",
-        "hr": "HUR",
-    },
-}
+ALIASES: dict[str, dict[str, str]] = json_codec.load_data(__file__)
 
 #: JSON Pointer of a code in a body -> its table, as pairs; `*` matches every entry of an array.
 PARTY = (

@@ -238,16 +238,7 @@ def compute_document(body: Mapping[str, Any]) -> Totals:
         _check_limits(excluding, max(net, allowances, charges, including, at_rate))
         payable = _compute_payable(including, prepaid, rounding)
     return Totals(
-        lines,
-        net,
-        allowances,
-        charges,
-        excluding,
-        tax,
-        including,
-        prepaid,
-        rounding,
-        payable,
+        lines, net, allowances, charges, excluding, tax, including, prepaid, rounding, payable
     )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from service import json_codec
 from service.documents.codes import get_names
 from service.documents.money import (
     EXACT,
@@ -171,57 +172,18 @@ def _describe_rate(rate: TaxRate) -> str:
 
 # Titles and statuses
 
-TITLES = {
-    "01": "Invois",
-    "02": "Nota Kredit",
-    "03": "Nota Debit",
-    "04": "Nota Bayaran Balik",
-    "11": "Invois Bil Sendiri",
-    "12": "Nota Kredit Bil Sendiri",
-    "13": "Nota Debit Bil Sendiri",
-    "14": "Nota Bayaran Balik Bil Sendiri",
-}
-
-#: Titles of consolidated documents, whose document type is that of other invoices. Portal: 9
-CONSOLIDATED_TITLES = {
-    "01": ("Consolidated e-Invoice", "e-Invois Disatukan"),
-    "11": ("Consolidated Self-billed e-Invoice", "e-Invois Bil Sendiri Disatukan"),
-}
-
-#: Status -> (mark across the page, explanation); a Valid document has none.
-MARKS = {
-    "Draft": (
-        "DRAFT",
-        "It has not been submitted to the tax authority's portal and is not an e-Invoice.",
-    ),
-    "Submitting": (
-        "NOT VALIDATED",
-        "It is being submitted to the tax authority's portal, which has not validated it yet.",
-    ),
-    "Submitted": (
-        "NOT VALIDATED",
-        "The tax authority's portal has received it, but has not validated it yet.",
-    ),
-    "Invalid": (
-        "NOT VALIDATED",
-        "The tax authority's portal found it invalid; it is not an e-Invoice.",
-    ),
-    "Rejected": (
-        "NOT VALIDATED",
-        "The tax authority's portal rejected it; it is not an e-Invoice.",
-    ),
-    "NotSent": (
-        "NOT VALIDATED",
-        "The tax authority's portal has not received it; it is not an e-Invoice.",
-    ),
-    "Cancelled": ("CANCELLED", "The e-Invoice has been cancelled and is void."),
-}
+#: The texts of the page.
+_TEXTS: dict[str, dict[str, Any]] = json_codec.load_data(__file__)
+TITLES: dict[str, str] = _TEXTS["titles"]
+#: Status -> [mark across the page, explanation]; a Valid document has none.
+MARKS: dict[str, list[str]] = _TEXTS["marks"]
 
 
 def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
     """Return the (English, Malay) title of a document type. Portal: 12.1"""
-    if consolidated:
-        return CONSOLIDATED_TITLES[kind]
+    if consolidated:  # its document type is that of other invoices. Portal: 9
+        english, malay = _TEXTS["consolidated_titles"][kind]
+        return english, malay
     return get_names("document_types")[kind], TITLES[kind]
 
 
@@ -231,21 +193,16 @@ def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
 PLACEHOLDERS = {"", "NA", "000000000000", "00000", "NOT APPLICABLE"}
 ABROAD = "17"
 HOME = "MYS"
-SCHEMES = {
-    "BRN": "Registration no. (BRN)",
-    "NRIC": "Identity card (NRIC)",
-    "PASSPORT": "Passport",
-    "ARMY": "Army identity card",
-}
 
 
 def facts(party: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (label, text) of each fact, besides the name, that identifies a party."""
     registration = get_object(party, "registration")
+    scheme = registration.get("type", "")
     industry = (_or_empty(party.get("msic")), _or_empty(party.get("businessActivityDescription")))
     return _keep_given(
         ("TIN", party.get("tin")),
-        (SCHEMES.get(registration.get("type", ""), "Registration no."), registration.get("number")),
+        (_TEXTS["schemes"].get(scheme, "Registration no."), registration.get("number")),
         ("SST no.", party.get("sstRegistrationNumber")),
         ("Tourism tax no.", party.get("tourismTaxRegistrationNumber")),
         ("MSIC", _join(" ", *industry)),

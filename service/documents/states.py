@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from service import json_codec
+
 CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still allowed
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
 
@@ -100,18 +102,16 @@ DEBIT_NOTE_USED = (
     "Credit or refund notes have used the amount of this debit note. Cancel them first."
 )
 
-_CANCEL_FIRST = (
-    "A submitted {noun} cannot be {done}, please cancel first and try again. "
-    "A submitted document can only be cancelled within 72 hours after submission"
-)
-
 
 def describe_locked(noun: str, done: str) -> str:
     """Return the message for a submitted document that cannot be "updated" or "deleted".
 
     Spec: Errors
     """
-    return _CANCEL_FIRST.format(noun=noun, done=done)
+    return (
+        f"A submitted {noun} cannot be {done}, please cancel first and try again. "
+        "A submitted document can only be cancelled within 72 hours after submission"
+    )
 
 
 #: Refusals to cancel the latest submitted document, as (condition, code); the first
@@ -122,32 +122,11 @@ CANCEL_REFUSALS: tuple[tuple[Callable[[Any, datetime], bool], str], ...] = (
     (lambda doc, now: doc["status"] in FINAL, "already_final"),
     (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "cancellation_period_over"),
 )
-_LATE = (
-    "The latest submitted document of the {noun} has been submitted more than 72 hours ago. "
-    "Submitted documents can only be cancelled within 72 hours."
-)
-#: Noun -> the messages of CANCEL_REFUSALS. They are fixed by the specification, including
-#: "invali."; those of consolidated invoices follow the same pattern. Spec: Errors
-CANCEL_MESSAGES = {
-    "invoice": {
-        "not_submitted": "The invoice does not have any submitted document.",
-        "already_final": "The latest submitted document of the invoice has already been "
-        "cancelled/invali.",
-        "cancellation_period_over": _LATE.format(noun="invoice"),
-    },
-    "adjustment note": {
-        "not_submitted": "The latest submitted document of the adjustment note not found.",
-        "already_final": "The latest submitted document of the adjustment note has already been "
-        "cancelled/invalid.",
-        "cancellation_period_over": _LATE.format(noun="adjustment note"),
-    },
-    "consolidated invoice": {
-        "not_submitted": "The consolidated invoice does not have any submitted document.",
-        "already_final": "The latest submitted document of the consolidated invoice has already "
-        "been cancelled/invalid.",
-        "cancellation_period_over": _LATE.format(noun="consolidated invoice"),
-    },
-}
+#: Texts that the specification fixes. Spec: Errors
+_MESSAGES: dict[str, Any] = json_codec.load_data(__file__)
+#: Noun -> the messages of CANCEL_REFUSALS, including "invali."; those of consolidated invoices
+#: follow the same pattern.
+CANCEL_MESSAGES: dict[str, dict[str, str]] = _MESSAGES["cancel_messages"]
 
 #: Refusals to create a note for an invoice, as (condition, code); the first condition that is
 #: true applies. `doc` is the row of the invoice's latest submitted document, or None. A document
@@ -156,20 +135,12 @@ NOTE_REFUSALS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (lambda doc: doc is None, "not_submitted"),
     (lambda doc: doc["status"] != "Valid" or bool(doc["cancelling_until"]), "not_valid"),
 )
-#: The messages of NOTE_REFUSALS. Spec: Errors
-NOTE_MESSAGES = {
-    "not_submitted": "The invoice has not been submitted.",
-    "not_valid": "The invoice has been submitted but not yet being validated by the tax authority "
-    "or latest submission result status is not valid.",
-}
+#: The messages of NOTE_REFUSALS.
+NOTE_MESSAGES: dict[str, str] = _MESSAGES["note_messages"]
 
 CANCEL_FAILED = "Cancellation failed, please try again."
-#: The portal's code for a refused cancellation -> message. Spec: Errors
-CANCEL_CODES = {
-    "OperationPeriodOver": "Document status can't be changed after limit time exceeded",
-    "IncorrectState": "Document status has already been rejected or invalid",
-    "ActiveReferencingDocuments": "Document is currently being referenced by another document",
-}
+#: The portal's code for a refused cancellation -> message.
+CANCEL_CODES: dict[str, str] = _MESSAGES["cancel_codes"]
 
 #: The error for a TIN that was changed over the API and that the operator has not confirmed yet.
 TIN_NOT_VERIFIED = {

@@ -24,11 +24,7 @@ from service.http.access_log import Response
 from service.http.actor import identify
 from service.http.api_keys import COMPANY, INTEGRATION, KeyKind, StoredKey, contains_key
 from service.http.client_address import SENDER, SENDERS, sender_of
-from service.http.error_responses import (
-    error_response,
-    is_client_gone,
-    is_integration,
-)
+from service.http.error_responses import error_response, is_client_gone, is_integration
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
 from service.http.limits import UPLOAD, Upload
@@ -59,7 +55,6 @@ KEY_IN_URL = (
     "URLs are logged by many systems: replace this key."
 )
 SLOW_DOWN = "Too many requests, please slow down."
-#: States of a company that is not active here, of which no request is served.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 

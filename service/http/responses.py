@@ -85,10 +85,7 @@ def attachment_headers(filename: str) -> dict[str, str]:
 
 
 def success_response(
-    message: str,
-    status: int = 200,
-    warnings: list[dict[str, str]] | None = None,
-    **members: object,
+    message: str, status: int = 200, warnings: list[dict[str, str]] | None = None, **members: object
 ) -> web.Response:
     """Return `{"success": true, "message": …}` with further members such as `data`.
 

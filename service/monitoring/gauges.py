@@ -25,12 +25,7 @@ from service.monitoring.watchdog import Watchdog
 #: metric -> {labels, description}
 GAUGES: dict[str, dict[str, Any]] = json_codec.load_data(__file__)
 #: Suffix of a metric -> its column in waiting_work().
-_COLUMNS = (
-    ("", "n"),
-    ("_due", "due"),
-    ("_due_seconds", "due_for"),
-    ("_oldest_seconds", "age"),
-)
+_COLUMNS = (("", "n"), ("_due", "due"), ("_due_seconds", "due_for"), ("_oldest_seconds", "age"))
 CACHE_SECONDS = 5.0  # for which one reading of the database answers all scrapes
 READ_SECONDS = 3.0  # for one reading; scrapes are given up after ten
 

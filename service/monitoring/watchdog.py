@@ -17,12 +17,7 @@ from service.db.pool import SESSION
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop
-from service.monitoring.conditions import (
-    DEGRADING,
-    Condition,
-    read_conditions,
-    sort_by_age,
-)
+from service.monitoring.conditions import DEGRADING, Condition, read_conditions, sort_by_age
 from service.monitoring.event_loop import BLOCKED_SECONDS
 
 STALE_CHECKS = 3  # Looks that may fail before the watchdog itself is overdue.

@@ -18,11 +18,7 @@ class PortalError(Exception):
     code: str | None = None
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        errors: Iterable[ErrorEntry] = (),
-        correlation_id: str | None = None,
+        self, reason: str, *, errors: Iterable[ErrorEntry] = (), correlation_id: str | None = None
     ) -> None:
         super().__init__(reason)
         self.reason = reason

@@ -267,8 +267,7 @@ def login(response: PortalResponse) -> tuple[str, timedelta]:
             is_client=members.get("error") == "invalid_client",
         )
     raise NotSent(
-        f"Login: the portal responded with status {status}.",
-        correlation_id=response.correlation_id,
+        f"Login: the portal responded with status {status}.", correlation_id=response.correlation_id
     )
 
 

@@ -33,13 +33,7 @@ class ValidationStep(NamedTuple):
 
 #: The last one is for signed documents only.
 STEPS = (
-    ValidationStep(
-        "03",
-        "Error03",
-        "Duplicated Submission",
-        "penyerahan pendua",
-        check_duplicate,
-    ),
+    ValidationStep("03", "Error03", "Duplicated Submission", "penyerahan pendua", check_duplicate),
     ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
     ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
     ValidationStep("06", "Error06", "Document References", "rujukan dokumen", check_references),

@@ -17,21 +17,11 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import DocumentKind
-from service.errors import (
-    ApiError,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    ValidationError,
-    violation,
-)
+from service.errors import ApiError, BadRequest, Conflict, Forbidden, ValidationError, violation
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.portal.documents import Document
-from service.portal.errors import (
-    NotSent,
-    PortalError,
-)
+from service.portal.errors import NotSent, PortalError
 from service.submission import cancellation as rules
 from service.submission import store
 from service.submission.cancellation import CancellationState, End, Note, Wait

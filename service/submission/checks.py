@@ -55,9 +55,7 @@ async def _find_original_tin(conn: Connection, document: SendableDocument) -> st
     if document.source["type"] not in NOTE_TYPES:
         return None
     return await sql.submitted_document_issuer(
-        conn,
-        company_id=document.company_id,
-        document_id=document.row["target_id"],
+        conn, company_id=document.company_id, document_id=document.row["target_id"]
     )
 
 

@@ -42,11 +42,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN, HELD, REGULAR = "unknown", "held", "regular"
 #: Reason -> the priority of its requests.
-PRIORITIES = {
-    UNKNOWN: rate_limits.USUAL,
-    HELD: rate_limits.HELD,
-    REGULAR: rate_limits.COMPARISON,
-}
+PRIORITIES = {UNKNOWN: rate_limits.USUAL, HELD: rate_limits.HELD, REGULAR: rate_limits.COMPARISON}
 
 BLOCK = 2000  # listed documents that are looked up at a time
 #: Minimum time for which the finding of a foreign cancellation stays open.

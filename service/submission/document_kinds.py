@@ -115,9 +115,7 @@ async def check_ready(conn: Connection, config: Config, record: LockedRecord) ->
 async def _check_note(conn: Connection, record: LockedRecord) -> None:
     row = record.row
     target = await sql.submitted_document_latest(
-        conn,
-        company_id=record.company_id,
-        document_id=row["target_id"],
+        conn, company_id=record.company_id, document_id=row["target_id"]
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")

@@ -21,13 +21,7 @@ from service.submission.comparison_rules import FURTHEST
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.matching import is_candidate
 from service.submission.odd_rows import may_be_document, record_odd_rows
-from service.submission.types import (
-    CLOCK_TOLERANCE,
-    Change,
-    Submission,
-    SubmittedDocument,
-    Write,
-)
+from service.submission.types import CLOCK_TOLERANCE, Change, Submission, SubmittedDocument, Write
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "An operator has confirmed that the portal never received the document: {}"
@@ -61,11 +55,7 @@ class _Case:
     def submission(self) -> Submission:
         """Return the submission with its open documents, for comparisons."""
         return Submission(
-            self.row["state"],
-            self.row["on_absence"],
-            self.row["now"],
-            tin=self.tin,
-            docs=self.docs,
+            self.row["state"], self.row["on_absence"], self.row["now"], tin=self.tin, docs=self.docs
         )
 
 
@@ -100,7 +90,8 @@ async def resolve_as_received(
             f"Submission {submission_id} has {len(pairs)} documents: give one uuid for each, all "
             "from one portal submission."
         )
-    await _check_not_recorded(context, case, uuids)
+    if recorded := await _find_recorded(context, case, uuids):
+        raise CannotResolve(TAKEN.format(recorded[0]))
     contents = await _load_contents(context, case)
     for doc, listed in pairs:
         await _check_is_sent(context, case, listed, contents[doc.number])
@@ -179,13 +170,6 @@ async def _find_recorded(
     async with context.database.reading(case.company_id) as conn:
         rows = await sql.uuids_recorded(conn, company_id=case.company_id, uuids=uuids)
     return [row["uuid"] for row in rows if row["own_submission"] != case.id]
-
-
-async def _check_not_recorded(
-    context: SubmissionContext, case: _Case, uuids: Sequence[str]
-) -> None:
-    if recorded := await _find_recorded(context, case, uuids):
-        raise CannotResolve(TAKEN.format(recorded[0]))
 
 
 async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, bytes]:

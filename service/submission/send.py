@@ -14,14 +14,7 @@ from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.errors import (
-    LoginRefused,
-    NotSent,
-    PortalError,
-    Refused,
-    Throttled,
-    Unclear,
-)
+from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.open_submission import OpenSubmission
 from service.submission import batch, state_machine, store
 from service.submission.context import Claim, CompanyContext, SubmissionContext

@@ -74,11 +74,7 @@ class Signers:
         self._warned: dict[bytes, date] = {}  # DER certificate -> day of the latest warning
 
     async def content(
-        self,
-        conn: Connection,
-        company_id: int,
-        issuer: Mapping[str, Any],
-        built: dict[str, Any],
+        self, conn: Connection, company_id: int, issuer: Mapping[str, Any], built: dict[str, Any]
     ) -> bytes:
         """Return the bytes to send of a built document, signed if its version requires it.
 
@@ -113,11 +109,7 @@ class Signers:
         return [], certificate.find_warnings(found, issuer["now"], issuer if row else None)
 
     async def find_problems(
-        self,
-        conn: Connection,
-        company_id: int,
-        issuer: Mapping[str, Any],
-        names_issuer: bool,
+        self, conn: Connection, company_id: int, issuer: Mapping[str, Any], names_issuer: bool
     ) -> list[str] | None:
         """Return why a document could not be signed now, or be rejected for its signature.
 
@@ -247,11 +239,7 @@ def _read(file: Path, variable: str) -> str:
 
 
 async def store(
-    conn: Connection,
-    vault: Vault,
-    company_id: int,
-    signer: certificate.Signer,
-    issuer_form: str,
+    conn: Connection, vault: Vault, company_id: int, signer: certificate.Signer, issuer_form: str
 ) -> None:
     """Replace a company's signer. The caller has locked the company. Raises NoSecretKey."""
     der = signer.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())

@@ -117,10 +117,7 @@ def mark_sending(submission: Submission) -> Submission:
 def _restart_settling(submission: Submission) -> Submission:
     """Return the submission as sent now, so that no listing has confirmed its absence yet."""
     return replace(
-        submission,
-        last_sent_at=submission.now,
-        absence_confirmations=0,
-        absence_confirmed_at=None,
+        submission, last_sent_at=submission.now, absence_confirmations=0, absence_confirmed_at=None
     )
 
 

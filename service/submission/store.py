@@ -157,10 +157,7 @@ def persistent(
 
     @functools.wraps(write)
     async def write_with_retries(
-        context: SubmissionContext,
-        owner: Owner,
-        *args: Arguments.args,
-        **values: Arguments.kwargs,
+        context: SubmissionContext, owner: Owner, *args: Arguments.args, **values: Arguments.kwargs
     ) -> Result:
         for pause in REPEATS:
             try:
@@ -376,9 +373,7 @@ async def insert_sightings(
 
 @persistent
 async def release(
-    context: SubmissionContext,
-    company_id: int,
-    given: Sequence[tuple[Claim, timedelta | None]],
+    context: SubmissionContext, company_id: int, given: Sequence[tuple[Claim, timedelta | None]]
 ) -> None:
     """Release claims without a result, which are not counted any more.
 

@@ -243,11 +243,7 @@ async def describe_outcome(
         return " It has been submitted to the portal.", {"status": outcome["status"]}
     errors = _last_error(outcome)
     code = name_failure(outcome["state"], errors)
-    return " Its submission is under way.", {
-        "status": "Submitting",
-        "code": code,
-        "errors": errors,
-    }
+    return " Its submission is under way.", {"status": "Submitting", "code": code, "errors": errors}
 
 
 async def prepare_submission(

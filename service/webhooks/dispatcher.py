@@ -40,10 +40,8 @@ ENDPOINT_AT_ONCE = 8  # concurrent attempts of all processes to one endpoint
 COMPANY_SHARE = 16  # of these for one company; half of it for slow endpoints
 SLOW_PART = 1 / 3  # of the timeout: a longer attempt marks its endpoint as slow
 FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
-BEHIND_AT_ONCE, EVENTS_AT_ONCE = (
-    50,
-    100,
-)  # endpoints, and events of each, read from the feed at once
+BEHIND_AT_ONCE = 50  # endpoints for which the feed is read at once
+EVENTS_AT_ONCE = 100  # events that are read for each of them
 POLL_SECONDS = 0.5  # new events send no notification
 MOST_BYTES = 64 * 1024  # of a response, which is read only to reuse its connection
 RECORD_BYTES = 256 * 1024  # of the records in a delivery; larger ones are left out

@@ -199,19 +199,8 @@ ISSUE_RULES = (
         "The issue time must not be in the future. A time without an offset is read as UTC.",
         fix=_get_now,
     ),
-    Rule(
-        "CF321",
-        "",
-        lambda place: _get_time_left(place) < timedelta(),
-        TOO_OLD,
-        fix=_get_now,
-    ),
-    Rule(
-        "DV302",
-        "",
-        _find_duplicate,
-        fix=_shift_issue_time,
-    ),
+    Rule("CF321", "", lambda place: _get_time_left(place) < timedelta(), TOO_OLD, fix=_get_now),
+    Rule("DV302", "", _find_duplicate, fix=_shift_issue_time),
     Rule(
         "IssueWindow",
         "",

@@ -196,12 +196,7 @@ LINE_RULES = (
         LARGEST_SALE.since,
         severity=WARNING,
     ),
-    Rule(
-        "Activity",
-        "/classifications",
-        _find_activity,
-        severity=WARNING,
-    ),
+    Rule("Activity", "/classifications", _find_activity, severity=WARNING),
     Rule(
         "Count",
         "/unit/count",

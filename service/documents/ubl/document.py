@@ -30,11 +30,7 @@ from service.documents.ubl.parties import (
     or_general_public,
 )
 from service.documents.ubl.references import build_billing_references, build_document_references
-from service.documents.ubl.shipping import (
-    build_delivery,
-    build_payment_means,
-    build_prepayment,
-)
+from service.documents.ubl.shipping import build_delivery, build_payment_means, build_prepayment
 
 HOME_CURRENCY = "MYR"
 

@@ -18,11 +18,7 @@ from typing import Any
 
 #: Forms of texts. `/` and `:` are not in the published list of characters of a reason, but in the
 #: authority's own examples.
-FORMS = {
-    "exporter": r"[\w -]*",
-    "agreement": r"[\w ()-]*",
-    "reason": r"[\w .,()/:-]*",
-}
+FORMS = {"exporter": r"[\w -]*", "agreement": r"[\w ()-]*", "reason": r"[\w .,()/:-]*"}
 #: Name of a group -> its elements.
 SHAPES: dict[str, Any] = json.loads(Path(__file__).with_name("elements.json").read_text("utf-8"))
 

@@ -19,9 +19,7 @@ def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterat
     if not controls.duplicate_detection:
         return
     original = sql.document_duplicate(
-        sandbox.db,
-        **dict(row),
-        since=row["due_at"] - controls.duplicate_window_seconds,
+        sandbox.db, **dict(row), since=row["due_at"] - controls.duplicate_window_seconds
     )
     if original:
         yield Finding(

@@ -22,13 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, ObjectIdentifier
 from cryptography.x509.oid import NameOID
 
-from ..certificates import (
-    decode_base64,
-    is_issued_by,
-    is_named,
-    read_certificate,
-    verifying_key,
-)
+from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
 from ..controls import Sandbox
 from ..database import Row, sql
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin

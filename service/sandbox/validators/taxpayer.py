@@ -8,14 +8,7 @@ from collections.abc import Iterator
 
 from ..controls import Sandbox
 from ..database import Row, sql
-from ..document import (
-    GENERAL_PUBLIC,
-    SELF_BILLED,
-    TIN_ONLY,
-    UblDocument,
-    UblParty,
-    well_formed_tin,
-)
+from ..document import GENERAL_PUBLIC, SELF_BILLED, TIN_ONLY, UblDocument, UblParty, well_formed_tin
 from ..login import may_act_for
 from . import Finding, finding_at
 
