@@ -314,10 +314,10 @@ def config(environment: dict[str, str]) -> Config:
 
 @pytest.fixture
 async def start(
-    environment: dict[str, str], own_company: Company, aiohttp_client: ClientFactory
+    environment: dict[str, str], company: Company, aiohttp_client: ClientFactory
 ) -> StartService:
     """Return a function that starts a service in this process and returns a client of it."""
-    return StartService(environment, aiohttp_client, own_company)
+    return StartService(environment, aiohttp_client, company)
 
 
 @pytest.fixture
