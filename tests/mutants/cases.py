@@ -317,7 +317,7 @@ EVIDENCE = (
         "service/http/idempotency.py",
         "            is_mine = response.status < 400",
         "            is_mine = True",
-        ("tests/dashboard/test_form_repetition.py", "tests/api/test_integrations.py"),
+        ("tests/dashboard/test_form_repetition.py::test_a_form_that_is_sent_twice_creates_once",),
     ),
     Mutant(
         "conflict-replayed",
