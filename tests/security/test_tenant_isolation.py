@@ -780,7 +780,9 @@ async def test_a_company_cannot_write_a_row_of_another(
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             async with Database(pool).company(stranger.id) as conn:
                 await conn.execute(
-                    "insert into events (company_id, type, data) values ($1, 'x', '{}')", company.id
+                    "insert into events (company_id, type, data)"
+                    " values ($1, 'company.updated', '{}')",
+                    company.id,
                 )
 
 

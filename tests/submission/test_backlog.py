@@ -82,6 +82,7 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
     for _ in range(2):
         await services(**variables, PORTAL_LEASE_SECONDS=LEASE)
     found = await wait_until_resolved(owner)
+    found.pop("NotReceived", None)  # of documents that were submitted again
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY
 
