@@ -112,8 +112,9 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
 -- Sending later may have been sent. No row also while sending is held, on another database than the
--- recorded one, whose rows may be older than what was sent, and after a request with another hash.
--- Nothing may be sent if `confirmation` is null, or another one after the commit.
+-- recorded one, whose rows may be older than what was sent, after a request with another hash, and
+-- if the stored bytes have another hash. Nothing may be sent if `confirmation` is null, or another
+-- one after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -121,6 +122,7 @@ update submissions
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
    and (request_sha256 is null or request_sha256 = :request_sha256)
+   and sha256(convert_to(tin || e'\n', 'UTF8') || body) = :request_sha256
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)

@@ -99,6 +99,13 @@ EXCLUSION = (
         ("tests/submission/test_claims.py::test_no_intent_is_committed_for_another_request",),
     ),
     Mutant(
+        "intent-of-changed-bytes-committed",
+        SUBMISSIONS,
+        "   and sha256(convert_to(tin || e'\\n', 'UTF8') || body) = :request_sha256\n",
+        "",
+        ("tests/submission/test_claims.py::test_no_intent_is_committed_for_another_request",),
+    ),
+    Mutant(
         "hash-of-the-request-not-stored",
         SUBMISSIONS,
         "       request_sha256 = :request_sha256,\n",

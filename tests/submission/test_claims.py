@@ -25,11 +25,12 @@ from tests.harness.companies import AUTOMATIC
 #: The claim on the comparison of a company, by this process.
 COMPARE = """insert into comparisons (company_id, fence, lease_until)
              values ($1, 1, now() + interval '1 minute')"""
+CHANGE_BYTES = "update submissions set body = body || 'x'"
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
 STATEMENTS = {
-    "submission_send": {"lease": LEASE, "request_sha256": b"request"},
+    "submission_send": {"lease": LEASE},
     "submission_set_aside": {"delay": DELAY},
 }
 MOVE = {
@@ -69,13 +70,17 @@ class Claimed:
     claim: Claim
     invoice_id: int
     owner: asyncpg.Connection
+    sha256: bytes  # of its request
 
     async def run(self, name: str, claim: Claim | None = None, **values: object) -> Any:
         """Run a statement for a claim, by default the valid one."""
         claim = claim or self.claim
+        statement = getattr(sql, name)
+        if "request_sha256" in statement.variables:
+            values = {"request_sha256": self.sha256, **values}
         async with self.context.database.company(claim.company_id) as conn:
-            return await getattr(sql, name)(
-                conn, **claim.key, fence=claim.fence, **{**STATEMENTS[name], **values}
+            return await statement(
+                conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values
             )
 
     async def run_batch(self, name: str) -> None:
@@ -107,7 +112,10 @@ async def claimed(idle: Client, owner: asyncpg.Connection) -> Claimed:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
         )
-    return Claimed(context, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
+    request = await owner.fetchrow("select tin, body from submissions")
+    assert request
+    claim = Claim(row["company_id"], row["id"], row["fence"])
+    return Claimed(context, claim, invoice_id, owner, hash_request(*request))
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -195,8 +203,9 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
     assert await claimed.rows() == before
 
 
-async def test_no_intent_is_committed_for_another_request(claimed: Claimed) -> None:
-    await claimed.owner.execute("update submissions set request_sha256 = 'another request'")
+@pytest.mark.parametrize("change", [CHANGE_BYTES, "update submissions set request_sha256 = 'x'"])
+async def test_no_intent_is_committed_for_another_request(claimed: Claimed, change: str) -> None:
+    await claimed.owner.execute(change)
     before = await claimed.rows()
     assert await claimed.run("submission_send") is None
     assert await claimed.rows() == before
@@ -206,8 +215,8 @@ async def test_a_request_that_differs_from_an_earlier_one_is_not_sent(
     claimed: Claimed, sandbox: Sandbox
 ) -> None:
     """The bytes were changed between two sends: the portal would take it for another document."""
-    await claimed.run("submission_send", request_sha256=hash_request("C1", b"earlier bytes"))
-    await claimed.owner.execute("update submissions set state = 'Queued'")
+    assert await claimed.run("submission_send")
+    await claimed.owner.execute(f"{CHANGE_BYTES}, state = 'Queued'")
     await send(claimed.context, claimed.claim)
     row = await claimed.submission()
     assert (row["state"], json_codec.loads(row["last_error"].encode())["code"]) == (

@@ -4,12 +4,14 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from service.db.statements import sql
 from service.submission.comparison_rules import CHANGING, FURTHEST
+from service.submission.send import hash_request
 from tests.conftest import Company
 from tests.harness.world import FAILOVERS, TIMES, World, run_steps
 from tests.harness.world_tables import EVERY, LEASE, Row
@@ -175,12 +177,14 @@ async def test_the_world_commits_intents_as_the_statement_does(
             for key, row in world.rows.items():
                 if row.submission.state != "Queued":
                     continue
+                query = "select tin, body from submissions where company_id = $1 and id = $2"
+                request: Any = await conn.fetchrow(query, company.id, key + 1)
                 sent = await sql.submission_send(
                     conn,
                     company_id=company.id,
                     id=key + 1,
                     fence=row.fence,
-                    request_sha256=b"request",
+                    request_sha256=hash_request(*request),
                     lease=LEASE,
                 )
                 assert bool(sent) == world.can_send(key, row.fence, world.timeline), seed
