@@ -11,12 +11,11 @@ import aiohttp
 from service import json_codec, schema
 from service.commands.banner import local_address
 from service.commands.bootstrap import on_database
-from service.commands.command_line import CommandLine
+from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import add_key, revoke_key
 from service.commands.operator_errors import OperatorError
-from service.commands.serve import DEMO_COMPANY
+from service.commands.serve import find_demo_company
 from service.config import Config
-from service.db.statements import sql
 from service.db.transactions import Database
 
 KEY_LIFE = timedelta(hours=1)
@@ -67,13 +66,7 @@ def register(line: CommandLine) -> None:
         on_database(demo),
         "Walk through the main use case against the running service, with a key of its own.",
     )
-    parser.add_argument(
-        "--company",
-        dest="company_id",
-        type=int,
-        metavar="ID",
-        help="a company other than the demo company",
-    )
+    add_company_option(parser, "a company other than the demo company", required=False)
 
 
 async def demo(config: Config, database: Database, company_id: int | None = None) -> None:
@@ -111,10 +104,10 @@ async def _demo_company(config: Config, database: Database) -> int:
     if config.has_live_portal:
         raise OperatorError(LEGAL)
     async with database.across() as conn:
-        known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
-    if not known:
+        company_id = await find_demo_company(conn)
+    if company_id is None:
         raise OperatorError(NO_COMPANY)
-    return known[0]
+    return company_id
 
 
 class Api:

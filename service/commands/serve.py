@@ -33,6 +33,7 @@ from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import connected_database
 from service.http import app_keys
@@ -286,8 +287,7 @@ async def _demo_company(config: Config) -> str:
             # Of several first starts, one creates the company and its owner.
             async with database.across() as conn, conn.transaction():
                 await sql.demo_company_lock(conn)
-                known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
-                company_id = next(iter(known), None)
+                company_id = await find_demo_company(conn)
                 if company_id is None:
                     if others := [
                         row["company_id"] for row in await sql.comparison_companies(conn)
@@ -299,3 +299,9 @@ async def _demo_company(config: Config) -> str:
             new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
             link = await make_link(database, config.public_url, new)
     return describe_demo(config, link, (company_id, DEMO_COMPANY["name"]), key)
+
+
+async def find_demo_company(conn: Connection) -> int | None:
+    """Return the id of the company that has the demo company's TIN."""
+    known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+    return next(iter(known), None)

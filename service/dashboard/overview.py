@@ -59,7 +59,8 @@ async def show_overview(request: web.Request) -> web.Response:
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     zone = config.time_zone
     found = await read_own_with(request, partial(_read_figures, company, config))
-    facts = found["facts"]
+    facts, days = found["facts"], found["days"]
+    most = max((row["records"] for row in days), default=0)
     record = await operations.read(request, "/api/companies")
     may = request[SESSION].may
     by_list = {(row["list"], row["status"]): row["records"] for row in found["counts"]}
@@ -79,8 +80,8 @@ async def show_overview(request: web.Request) -> web.Response:
         amounts=found["amounts"],
         taxes=found["taxes"],
         tax_name=tax_name,
-        bars=list(_make_bars(found["days"], facts["now"].astimezone(zone).date())),
-        most=max((row["records"] for row in found["days"]), default=0),
+        bars=list(_make_bars(days, most or 1, facts["now"].astimezone(zone).date())),
+        most=most,
         month=found["month_start"].astimezone(zone),
         unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
     )
@@ -263,13 +264,14 @@ def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
         )
 
 
-def _make_bars(rows: Sequence[Mapping[str, Any]], today: date) -> Iterator[dict[str, Any]]:
+def _make_bars(
+    rows: Sequence[Mapping[str, Any]], most: int, today: date
+) -> Iterator[dict[str, Any]]:
     """Yield a bar for each of the last days, in a viewBox of 100 by 100 units for each bar area.
 
-    A bar has the counts of the day, its position `x` and two heights.
+    A bar has the counts of the day, its position `x` and two heights. `most` are 100 units high.
     """
     by_day = {row["day"]: row for row in rows}
-    most = max((row["records"] for row in rows), default=0) or 1
     for number in range(CHART_DAYS):
         day = today - timedelta(days=CHART_DAYS - 1 - number)
         row = by_day.get(day, {"records": 0, "valid": 0, "invalid": 0})
