@@ -4,7 +4,9 @@ create or replace function document_number(type text, code bigint, setting jsonb
                      when 'CONSOLIDATED_INVOICE' then 'CONSOLIDATE_INVOICE_PREFIX'
                      when 'CONSOLIDATED_SELF_BILLED_INVOICE'
                      then 'CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX'
-                     else replace(type, 'PENDING_FINALIZE_', '') || '_PREFIX'
+                     when 'PENDING_FINALIZE_INVOICE' then 'INVOICE_PREFIX'
+                     when 'PENDING_FINALIZE_SELF_BILLED_INVOICE' then 'SELF_BILLED_INVOICE_PREFIX'
+                     else type || '_PREFIX'
                      end
          || lpad(
               code::text,

@@ -59,7 +59,7 @@ begin
   select counted.total,
          is_counted or most is null or counted.total < most,
          page.id,
-         case when (select sum(d.bytes + coalesce(octet_length(d.metadata::text), 0))
+         case when (select sum(d.bytes)
                       from page p
                       join documents d on d.company_id = for_company and d.id = p.id) <= budget
               then case of_kind

@@ -206,23 +206,57 @@ begin
     raise foreign_key_violation
       using message = 'a document refers to one of another kind', constraint = 'documents_kinds';
   end if;
-  return new;
+  return null;
 end $$;
 comment on function check_kinds is
   'Reject a document whose invoice_id or consolidated_invoice_id is the id of another kind.';
+
+-- Domains: PostgreSQL reads the checks of a table again for each statement.
+create domain document_type as text
+  constraint documents_type check
+    (value in ('INVOICE', 'SELF_BILLED_INVOICE', 'PENDING_FINALIZE_INVOICE',
+               'PENDING_FINALIZE_SELF_BILLED_INVOICE', 'CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE',
+               'CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE'));
+comment on domain document_type is 'Type of a document.';
+create domain document_status as text
+  constraint documents_status check
+    (value in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled'));
+comment on domain document_status is 'Status of a document.';
+create domain document_code as bigint
+  constraint documents_code_range check (value between 1 and 999999999999);
+comment on domain document_code is 'Number of a document without its prefix.';
+
+-- In PL/pgSQL, so that each statement does not read the expression again.
+create function has_columns_of_kind(
+  kind text, code_year smallint, invoice_id bigint, consolidated_invoice_id bigint, month date,
+  invoice_ids bigint[]
+) returns boolean immutable parallel safe language plpgsql as $$
+begin
+  return case kind
+         when 'invoice'
+         then code_year is not null and num_nonnulls(invoice_id, month, invoice_ids) = 0
+         when 'adjustment_note'
+         then num_nonnulls(invoice_id, consolidated_invoice_id) = 1
+              and num_nonnulls(code_year, month, invoice_ids) = 0
+         else num_nonnulls(code_year, month, invoice_ids) = 3
+              and num_nonnulls(invoice_id, consolidated_invoice_id) = 0
+         end;
+end $$;
+comment on function has_columns_of_kind is
+  'Whether a document has the columns of its kind: an invoice may be in a consolidated invoice, a '
+  'note adjusts one document, and a consolidated invoice has a month and invoices.';
 
 create table documents (
   company_id bigint not null,
   id bigint generated always as identity,
   kind text not null generated always as (
-    case when type in ('CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE') then 'adjustment_note'
-         when type in ('CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')
-         then 'consolidated_invoice'
+    case when type like '%NOTE' then 'adjustment_note'
+         when type like 'CONS%' then 'consolidated_invoice'
          else 'invoice' end
   ) stored,
-  type text not null,
-  status text not null default 'Draft',
-  code bigint not null,
+  type document_type not null,
+  status document_status not null default 'Draft',
+  code document_code not null,
   code_year smallint,
   invoice_id bigint,
   consolidated_invoice_id bigint,
@@ -251,16 +285,7 @@ create table documents (
   prepaid_amount numeric(20, 2) not null default 0,
   adjusted_by numeric(20, 2) not null default 0,
   taxes jsonb,
-  bytes int not null generated always as (
-    coalesce(octet_length(buyer::text), 0)
-    + coalesce(octet_length(supplier::text), 0)
-    + octet_length(line_items::text)
-    + coalesce(octet_length(invoice_level_allowance_charge::text), 0)
-    + coalesce(octet_length(payment::text), 0)
-    + coalesce(octet_length(delivery::text), 0)
-    + coalesce(octet_length(billing_period::text), 0)
-    + coalesce(octet_length(document_references::text), 0)
-  ) stored,
+  bytes int not null,
   attempts int not null default 0,
   is_changed boolean not null default false,
   not_sent json,
@@ -272,20 +297,8 @@ create table documents (
     references documents (company_id, id),
   constraint documents_consolidated_invoice foreign key (company_id, consolidated_invoice_id)
     references documents (company_id, id),
-  constraint documents_refer_by_kind check
-    (case kind when 'adjustment_note' then num_nonnulls(invoice_id, consolidated_invoice_id) = 1
-               when 'invoice' then invoice_id is null
-               else num_nonnulls(invoice_id, consolidated_invoice_id) = 0 end),
-  constraint documents_code_range check (code between 1 and 999999999999),
-  constraint documents_code_year check ((code_year is null) = (kind = 'adjustment_note')),
-  constraint documents_month check
-    (num_nulls(month, invoice_ids) = case kind when 'consolidated_invoice' then 0 else 2 end),
-  constraint documents_type check
-    (type in ('INVOICE', 'SELF_BILLED_INVOICE', 'PENDING_FINALIZE_INVOICE',
-              'PENDING_FINALIZE_SELF_BILLED_INVOICE', 'CREDIT_NOTE', 'DEBIT_NOTE', 'REFUND_NOTE',
-              'CONSOLIDATED_INVOICE', 'CONSOLIDATED_SELF_BILLED_INVOICE')),
-  constraint documents_status check
-    (status in ('Draft', 'Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled')),
+  constraint documents_columns_by_kind check
+    (has_columns_of_kind(kind, code_year, invoice_id, consolidated_invoice_id, month, invoice_ids)),
   constraint documents_only_unlocked_deleted check
     (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
 );
@@ -331,7 +344,7 @@ call keep_metadata_entries('documents');
 create trigger submitted_deleted after update on documents for each row
   when (old.deleted_at is distinct from new.deleted_at)
   execute function mark_deleted_documents();
-create trigger check_kinds before insert or update of invoice_id, consolidated_invoice_id
+create trigger check_kinds after insert or update of invoice_id, consolidated_invoice_id
   on documents for each row
   when (new.invoice_id is not null or new.consolidated_invoice_id is not null)
   execute function check_kinds();
@@ -392,7 +405,7 @@ call describe('documents', '
   adjusted_by: Valid debit notes less valid credit and refund notes.
   taxes: Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the
     document. rate is null for an amount per unit.
-  bytes: Bytes of its JSON columns as text.
+  bytes: Bytes of the stored request body as text.
   attempts: Submissions so far.
   is_changed: Whether it was updated since its last submission. False before the first one.
   not_sent: Outcome of the latest submission as the API shows it, if nothing reached the portal.

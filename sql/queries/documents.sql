@@ -19,13 +19,13 @@ with tenant as materialized (
          line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
          delivery, billing_period, document_references, reference, metadata,
          prepayment, payable_rounding_amount,
-         net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes)
+         net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes, bytes)
   select :company_id::bigint, coalesce(code, "adjustmentNoteCode"), code_year, type, invoice_id,
          consolidated_invoice_id, month, invoice_ids, coalesce("isReady", false), issue_date, buyer,
          supplier, "lineItems", "invoiceLevelAllowanceCharge", coalesce("currencyCode", 'MYR'),
          "exchangeRate", payment, delivery, "billingPeriod", "references", reference, metadata,
          prepayment, "payableRoundingAmount", net_amount, excluding_tax, including_tax,
-         payable_amount, prepaid_amount, taxes
+         payable_amount, prepaid_amount, taxes, octet_length(:body::json::text)
     from tenant
    cross join json_to_record(:body::json) as request (
            code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
@@ -64,7 +64,7 @@ select to_json(r) from {kind}_records r where company_id = :company_id and id = 
 -- JSON object. The records are null if their documents exceed :budget bytes together. An empty
 -- page is a row with the total alone.
 with page as materialized (
-  select id, bytes + coalesce(octet_length(metadata::text), 0) as bytes
+  select id, bytes
     from documents
    where company_id = :company_id and kind = '{kind}' and deleted_at is null
    order by id desc
@@ -218,6 +218,7 @@ with changed as (
          payable_amount = computed.payable_amount,
          prepaid_amount = computed.prepaid_amount,
          taxes = computed.taxes,
+         bytes = octet_length(:body::json::text),
          updated_at = clock_timestamp()
     from json_to_record(:body::json) as request (
            code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,

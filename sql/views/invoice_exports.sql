@@ -11,7 +11,11 @@ select i.id,
          'lineItems', i.line_items,
          'invoiceDateTime', instant(i.issue_date),
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
-         'consolidatedInvoiceCode', k.code::text,
+         -- A join would read the index for each invoice, also without a consolidated invoice.
+         'consolidatedInvoiceCode', case when i.consolidated_invoice_id is not null then (
+           select code::text
+             from documents
+            where company_id = i.company_id and id = i.consolidated_invoice_id) end,
          'createdAt', instant(i.created_at),
          'prepayment', i.prepayment,
          'payableRoundingAmount', i.payable_rounding_amount) as export
@@ -20,7 +24,6 @@ select i.id,
  cross join lateral (
    select c.setting, as_buyer(c) as buyer, as_supplier(c) as supplier offset 0) own
   join documents i on i.company_id = c.id
-  left join documents k on k.company_id = i.company_id and k.id = i.consolidated_invoice_id
  where i.kind = 'invoice' and i.deleted_at is null;
 grant select on invoice_exports to einvoice_service, einvoice_reader;
 call describe('invoice_exports', '

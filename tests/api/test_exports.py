@@ -51,9 +51,10 @@ async def insert_copies(
     await owner.execute(
         """
         insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
-               net_amount, excluding_tax, including_tax, payable_amount)
+               net_amount, excluding_tax, including_tax, payable_amount, bytes)
         select company_id, code + n, code_year, type, issue_date, buyer::jsonb || $3::jsonb,
-               line_items, net_amount, excluding_tax, including_tax, payable_amount
+               line_items, net_amount, excluding_tax, including_tax, payable_amount,
+               bytes + octet_length($3::text)
           from documents, generate_series(1, $2 - 1) n
          where id = $1
          order by n
