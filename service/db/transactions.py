@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from service.config import Config
@@ -50,6 +50,23 @@ class Owner(NamedTuple):
         return {"owner_kind": self.kind, "owner_id": self.id}
 
 
+class _Releasing:
+    """Returns a lent connection to its pool after a block. Each read needs one: it is lean."""
+
+    __slots__ = ("_conn", "_pool")
+
+    def __init__(self, pool: Pool, conn: Connection) -> None:
+        self._pool, self._conn = pool, conn
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            terminate_interrupted(self._conn, error)
+        self._pool.release(self._conn)
+
+
 class Database:
     """Access to PostgreSQL for handlers and flows, by a pool with a bounded queue.
 
@@ -64,13 +81,13 @@ class Database:
         """Run a statement that reads rows of its company or account, in one round trip."""
         conn = await self._acquire_recent()
         try:
-            with self._releasing(conn):
+            with _Releasing(self.pool, conn):
                 return await statement.run_isolated(conn, values)
         except TRANSIENT_DB_ERRORS as error:
             if not is_lost(conn, error):
                 raise
             self.pool.terminate_idle()
-        with self._releasing(conn := await self._acquire_recent()):
+        with _Releasing(self.pool, conn := await self._acquire_recent()):
             return await statement.run_isolated(conn, values)
 
     async def write(self, statement: Statement, **values: Any) -> Any:
@@ -78,7 +95,7 @@ class Database:
 
         After an error other than an abort it may have been committed.
         """
-        with self._releasing(conn := await self._acquire_recent()), noting_commit(conn):
+        with _Releasing(self.pool, conn := await self._acquire_recent()), noting_commit(conn):
             return await statement(conn, **values)
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
@@ -112,7 +129,7 @@ class Database:
     async def across(self) -> AsyncIterator[Connection]:
         """Lend a connection without company and account: for shared tables and functions."""
         conn, _ = await self._acquire()
-        with self._releasing(conn):
+        with _Releasing(self.pool, conn):
             yield conn
 
     @asynccontextmanager
@@ -120,20 +137,9 @@ class Database:
         self, begin: str, *, is_writing: bool = True
     ) -> AsyncIterator[Connection]:
         conn = await self._acquire_checked(begin)
-        with self._releasing(conn):
+        with _Releasing(self.pool, conn):
             async with _ending_transaction(conn, self._bounds.answer, is_writing=is_writing):
                 yield conn
-
-    @contextmanager
-    def _releasing(self, conn: Connection) -> Iterator[None]:
-        """Release a lent connection after the block."""
-        try:
-            yield
-        except BaseException as error:
-            terminate_interrupted(conn, error)
-            raise
-        finally:
-            self.pool.release(conn)
 
     async def _acquire_recent(self) -> Connection:
         """Return a connection that was used recently or answers."""
