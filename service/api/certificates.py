@@ -109,7 +109,7 @@ async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certif
     try:
         return await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     except certificate.UnusableCredentials as error:
-        raise ValidationError(error.faults) from None
+        raise ValidationError(error.violations) from None
 
 
 async def _read_record(conn: Connection, company: int) -> str | None:

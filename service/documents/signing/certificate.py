@@ -93,22 +93,22 @@ def read_pair(
     Raises Unusable with all violations; an expired certificate is one if `now` is given.
     """
     certificate = key = None
-    faults: list[dict[str, str]] = []
+    violations: list[dict[str, str]] = []
     try:
         certificate = read_certificate(certificate_pem, issuer_form)
     except UnusableCredentials as error:
-        faults += error.faults
+        violations += error.violations
     try:
         key = read_key(key_pem, password)
     except UnusableCredentials as error:
-        faults += error.faults
+        violations += error.violations
     if certificate and now and certificate.not_after < now:
         wording = f"certificate expired on {_format_day(certificate.not_after)}."
-        faults.append(violation("/certificate", "expired", wording))
-    if certificate and key and not faults and key.public_key() != certificate.public_key:
-        faults.append(violation("/key", "match", OTHER_KEY))
-    if faults or not certificate or not key:
-        raise UnusableCredentials(faults)
+        violations.append(violation("/certificate", "expired", wording))
+    if certificate and key and not violations and key.public_key() != certificate.public_key:
+        violations.append(violation("/key", "match", OTHER_KEY))
+    if violations or not certificate or not key:
+        raise UnusableCredentials(violations)
     return Signer(certificate, key)
 
 

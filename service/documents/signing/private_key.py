@@ -33,11 +33,11 @@ _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 
 
 class UnusableCredentials(Exception):
-    """An unusable certificate, key or password: `faults` are its violations."""
+    """An unusable certificate, key or password, with its violations."""
 
-    def __init__(self, faults: list[dict[str, str]]) -> None:
-        super().__init__(" ".join(each["message"] for each in faults))
-        self.faults = faults
+    def __init__(self, violations: list[dict[str, str]]) -> None:
+        super().__init__(" ".join(each["message"] for each in violations))
+        self.violations = violations
 
 
 def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
