@@ -90,7 +90,7 @@ def read_pair(
 ) -> Signer:
     """Return the Signer of two PEM texts.
 
-    Raises Unusable with all violations; an expired certificate is one if `now` is given.
+    Raises UnusableCredentials with all violations; an expired certificate is one if `now` is given.
     """
     certificate = key = None
     violations: list[dict[str, str]] = []
@@ -113,7 +113,7 @@ def read_pair(
 
 
 def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
-    """Return the first certificate of a PEM text. Raises Unusable."""
+    """Return the first certificate of a PEM text. Raises UnusableCredentials."""
     try:
         certificate = _extract_facts(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):

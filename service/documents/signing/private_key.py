@@ -41,7 +41,7 @@ class UnusableCredentials(Exception):
 
 
 def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
-    """Return the RSA private key of a PEM text. Raises Unusable.
+    """Return the RSA private key of a PEM text. Raises UnusableCredentials.
 
     The password is ignored if the key is not encrypted.
     """
@@ -77,6 +77,7 @@ def find_key_problem(key: object) -> tuple[str, str] | None:
 
 
 def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
+    """Return a usable key. Raises UnusableCredentials: not RSA, a wrong size, or damaged."""
     if problem := find_key_problem(key):
         raise make_error("/key", problem[0], f"key {problem[1]}")
     if not isinstance(key, rsa.RSAPrivateKey) or not (
@@ -87,9 +88,9 @@ def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
 
 
 def _is_consistent(key: rsa.RSAPrivateKey) -> bool:
-    """Return whether the numbers of a key have the sizes that belong to its modulus.
+    """Return whether the numbers of a key fit its modulus, which is the product of its factors.
 
-    Computing with others can take minutes.
+    Computing with other numbers can take minutes.
     """
     numbers, bits = key.private_numbers(), key.key_size
     modulus = numbers.public_numbers.n
