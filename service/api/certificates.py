@@ -67,7 +67,7 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
     async with database.reading(company) as conn:
-        now = (await sql.issuer_get(conn, company_id=company))["now"]
+        now = await sql.database_now(conn)
     signer = await _read_signer(body, form, now)
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     async with database.company(company) as conn:
