@@ -67,7 +67,7 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
     async with database.reading(company) as conn:
-        now = (await sql.issuer_get(conn, company_id=company))["now"]
+        now = await sql.database_now(conn)
     signer = await _read_signer(body, form, now)
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     async with database.company(company) as conn:
@@ -109,7 +109,7 @@ async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certif
     try:
         return await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     except certificate.UnusableCredentials as error:
-        raise ValidationError(error.faults) from None
+        raise ValidationError(error.violations) from None
 
 
 async def _read_record(conn: Connection, company: int) -> str | None:

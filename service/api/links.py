@@ -116,7 +116,7 @@ async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
 
 
 async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Revoke a link. Raises NotFound, also if it can no longer be used."""
+    """Revoke a link of a document. Raises NotFound, also for a link that can no longer be used."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
     async with company_transaction(request) as conn:

@@ -62,7 +62,7 @@ async def set_certificate(
     async with database.company(company_id) as conn:
         await require_company(conn, company_id)
         await sql.company_lock(conn, company_id=company_id)
-        now = (await sql.issuer_get(conn, company_id=company_id))["now"]
+        now = await sql.database_now(conn)
         signer = certificate.read_pair(
             texts["certificate"] or "",
             texts["key"] or "",

@@ -20,24 +20,25 @@ FOR_OPERATOR = ("sending_held", "number_at_portal", "portal_credentials_refused"
 FOR_ADMINISTRATOR = ("Certificate", "UnknownMember")
 #: Notices of actions that submit.
 SUBMITTING = ("submit", "save_submit")
-#: State of a submission that has no outcome yet. In other states it is being sent.
+#: States in which the outcome of a submission is not known. In other states it is being sent.
 OPEN_STATES = ("Uncertain", "NeedsPerson")
 
 
 def describe_notice(notice: str, record: Mapping[str, Any], has_findings: bool) -> Notice | None:
-    """Return what an action has led to, by the present status of the document.
+    """Return the sentence about what an action has led to, or None if there is none.
 
-    `has_findings` is true if the page shows why the document was not submitted.
+    `notice` names the action. `record` is the document as it is now. `has_findings` is true if the
+    page shows why the submission failed.
     """
     texts, status = TEXT["notices"].get(notice), record["status"]
     if texts is None:
         text = TEXTS["notices"].get(notice)
         return text and Notice(text)
-    is_open = notice in SUBMITTING and status not in LOCKED
-    if is_open and not has_findings:
+    has_failed = notice in SUBMITTING and status not in LOCKED
+    if has_failed and not has_findings:
         status = "without_findings"
     text = texts.get(status, texts.get(ANY))
-    return text and Notice(text, "warn" if is_open else "good")
+    return text and Notice(text, "warn" if has_failed else "good")
 
 
 def describe_submitting(state: str, is_held: bool) -> str:

@@ -37,6 +37,7 @@ async def _read_keys(request: web.Request) -> Mapping[str, Any]:
 
 
 async def _create_key(request: web.Request) -> Answer | FormRefusal:
+    """Create a key that expires at the beginning of the given day, or never."""
     form = request[FORM]
     name = form.get("name", "").strip()[:KEY_NAME_CHARACTERS]
     expires = form.get("expires", "").strip()

@@ -32,8 +32,9 @@ class Validity(NamedTuple):
 class CodeTable:
     """A version of a code table, which never changes.
 
-    `codes` are {code: description}, `day` is that of the list. `validity` has the codes that are
-    not always valid, `imported_at` is None for a table that ships with the service.
+    `codes` are {code: description}. `day` is the start date of a table that ships with the service,
+    else the day of the import in UTC. `imported_at` is None for a table that ships. `validity` has
+    the codes that are not always valid.
     """
 
     name: str

@@ -237,6 +237,10 @@ def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> dict[str, An
 
 
 def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | None:
+    """Return (code, message) of the first rule that refuses an invoice, or None.
+
+    `invoice` is a row of consolidation_candidates or of consolidation_classes.
+    """
     day = terms.get_day(invoice)
     relaxed = terms.relaxes(day)
     for rule in INVOICE_RULES:

@@ -50,12 +50,13 @@ def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:
 
 
 def _make_table(name: str, rows: list[asyncpg.Record]) -> CodeTable:
-    days = {row["code"]: Validity(row["valid_from"], row["valid_to"]) for row in rows}
+    """Return the table of one list. Infinite dates of PostgreSQL are date.min and date.max."""
+    all_days = {row["code"]: Validity(row["valid_from"], row["valid_to"]) for row in rows}
     imported_at = rows[0]["imported_at"]
     return CodeTable(
         name,
         {row["code"]: row["description"] for row in rows},
         day=imported_at.date(),
         imported_at=imported_at,
-        validity={code: validity for code, validity in days.items() if validity != Validity()},
+        validity={code: days for code, days in all_days.items() if days != Validity()},
     )

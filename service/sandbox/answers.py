@@ -59,7 +59,10 @@ def refusal(
 
 
 def in_standard(body: Body) -> Body:
-    """Return a usual error in the standard dialect, another one as it is. Portal: 8.2"""
+    """Return an error of `refusal` in the standard dialect. Portal: 8.2
+
+    Other bodies, of a failed login or an unknown taxpayer, are returned unchanged.
+    """
     error = body.get("error")
     if not isinstance(error, dict):
         return body

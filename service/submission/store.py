@@ -91,13 +91,15 @@ async def claim_batch(
 async def _read_submissions(
     conn: Connection, company_id: int, rows: Sequence[Record]
 ) -> list[Submission]:
-    """Return the submissions of some rows, with their documents and sightings."""
+    """Return the submissions of some rows in their order, with their documents and sightings."""
     ids = [row["id"] for row in rows]
     docs = await read_documents(conn, company_id, ids)
     sent = [row["id"] for row in rows if row["first_sent_at"]]
     shown = await sql.sightings_of(conn, company_id=company_id, ids=sent) if sent else ()
     sightings = _group_by_submission(shown)
-    return [_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows]
+    return [
+        _make_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows
+    ]
 
 
 async def read_documents(
@@ -119,7 +121,7 @@ def _group_by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any
     return groups
 
 
-def _submission(
+def _make_submission(
     row: Record, docs: tuple[SubmittedDocument, ...], sightings: Iterable[Mapping[str, Any]]
 ) -> Submission:
     return Submission(

@@ -19,7 +19,7 @@ declare
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
-  is_counted boolean :=  -- The totals of these filters are maintained.
+  is_maintained boolean :=  -- The total of these filters is kept in record_counts.
     filters - '{status,type,count_to}'::text[] = '{}';
   count_to bigint := filters ->> 'count_to';
   -- One match more than the page and the bound need shows that there are more. Null: no bound.
@@ -57,7 +57,7 @@ begin
              limit per_page offset skipped) ordered
   )
   select counted.total,
-         is_counted or most is null or counted.total < most,
+         is_maintained or most is null or counted.total < most,
          page.id,
          case when (select sum(d.bytes)
                       from page p
@@ -76,7 +76,7 @@ begin
                           where r.company_id = for_company and r.id = page.id)
                    end
          end
-    from (select case when is_counted
+    from (select case when is_maintained
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company

@@ -17,7 +17,7 @@ declare
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'einvoice_requests', filters -> 'metadata') end;
-  is_counted boolean :=  -- The totals of these filters are maintained.
+  is_maintained boolean :=  -- The total of these filters is kept in record_counts.
     filters - '{status,type}'::text[] = '{}';
   wanted_name text := search_text(words);
 begin
@@ -49,7 +49,7 @@ begin
                       from einvoice_request_records r
                      where r.company_id = for_company and r.id = page.id)
          end
-    from (select case when is_counted
+    from (select case when is_maintained
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
                              where n.company_id = for_company

@@ -148,9 +148,8 @@ update submissions s
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id
 returning s.id, s.state, s.on_absence, s.tin, s.fence, s.reads, s.claims, s.absence_confirmations,
-          s.absence_confirmed_at,
-          s.submission_uid, s.possibly_received, s.first_sent_at, s.last_sent_at,
-          s.last_error::text as last_error, clock_timestamp() as now;
+          s.absence_confirmed_at, s.submission_uid, s.possibly_received, s.first_sent_at,
+          s.last_sent_at, s.last_error::text as last_error, clock_timestamp() as now;
 
 -- name: submission_uncount :exec
 -- Undo the count of a claim that was lost to another process while this one was alive, since it did
@@ -162,8 +161,8 @@ update submissions
 -- name: comparison_attempts :many
 -- Return every submitted document that a listed document may be: those with one of the uuids or one
 -- of the numbers, oldest first. `is_foreign_if_cancelled`: if the portal shows it as cancelled, no
--- request of this service did that. It is decided when the document moves to Cancelled; until then
--- it is computed as for such a move.
+-- request of this service did that: none was ever begun (cancel_fence is 0), or none can be the
+-- cause. For a document that is Cancelled here, the finding that its move inserted decides that.
 select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
        d.submitted_at, d.rejection_requested_at, d.rejection_reason,
        case when d.cancel_fence = 0 then true

@@ -5,8 +5,7 @@
 -- Insert a submission with its bytes before anything is sent. With a :lease the caller claims it at
 -- once; without, a worker takes it after :delay.
 insert into submissions (company_id, attempt_key, tin, body, on_absence, possibly_received, fence,
-    lease_until,
-       not_before)
+       lease_until, not_before)
 values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received, 1,
         clock_timestamp() + :lease::interval,
         clock_timestamp() + coalesce(:delay::interval, interval '0'))
@@ -76,10 +75,10 @@ select company_id, id, fence, state, claims
 select next_due(:states::text[]);
 
 -- name: submission_get :one
+-- Return a submission without its bytes and documents, and the clock.
 select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
-       absence_confirmed_at, submission_uid,
-       possibly_received, first_sent_at, last_sent_at, last_error::text as last_error,
-       clock_timestamp() as now
+       absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
+       last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 

@@ -294,7 +294,7 @@ def violations(**changes: Any) -> dict[str, str]:
     }
     with pytest.raises(certificate.UnusableCredentials) as why:
         certificate.read_pair(given["certificate"], given["key"], given["password"], now=SIGNED_AT)
-    return {each["path"]: each["rule"] for each in why.value.faults}
+    return {each["path"]: each["rule"] for each in why.value.violations}
 
 
 def break_length(text: str) -> str:

@@ -1438,8 +1438,8 @@ EXACT = (
     Mutant(
         "bounded-total-called-exact",
         "sql/functions/document_search.sql",
-        "is_counted or most is null or counted.total < most",
-        "is_counted or most is null or counted.total <= most",
+        "is_maintained or most is null or counted.total < most",
+        "is_maintained or most is null or counted.total <= most",
         ("tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",),
     ),
     Mutant(

@@ -90,30 +90,30 @@ def read_pair(
 ) -> Signer:
     """Return the Signer of two PEM texts.
 
-    Raises Unusable with all violations; an expired certificate is one if `now` is given.
+    Raises UnusableCredentials with all violations; an expired certificate is one if `now` is given.
     """
     certificate = key = None
-    faults: list[dict[str, str]] = []
+    violations: list[dict[str, str]] = []
     try:
         certificate = read_certificate(certificate_pem, issuer_form)
     except UnusableCredentials as error:
-        faults += error.faults
+        violations += error.violations
     try:
         key = read_key(key_pem, password)
     except UnusableCredentials as error:
-        faults += error.faults
+        violations += error.violations
     if certificate and now and certificate.not_after < now:
         wording = f"certificate expired on {_format_day(certificate.not_after)}."
-        faults.append(violation("/certificate", "expired", wording))
-    if certificate and key and not faults and key.public_key() != certificate.public_key:
-        faults.append(violation("/key", "match", OTHER_KEY))
-    if faults or not certificate or not key:
-        raise UnusableCredentials(faults)
+        violations.append(violation("/certificate", "expired", wording))
+    if certificate and key and not violations and key.public_key() != certificate.public_key:
+        violations.append(violation("/key", "match", OTHER_KEY))
+    if violations or not certificate or not key:
+        raise UnusableCredentials(violations)
     return Signer(certificate, key)
 
 
 def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
-    """Return the first certificate of a PEM text. Raises Unusable."""
+    """Return the first certificate of a PEM text. Raises UnusableCredentials."""
     try:
         certificate = _extract_facts(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):

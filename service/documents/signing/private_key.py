@@ -33,15 +33,15 @@ _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 
 
 class UnusableCredentials(Exception):
-    """An unusable certificate, key or password: `faults` are its violations."""
+    """An unusable certificate, key or password, with its violations."""
 
-    def __init__(self, faults: list[dict[str, str]]) -> None:
-        super().__init__(" ".join(each["message"] for each in faults))
-        self.faults = faults
+    def __init__(self, violations: list[dict[str, str]]) -> None:
+        super().__init__(" ".join(each["message"] for each in violations))
+        self.violations = violations
 
 
 def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
-    """Return the RSA private key of a PEM text. Raises Unusable.
+    """Return the RSA private key of a PEM text. Raises UnusableCredentials.
 
     The password is ignored if the key is not encrypted.
     """
@@ -77,6 +77,7 @@ def find_key_problem(key: object) -> tuple[str, str] | None:
 
 
 def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
+    """Return a usable key. Raises UnusableCredentials: not RSA, a wrong size, or damaged."""
     if problem := find_key_problem(key):
         raise make_error("/key", problem[0], f"key {problem[1]}")
     if not isinstance(key, rsa.RSAPrivateKey) or not (
@@ -87,9 +88,9 @@ def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
 
 
 def _is_consistent(key: rsa.RSAPrivateKey) -> bool:
-    """Return whether the numbers of a key have the sizes that belong to its modulus.
+    """Return whether the numbers of a key fit its modulus, which is the product of its factors.
 
-    Computing with others can take minutes.
+    Computing with other numbers can take minutes.
     """
     numbers, bits = key.private_numbers(), key.key_size
     modulus = numbers.public_numbers.n

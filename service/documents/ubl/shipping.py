@@ -50,7 +50,10 @@ def build_payment_means(payment: Mapping[str, str], own_account: str | None) -> 
 def build_prepayment(
     prepayment: Mapping[str, Any], prepaid: Decimal, currency: str
 ) -> Element | None:
-    """Build the prepayment with its rounded amount."""
+    """Build the prepayment, or return None without one.
+
+    `prepaid` is its amount, rounded as in the totals.
+    """
     if not prepayment:
         return None
     return group(
