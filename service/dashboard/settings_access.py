@@ -1,7 +1,7 @@
 """Settings of who has access to a company: its API keys, and its people with their roles."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,12 @@ async def _read_keys(request: web.Request) -> Mapping[str, Any]:
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         keys = await sql.api_key_list(conn, **Owner("company", company).variables)
-    return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
+    return {
+        "keys": keys,
+        "created": await take_secrets(request, KEYS),
+        "now": datetime.now(UTC),
+        "entered": request.get(FORM, NO_FORM),
+    }
 
 
 async def _create_key(request: web.Request) -> Answer | FormRefusal:
@@ -45,13 +50,13 @@ async def _create_key(request: web.Request) -> Answer | FormRefusal:
     expires_at = None
     try:
         if expires:
-            expires_at = datetime.fromisoformat(expires).replace(tzinfo=zone)
+            expires_at = datetime.combine(date.fromisoformat(expires), time(), zone)
     except ValueError:
-        return FormRefusal(422, {"name": KEY_TEXTS["no_day"]})
+        return FormRefusal(422, {"expires": KEY_TEXTS["no_day"]})
     if not name:
         return FormRefusal(422, {"name": KEY_TEXTS["no_name"]})
     if expires_at and expires_at <= datetime.now(UTC):
-        return FormRefusal(422, {"name": KEY_TEXTS["past"]})
+        return FormRefusal(422, {"expires": KEY_TEXTS["past"]})
     return await run_once(request, partial(_insert_key, name, expires_at))
 
 

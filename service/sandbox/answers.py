@@ -68,8 +68,8 @@ def in_standard(body: Body) -> Body:
         return body
     inner = [standard_error(each, each["message"]) for each in error["details"] or ()]
     standard = standard_error({**error, "target": None}, error["message"], inner or None)
-    # The casing of one member differs from that in validation results.
-    return {"error": {**standard, "errorMS": standard.pop("errorMs"), "target": error["target"]}}
+    malay = standard.pop("errorMs")  # The casing differs from that in validation results.
+    return {"error": {**standard, "errorMS": malay, "target": error["target"]}}
 
 
 def standard_error(error: Body, malay: str | None, inner: list[Body] | None = None) -> Body:

@@ -123,7 +123,7 @@ create function actor() returns text
 comment on function actor is
   'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
 
--- The counterpart in Python is service.portal.parties.own_tin.
+-- The counterpart in Python is service.documents.ubl.parties.get_own_tin.
 create function normalised_tin(tin text) returns text
   immutable parallel safe language sql
   return regexp_replace(

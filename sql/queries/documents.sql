@@ -83,9 +83,9 @@ select counted.total, page.id,
  order by page.id desc;
 
 -- name: {kind}_search :many
--- Return a page as {kind}_page does, with filters and a sort order. A null filter does not apply.
--- With the filter count_to, the total is counted up to about this number, and is_exact is false if
--- there are more.
+-- Return a page as {kind}_page does, with filters and a sort order. A filter that is absent does
+-- not apply. With the filter count_to, the total is counted up to about this number, and is_exact
+-- is false if there are more.
 select total, is_exact, id, record
   from document_search(
        :company_id, '{kind}', :filters::jsonb, :sort, :per_page, :offset, :budget);

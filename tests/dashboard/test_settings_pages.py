@@ -516,3 +516,21 @@ async def test_a_key_over_the_limit_is_refused_with_the_reason(
     await admin.get("/settings/keys")
     await admin.post("/settings/keys", {"name": "till"})
     assert admin.status == 409 and TOO_MANY_KEYS in admin.words
+
+
+@pytest.mark.parametrize(
+    "expires, words",
+    [
+        ("2027-02-30", "The expiry must be a date."),
+        ("2027-02-01T10:00+00:00", "The expiry must be a date."),
+        ("2026-01-01", "The expiry must be in the future."),
+    ],
+)
+async def test_a_refused_expiry_of_a_key_is_shown_at_its_field(
+    admin: Visitor, expires: str, words: str
+) -> None:
+    await admin.get("/settings/keys")
+    await admin.post("/settings/keys", {"name": "till", "expires": expires})
+    assert admin.status == 422 and words in admin.words
+    assert 'aria-describedby="expires-wrong"' in admin.text
+    assert 'value="till"' in admin.text and f'value="{expires}"' in admin.text

@@ -458,6 +458,7 @@ async def test_the_standard_dialect_uses_its_own_error_members(portal: Portal) -
     await portal.admin("settings", error_dialect="standard")
     error = (await portal.json("/documents/0/details"))["error"]
     assert (error["errorCode"], error["innerError"]) == ("NotFound", None)
+    assert "errorMS" in error and "errorMs" not in error
 
 
 async def test_document_types_are_listed(portal: Portal) -> None:

@@ -35,6 +35,7 @@ from service.documents.ubl.shipping import build_delivery, build_payment_means, 
 HOME_CURRENCY = "MYR"
 
 NAMESPACE = "urn:oasis:names:specification:ubl:schema:xsd:"
+NO_BODY = "The bytes are not the body of a submission."
 NAMESPACES = {
     "_D": NAMESPACE + "Invoice-2",
     "_A": NAMESPACE + "CommonAggregateComponents-2",
@@ -138,7 +139,7 @@ def read_entries(body: bytes) -> dict[str, dict[str, Any]]:
     try:
         return {entry["codeNumber"]: entry for entry in json_codec.loads(body)["documents"]}
     except (json_codec.NotJson, LookupError, TypeError) as error:
-        raise ValueError("The bytes are not the body of a submission.") from error
+        raise ValueError(NO_BODY) from error
 
 
 def read_contents(body: bytes) -> dict[str, bytes]:
@@ -146,9 +147,13 @@ def read_contents(body: bytes) -> dict[str, bytes]:
 
     Raises ValueError for other bytes.
     """
-    return {
-        number: base64.b64decode(entry["document"]) for number, entry in read_entries(body).items()
-    }
+    try:
+        return {
+            number: base64.b64decode(entry["document"], validate=True)
+            for number, entry in read_entries(body).items()
+        }
+    except (LookupError, TypeError) as error:
+        raise ValueError(NO_BODY) from error
 
 
 def _with_plain_numbers(part: object) -> object:
