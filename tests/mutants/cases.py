@@ -2947,7 +2947,7 @@ PROVEN_FAILOVERS = (
         "when i.standbys <@ (synchronous_standbys() || server_name())",
         "when true",
         (
-            "tests/submission/test_failovers.py::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
+            "tests/submission/test_failovers.py::test_other_standbys_are_proven_when_the_former_evidence_is_over",
         ),
     ),
     Mutant(
