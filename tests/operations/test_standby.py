@@ -341,13 +341,14 @@ async def test_a_read_behind_a_paused_replay_runs_on_the_primary(
     await until(reads_from_standby)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_read_without_synchronous_commits_shows_earlier_writes(
     pair: Pair, start: StartService, company: Company
 ) -> None:
     """A commit is then acknowledged before its log is on disk and can be sent to the standby."""
     await pair.primary.execute("alter database postgres set synchronous_commit = off")
     api = await start_reading(start, company)
-    for _ in range(5):
+    for _ in range(2):
         await check_round(api, api)
 
 
