@@ -297,8 +297,8 @@ async def test_a_repeated_create_during_a_hold_is_replayed(
 async def test_a_hold_that_begins_before_the_send_is_reported(
     serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
-    async with serving(database, True, **{**PATIENT, "PORTAL_LEASE_SECONDS": "3"}) as api:
-        await sandbox.fault("login", "slow", seconds=2)
+    async with serving(database, True, **{**PATIENT, "PORTAL_LEASE_SECONDS": "2"}) as api:
+        await sandbox.fault("login", "slow", seconds=1)
         answer = asyncio.create_task(
             create_record(api, "/api/invoices", **invoice(submitImmediately=True))
         )
