@@ -2041,7 +2041,7 @@ HELD = (
         "sql/functions/hold_sending.sql",
         "from public.companies c\n",
         "from public.companies c join public.api_keys k on k.company_id = c.id\n",
-        (f"{HOLD}::test_a_company_without_api_keys_is_held_after_a_restore",),
+        (f"{MANY_HOLDS}::test_a_company_without_api_keys_is_held",),
     ),
     Mutant(
         "repeated-hold-keeps-its-comparison",
