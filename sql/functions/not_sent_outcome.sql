@@ -1,10 +1,11 @@
-create or replace function not_sent_outcome(failure jsonb) returns json
+create or replace function not_sent_outcome(failure jsonb, at timestamptz default clock_timestamp())
+  returns json
   volatile language sql
   return json_build_object(
     'status', 'NotSent',
     'code', failure -> 'code',
     'message', failure #> '{errors,0,message}',
-    'at', instant(clock_timestamp()),
+    'at', instant(at),
     'retryable', failure -> 'retryable',
     'errors', failure -> 'errors');
 comment on function not_sent_outcome is

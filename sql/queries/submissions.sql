@@ -41,7 +41,8 @@ returning id;
 -- its last submission, and as an event. :failure is the argument of not_sent_outcome().
 with subject as (
   update documents
-     set not_sent = not_sent_outcome(:failure::jsonb), updated_at = clock_timestamp()
+     set not_sent = not_sent_outcome(:failure::jsonb, refused.at), updated_at = refused.at
+    from clock_timestamp() as refused(at)
    where company_id = :company_id and id = :document_id
   returning id, kind
 )

@@ -25,7 +25,7 @@ LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
 FAILOVERS = (
     "tests/submission/test_machine.py"
-    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing[faults1]"
+    "::test_failovers_and_clock_steps_send_nothing_twice_and_lose_nothing[faults1-seeds0]"
 )
 LOST_IN_BATCH = (
     "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
@@ -1982,14 +1982,18 @@ HELD = (
         "service/submission/comparison_rules.py",
         "min(FURTHEST, now - known_until + KNOWN_MARGIN)",
         "KNOWN_MARGIN",
-        (FAILOVERS,),
+        (
+            "tests/submission/test_many_holds.py::test_a_hold_reaches_back_to_the_latest_recorded_comparison",
+        ),
     ),
     Mutant(
         "possibly-sent-document-not-adopted",
         "service/submission/comparison_rules.py",
         '    if row and row["state"] == "Queued" and may_be_sent:\n',
         '    if row and row["state"] == "Queued" and row["possibly_received"]:\n',
-        (FAILOVERS,),
+        (
+            "tests/submission/test_machine.py::test_a_document_whose_sending_a_failover_forgot_is_adopted",
+        ),
     ),
     Mutant(
         "orphan-not-reported",
@@ -2037,7 +2041,7 @@ HELD = (
         "sql/functions/hold_sending.sql",
         "from public.companies c\n",
         "from public.companies c join public.api_keys k on k.company_id = c.id\n",
-        (f"{HOLD}::test_a_company_without_api_keys_is_held_after_a_restore",),
+        (f"{MANY_HOLDS}::test_a_company_without_api_keys_is_held",),
     ),
     Mutant(
         "repeated-hold-keeps-its-comparison",
@@ -2943,7 +2947,7 @@ PROVEN_FAILOVERS = (
         "when i.standbys <@ (synchronous_standbys() || server_name())",
         "when true",
         (
-            "tests/submission/test_failovers.py::test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted",
+            "tests/submission/test_failovers.py::test_other_standbys_are_proven_when_the_former_evidence_is_over",
         ),
     ),
     Mutant(

@@ -103,7 +103,7 @@ async def _cancel(tasks: list[Waiting]) -> None:
 async def test_a_request_without_a_free_connection_is_not_sent() -> None:
     """33 requests of one taxpayer hang. Those without a connection are certainly not sent."""
     bounds: dict[str, Any] = {
-        "PORTAL_TIMEOUT_SECONDS": "2",
+        "PORTAL_TIMEOUT_SECONDS": "1",
         "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
     }
     async with portal_to(silent, **bounds) as (portal, server):

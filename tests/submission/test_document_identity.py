@@ -246,6 +246,7 @@ async def test_document_of_another_company_needs_manual_review(
     await owner.execute(
         "update submissions set not_before = now() where company_id = $1", company.id
     )
+    await owner.execute("notify submission_due")
     await wait_for_status(first, theirs, "Valid")
 
 
@@ -373,9 +374,11 @@ def test_a_copy_that_is_nested_too_deeply_cannot_be_read() -> None:
     assert copy_differences(sent, "[" * 100_000) == ["its text cannot be read as a document"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
+    lost: Lost, sandbox: Sandbox
+) -> None:
+    """The portal returns no copy of the document, so the listing row decides."""
+    different: list[dict[str, Any]] = [
         {"payable": Decimal("104.77")},
         {"payable": None},
         {"net": Decimal("97.01")},
@@ -387,18 +390,13 @@ def test_a_copy_that_is_nested_too_deeply_cannot_be_read() -> None:
         {"issuer_tin": None},
         {"type_code": None},
         {"issued_at": None},
-    ],
-    ids=lambda changes: "-".join(changes),
-)
-async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
-    lost: Lost, sandbox: Sandbox, changes: dict[str, Any]
-) -> None:
-    """The portal returns no copy of the document, so the listing row decides."""
-    await sandbox.fault("raw", "forget", times=2)
+    ]
+    await sandbox.fault("raw", "forget", times=1 + len(different))
     found = await lost.match()
     assert uuids(found.proven) == [lost.row.uuid]
-    found = await lost.match(**changes)
-    assert not found.proven and len(found.unproven[lost.claim.id]) == 1
+    for changes in different:
+        found = await lost.match(**changes)
+        assert not found.proven and len(found.unproven[lost.claim.id]) == 1, changes
 
 
 @pytest.mark.parametrize(

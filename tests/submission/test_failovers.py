@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -79,12 +80,13 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(scratch: Path) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        primary = PostgresServer(tmp_path / "a", name="a")
+        home = Path(stack.enter_context(TemporaryDirectory(dir=scratch)))
+        primary = PostgresServer(home / "a", name="a")
         await stack.enter_async_context(primary)
         await migrate(primary.url)
-        standby = StandbyServer(tmp_path / "b", primary.url, "b")
+        standby = StandbyServer(home / "b", primary.url, "b")
         await stack.enter_async_context(standby)
         address = Network(primary.url)
         await address.heal()
@@ -255,22 +257,29 @@ async def test_a_process_that_was_paused_for_longer_than_its_evidence_holds(
         assert await site.standby.execute(HOLDS) == 1
 
 
-async def test_a_commit_that_no_standby_has_confirmed_is_no_success(
-    site: Site, company: Company
-) -> None:
+@pytest.fixture(scope="module")
+def server(scratch: Path) -> Iterator[PostgresServer]:
+    """Yield a primary with the name `a`, without standbys."""
+    with TemporaryDirectory(dir=scratch) as home, asyncio.Runner() as runner:
+        with run_context(runner.run, PostgresServer(Path(home), name="a")) as server:
+            runner.run(migrate(server.url))
+            yield server
+
+
+async def test_a_commit_that_no_standby_has_confirmed_is_no_success(server: PostgresServer) -> None:
     """The wait for the standby is cancelled, after which PostgreSQL reports only a warning."""
     cancel = "select count(pg_cancel_backend(pid)) from pg_stat_activity where wait_event='SyncRep'"
-    await site.synchronize("nobody")
-    async with connected_pool(site.primary.url, 1) as pool:
+    await server.configure("synchronous_standby_names", "nobody")
+    async with connected_pool(server.url, 1) as pool:
         database = Database(pool)
 
         async def commit() -> None:
-            async with database.company(company.id) as conn:
+            async with database.company(1) as conn:
                 await sql.pause_set(conn, **PAUSE)
 
         for work in (commit(), database.write(sql.pause_set, **PAUSE)):
             task = asyncio.create_task(work)
-            await until(lambda: site.primary.execute(cancel))
+            await until(lambda: server.execute(cancel))
             with pytest.raises(Unavailable):
                 await task
 
@@ -347,15 +356,6 @@ async def test_incomplete_evidence_holds(
     owner: asyncpg.Connection, changes: dict[str, Any]
 ) -> None:
     assert await record(owner, **changes) == "held"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """Yield a primary with the name `a`, without standbys."""
-    server = PostgresServer(tmp_path_factory.mktemp("server"), name="a")
-    with asyncio.Runner() as runner, run_context(runner.run, server):
-        runner.run(migrate(server.url))
-        yield server
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     found = await owner.fetch("select id, state from submissions order by id")
     assert [(row["state"] == "Accepted") == (row["id"] == late) for row in found] == [True] * 3
     polled = await count_polls(sandbox)
-    await owner.execute("update submissions set not_before = now()")
+    await owner.execute("update submissions set not_before = now(); notify submission_due")
     await until(lambda: count_polls(sandbox), lambda n: n > polled)
     assert await count_polls(sandbox) == polled + 1
 

@@ -250,6 +250,14 @@ async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
     assert found["held"] and found["days"] == MOST_DAYS
 
 
+async def test_a_company_without_api_keys_is_held(
+    company: Company, owner: asyncpg.Connection
+) -> None:
+    """Its people use the dashboard only."""
+    await owner.execute("delete from api_keys where company_id = $1", company.id)
+    assert await owner.fetchval("select hold_sending('A test.')") == 1
+
+
 async def test_a_hold_that_is_repeated_needs_another_comparison(
     environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> None:
