@@ -9,8 +9,8 @@ import pytest
 
 from tests.mutants.cases import MUTANTS
 
-#: Fixtures that start a server or a service.
-SLOW = {"cluster", "own_context", "portal", "sandbox", "start"}
+#: Fixtures that start a server or a service. `api` and `company` do so when the test runs.
+SLOW = {"api", "cluster", "company", "own_context", "portal", "sandbox", "start"}
 SPECIFICATION = ("tests/api/test_specification.py", "tests/api/test_specification_rules.py")
 #: Folders and files whose tests start processes of their own, or measure.
 PROCESSES = (
