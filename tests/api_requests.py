@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -101,10 +101,15 @@ async def make_account(
     environment: Mapping[str, str], name: str = "Penang Trading Group"
 ) -> Account:
     """Create a key of an account, and the account if there is none of this name."""
+    return (await make_accounts(environment, [name]))[0]
+
+
+async def make_accounts(environment: Mapping[str, str], names: Iterable[str]) -> list[Account]:
+    """Create a key of each account, and the accounts of which there is none of this name."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 1) as pool:
-        made = await add_integration_key(config, Database(pool), name)
-    return Account(made["account_id"], made["key"], made["key_id"])
+        made = [await add_integration_key(config, Database(pool), name) for name in names]
+    return [Account(key["account_id"], key["key"], key["key_id"]) for key in made]
 
 
 async def open_integrations(

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from aiohttp.test_utils import BaseTestServer
 from aiohttp.typedefs import StrOrURL
@@ -19,6 +18,7 @@ from yarl import URL
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.api_requests import Account, make_accounts
 from tests.conftest import Client, ClientFactory, Templates, run_context
 from tests.harness.companies import Company, add_company, make_tin
 from tests.harness.databases import create_database
@@ -40,12 +40,20 @@ class SharedService:
         self._runner = runner
         self._numbers = itertools.count(1000)
         self._companies: list[Company] = []
+        self._accounts: list[Account] = []
 
     def take_company(self) -> Company:
         """Return a complete company that no other test has."""
         if not self._companies:
             self._runner.run(self._add_companies())
         return self._companies.pop()
+
+    async def take_account(self) -> Account:
+        """Return an account of the integrations API that no other test has."""
+        if not self._accounts:
+            names = [f"Group {next(self._numbers)}" for _ in range(BATCH)]
+            self._accounts = await make_accounts(self.environment, names)
+        return self._accounts.pop()
 
     async def connect(self, make_client: ClientFactory, headers: dict[str, str]) -> Client:
         """Return a client that sends some headers."""
@@ -110,14 +118,6 @@ async def _run_service(
 def shared_company(shared_service: SharedService) -> Company:
     """Return a complete company and its key."""
     return shared_service.take_company()
-
-
-@pytest.fixture
-async def shared_owner(shared_service: SharedService) -> AsyncIterator[asyncpg.Connection]:
-    """Yield a connection that sees the rows of all companies of the shared service."""
-    conn = await asyncpg.connect(shared_service.environment["DATABASE_URL"])
-    yield conn
-    await conn.close()
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-import asyncpg
 import pytest
 
 from tests.api_requests import Account, make_account
 from tests.conftest import Client, ClientFactory, Company, Sandbox, StartService, choose_fixture
 from tests.fixtures_shared import SETTINGS, RunningServer, SharedService
+from tests.harness.databases import open_connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,13 @@ class Context:
     start: StartService
     company: Company
     account: Account
-    owner: asyncpg.Connection
     sandbox: Sandbox
     environment: dict[str, str]
+
+    async def execute(self, statement: str, *arguments: object) -> None:
+        """Run a statement that sees all rows."""
+        async with open_connection(self.environment["DATABASE_URL"]) as conn:
+            await conn.execute(statement, *arguments)
 
 
 @pytest.fixture
@@ -31,17 +35,13 @@ def context(request: pytest.FixtureRequest) -> Context:
 
 @pytest.fixture
 async def own_context(
-    environment: dict[str, str],
-    start: StartService,
-    own_company: Company,
-    owner: asyncpg.Connection,
-    sandbox: Sandbox,
+    environment: dict[str, str], start: StartService, own_company: Company, sandbox: Sandbox
 ) -> Context:
     """Return a service for this test only."""
     account = await make_account(environment)
     api = await start(**SETTINGS)
     api.session.headers["X-Portal-Key"] = account.key
-    return Context(api, start, own_company, account, owner, sandbox, environment)
+    return Context(api, start, own_company, account, sandbox, environment)
 
 
 @pytest.fixture
@@ -49,13 +49,12 @@ async def shared_context(
     shared_service: SharedService,
     shared_api: Client,
     shared_company: Company,
-    shared_owner: asyncpg.Connection,
     aiohttp_client: ClientFactory,
 ) -> Context:
     """Return the shared service, whose sandbox a test may only read."""
     environment = shared_service.environment
-    account = await make_account(environment, f"Group of company {shared_company.id}")
+    account = await shared_service.take_account()
     shared_api.session.headers["X-Portal-Key"] = account.key
     sandbox = Sandbox(await aiohttp_client(RunningServer(environment["PORTAL_API_BASE"])))
     start = StartService(environment, aiohttp_client, shared_company)
-    return Context(shared_api, start, shared_company, account, shared_owner, sandbox, environment)
+    return Context(shared_api, start, shared_company, account, sandbox, environment)

@@ -88,16 +88,16 @@ async def create_at_once(api: Client, bodies: Sequence[dict[str, Any]]) -> list[
 
 
 async def test_concurrent_creations_with_equal_codes_get_their_own_answers(api: Client) -> None:
-    assert len(await create_at_once(api, make_invoices(CODES * WAYS, CODES))) == CODES
+    assert len(await create_at_once(api, make_invoices(4 * WAYS, CODES))) == CODES
 
 
 async def test_concurrent_creations_with_used_references_get_their_own_answers(api: Client) -> None:
     await create_invoice(api, code=999, reference="order 1", buyer=buyer(name="Buyer first"))
-    bodies = make_invoices(CODES * WAYS, CODES * WAYS, references=7)
+    bodies = make_invoices(4 * WAYS, 4 * WAYS, references=7)
     answers = await send_all(api, [("POST", "/api/invoices", body) for body in bodies])
     marks = [body["buyer"]["name"] for body in bodies]
     stored = await check_created(api, "/api/invoices", marks, answers, ["Buyer first"])
-    assert len(stored) == CODES * WAYS // 2 + 6  # without a reference, and one of each other
+    assert len(stored) == 2 * WAYS + 6  # without a reference, and one of each other
 
 
 async def test_concurrent_creations_with_keys_get_their_own_answers(api: Client) -> None:

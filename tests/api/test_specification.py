@@ -467,7 +467,7 @@ async def two_companies(context: Context) -> list[Any]:
         "tourism_tax_registration_number": "123-4567-89012345",
     }
     assert (await request_json(context.api, "PUT", "/api/companies", json=body))[0] == 200
-    await context.owner.execute(
+    await context.execute(
         "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
         " where id = $1",
         context.company.id,
@@ -477,7 +477,7 @@ async def two_companies(context: Context) -> list[Any]:
 
 async def a_company_with_taxes(context: Context) -> list[Any]:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
-    await context.owner.execute(
+    await context.execute(
         "update companies set default_tax_types_and_rates = $2 where id = $1",
         context.company.id,
         taxes,

@@ -382,7 +382,7 @@ async def wrong_key(context: Context) -> None:
 
 
 async def expired_key(context: Context) -> None:
-    await context.owner.execute(EXPIRED, context.company.id, context.account.id)
+    await context.execute(EXPIRED, context.company.id, context.account.id)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ async def already_cancelled(context: Context) -> int:
 
 async def age(context: Context, seconds: float) -> None:
     """Make the latest submission that many seconds old."""
-    await context.owner.execute(
+    await context.execute(
         """
         update submitted_documents set submitted_at = clock_timestamp() - $1 * interval '1 second'
          where id = (select max(id) from submitted_documents where company_id = $2)
@@ -471,7 +471,7 @@ async def with_a_valid_note(context: Context) -> int:
 
 async def with_a_note_that_only_the_portal_knows(context: Context) -> int:
     invoice_id = await with_a_valid_note(context)
-    await context.owner.execute(
+    await context.execute(
         "update documents set status = 'Cancelled'"
         " where kind = 'adjustment_note' and company_id = $1",
         context.company.id,

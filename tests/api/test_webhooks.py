@@ -722,6 +722,14 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
+async def wait_for_error(api: Client, webhook_id: int) -> dict[str, Any]:
+    """Return the only delivery of an endpoint as soon as an attempt has failed."""
+    [found] = await until(
+        lambda: list_deliveries(api, webhook_id), lambda listed: listed and listed[0]["error"]
+    )
+    return found
+
+
 async def test_an_internal_name_fails_like_an_unknown_name(
     start: StartService,
     company: Company,
@@ -730,12 +738,13 @@ async def test_an_internal_name_fails_like_an_unknown_name(
 ) -> None:
     """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
-    api = await start(**{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
+    variables = {"WEBHOOK_ALLOW_INTERNAL": "false", "WEBHOOK_RETRY_SCALE": "1"}
+    api = await start(**{**LOCAL, **variables, "LOG_LEVEL": "INFO"})
     ids = {name: (await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES}
     await create_invoice(api)
     seen = {}
-    for name, invoice_id in ids.items():
-        failed = await wait_for_delivery(api, invoice_id, "Failed")
+    for name, webhook_id in ids.items():
+        failed = await wait_for_error(api, webhook_id)
         seen[name] = {
             member: failed[member]
             for member in ("error", "response_status", "attempts", "delivered_at")
@@ -766,10 +775,7 @@ async def test_failed_connections_are_recorded_with_a_constant_delay(
     ids = [(await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES]
     await create_invoice(api)
     for invoice_id in ids:
-        [tried] = await until(
-            lambda invoice_id=invoice_id: list_deliveries(api, invoice_id),
-            lambda listed: listed and listed[0]["error"],
-        )
+        tried = await wait_for_error(api, invoice_id)
         first, next_one = (
             datetime.fromisoformat(tried[name]) for name in ("last_attempt_at", "next_attempt_at")
         )
@@ -935,11 +941,11 @@ async def test_hanging_receivers_do_not_delay_another_company(
 
 
 async def test_endpoints_that_become_slow_together_do_not_delay_others(
+    receiver: Receiver,
+    hanging: Hanging,
     start: StartService,
     environment: dict[str, str],
     owner: asyncpg.Connection,
-    receiver: Receiver,
-    hanging: Hanging,
 ) -> None:
     """The endpoints were quick before."""
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
@@ -952,6 +958,7 @@ async def test_endpoints_that_become_slow_together_do_not_delay_others(
     await create_invoice(api)
     await receiver.gets(1)
     assert max(hanging.open.values()) <= COMPANY_SHARE and hanging.open.total() < AT_ONCE
+    hanging.released.set()
 
 
 async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
@@ -976,28 +983,25 @@ async def test_a_timeout_makes_an_endpoint_slow(
     await owner.execute("update webhook_endpoints set slow = false")
     receiver.answers = [hang]
     await create_invoice(api)
-    await until(
-        lambda: list_deliveries(api, endpoint_id),
-        lambda listed: listed and listed[0]["error"] == "timeout",
-    )
+    assert (await wait_for_error(api, endpoint_id))["error"] == "timeout"
     assert await owner.fetchval("select slow from webhook_endpoints")
 
 
 async def test_slow_name_servers_of_one_company_do_not_delay_another(
-    start: StartService, environment: dict[str, str], receiver: Receiver, resolver: dict[str, Any]
+    receiver: Receiver, start: StartService, environment: dict[str, str], resolver: dict[str, Any]
 ) -> None:
     """The lookups of the other company wait in threads until the end of the test."""
     released, waiting = threading.Event(), []
 
-    def hang() -> OSError:
+    def hang() -> str:
         waiting.append(threading.current_thread())
         released.wait(60)
-        return OSError("no answer")
+        return "127.0.0.1"
 
     resolver["slow.example"], resolver["quick.example"] = hang, "127.0.0.1"
     other = await start(await make_company(environment, name="Slow"), background=False, **PATIENT)
     for _ in range(MANY):
-        await create_endpoint(other, "http://slow.example/")
+        await create_endpoint(other, receiver.url.replace("127.0.0.1", "slow.example"))
     api = await start(**PATIENT)
     try:
         await create_invoice(other)

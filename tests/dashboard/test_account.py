@@ -120,12 +120,10 @@ async def test_spellings_of_an_address_share_the_tries(site: Site, email: str) -
 async def test_tries_from_many_networks_are_limited_in_an_hour(
     site: Site, owner: asyncpg.Connection
 ) -> None:
-    found: list[int] = []
-    for first in range(0, TRIES_PER_HOUR + 20, 10):
-        tries = (try_password(site, f"10.0.{first + n}.1", "wrong") for n in range(10))
-        found += await asyncio.gather(*tries)
-    # Tries become free in the time that this takes.
-    assert TRIES_PER_HOUR <= found.count(401) < len(found) and set(found) == {401, 429}
+    assert not any(site.app[SIGN_IN].accounts.take(EMAIL) for _ in range(TRIES_PER_HOUR - 3))
+    found = [await try_password(site, f"10.0.{n}.1", "wrong") for n in range(6)]
+    # A try may become free in the time that this takes.
+    assert 3 <= found.count(401) < len(found) and set(found) == {401, 429}
     entries = [action for action, _, _ in await list_entries(owner)]
     assert entries.count("fail") == found.count(401)
 

@@ -373,7 +373,7 @@ async def test_preflight_names_every_violation_that_the_portal_refuses(
     invoice_id = await create_invoice(api, **body)
     if row.store:
         record_id = company.id if row.store.startswith("update companies") else invoice_id
-        await context.owner.execute(f"{row.store} where id = {record_id}")
+        await context.execute(f"{row.store} where id = {record_id}")
     report = await check(api, invoice_id)
     assert places(report) == [(row.code, row.path)]
     tin = (await company_of(api))["tin_code"]

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def _modules() -> Iterator[tuple[str, Path]]:
 MODULES = dict(_modules())
 
 
+@cache
+def parse(module: str) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(MODULES[module].read_text())
+
+
 def layer_of(module: str) -> int:
     """Return the position of a module's layer, counted from the top."""
     fits = [
@@ -68,7 +75,7 @@ def package_apart(module: str) -> str | None:
 
 def imports(module: str) -> Iterator[str]:
     """Yield the project modules that a module imports, also inside functions."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in ast.walk(parse(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
@@ -124,8 +131,8 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
     public = {"os._exit", "sys._current_frames"}  # documented
     found = {
         module: names
-        for module, path in MODULES.items()
-        if (names := set(_foreign_private_names(ast.parse(path.read_text()))) - public)
+        for module in MODULES
+        if (names := set(_foreign_private_names(parse(module))) - public)
     }
     assert found == {
         "service.http.server": {
@@ -152,8 +159,8 @@ def _body_readers(tree: ast.Module) -> Iterator[str]:
 def test_one_module_reads_bodies_and_one_decodes_forms() -> None:
     found = {
         module: names
-        for module, path in MODULES.items()
-        if not package_apart(module) and (names := set(_body_readers(ast.parse(path.read_text()))))
+        for module in MODULES
+        if not package_apart(module) and (names := set(_body_readers(parse(module))))
     }
     assert found == {"service.http.requests": {"content"}}
     decoding = {
