@@ -33,7 +33,7 @@ from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, get_json
 from tests.api_requests import not_found, request_json
-from tests.conftest import Client, Company, StartService, make_company, until
+from tests.conftest import Client, Company, StartService, make_company, patience, until
 from tests.fixtures_webhooks import (
     LOCAL,
     Receiver,
@@ -283,17 +283,27 @@ async def test_a_redirect_is_not_followed(api: Client, receiver: Receiver) -> No
     assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
 
 
-async def test_an_endless_response_is_cut_off(api: Client, receiver: Receiver) -> None:
+async def test_an_endless_response_is_cut_off(start: StartService, receiver: Receiver) -> None:
+    """It is cut off after a number of bytes, long before the time of an attempt is over."""
+    ended = asyncio.Event()
+
     async def respond_endlessly(request: web.Request) -> None:
         response = web.StreamResponse()
         await response.prepare(request)
-        while True:
-            await response.write(b"x" * 65536)
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+        finally:
+            ended.set()
 
     receiver.answers = [respond_endlessly]
+    api = await start(**PATIENT)
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["response_status"] == 200
+    found = await wait_for_delivery(api, endpoint_id, "Delivered")
+    async with patience():
+        await ended.wait()
+    assert (found["response_status"], found["attempts"]) == (200, 1)
 
 
 async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(

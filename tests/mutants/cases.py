@@ -1413,6 +1413,13 @@ EXACT = (
         ("tests/api/test_webhooks.py::test_a_record_above_the_size_limit_is_left_out",),
     ),
     Mutant(
+        "endless-response-read",
+        "service/webhooks/dispatcher.py",
+        "left -= len(piece)",
+        "left -= 0",
+        ("tests/api/test_webhooks.py::test_an_endless_response_is_cut_off",),
+    ),
+    Mutant(
         "webhook-signed-for-another-time",
         "service/webhooks/signature.py",
         '"webhook-timestamp": str(timestamp),',
