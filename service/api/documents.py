@@ -122,7 +122,7 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         description="The ETag of the response can be sent as `If-Match` with a change.",
         is_record=True,
         name=f"get_{kind.name}",
-    )(partial(_get_document, documents))
+    )(partial(get_record, statement=documents.get, noun=kind.title))
 
 
 def declare_export(operation: partial[Operation], documents: Documents) -> None:
@@ -151,11 +151,6 @@ async def _export_documents(documents: Documents, request: web.Request) -> web.S
     name = documents.path.rpartition("/")[2]
     pieces = export_batches(request, documents.statement("export_batch"))
     return await stream_array(request, f"{name}.json", pieces)
-
-
-async def _get_document(documents: Documents, request: web.Request) -> web.Response:
-    """Return a document."""
-    return await get_record(request, documents.get, documents.kind.title)
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:

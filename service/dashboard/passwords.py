@@ -26,17 +26,16 @@ JUDGED_CHARACTERS = 72
 LETTER_SIGNS = "4@8({[<3691!|70$5+%2"
 MOST_SIGNS = 10
 
-
-MEMORY_KIB, PASSES = 19 * 1024, 2
-#: Compared with if there is no hash, so that both cases take equal time. No password has it.
-UNKNOWN = f"$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p=1${'A' * 22}${'A' * 43}"
+#: Compared with if there is no hash, so that both cases take equal time. It has the parameters of
+#: new hashes, and no password has it.
+UNKNOWN = f"$argon2id$v=19$m=19456,t=2,p=1${'A' * 22}${'A' * 43}"
 
 
 class Passwords:
     """Hashes and checks passwords in a thread. Each takes 19 MiB of memory and some 30 ms."""
 
     def __init__(self) -> None:
-        self._hasher = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=1)
+        self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
     async def hash(self, password: str) -> str:
         """Return the hash of a password without weakness, with its salt and parameters."""

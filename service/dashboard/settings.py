@@ -95,7 +95,8 @@ def operation(
 
 
 async def _show(page: SettingsPage, request: web.Request, refusal: FormRefusal = NO_REFUSAL) -> Any:
-    values = {"refusal": refusal, **await page.read(request)}
+    entered = request.get(FORM, NO_FORM)
+    values = {"refusal": refusal, "entered": entered, **await page.read(request)}
     return render(request, page.template, refusal.status, **values)
 
 

@@ -13,7 +13,7 @@ from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer
 from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
-from service.dashboard.settings import NO_FORM, Action, FormRefusal, SettingsPage, make_pages
+from service.dashboard.settings import Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
 from service.db.transactions import Owner
 from service.errors import NotFound
@@ -33,12 +33,7 @@ async def _read_keys(request: web.Request) -> Mapping[str, Any]:
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         keys = await sql.api_key_list(conn, **Owner("company", company).variables)
-    return {
-        "keys": keys,
-        "created": await take_secrets(request, KEYS),
-        "now": datetime.now(UTC),
-        "entered": request.get(FORM, NO_FORM),
-    }
+    return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
 
 
 async def _create_key(request: web.Request) -> Answer | FormRefusal:
@@ -88,7 +83,6 @@ async def _read_people(request: web.Request) -> Mapping[str, Any]:
     return {
         "members": members,
         "created": await take_secrets(request, _find_form(request)),
-        "sent": request.get(FORM, NO_FORM),
         "choices": [each for each in RIGHTS if people.may_change(role, each)],
         "may_change": partial(people.may_change, role),
     }

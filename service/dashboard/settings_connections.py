@@ -104,7 +104,6 @@ async def _read_portal(request: web.Request) -> Mapping[str, Any]:
         "is_intermediary": config.portal_intermediary,
         "version": config.portal_document_version,
         "unreachable_since": request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
-        "client_id": request.get(FORM, NO_FORM).get("client_id", "").strip(),
     }
 
 
