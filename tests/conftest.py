@@ -338,6 +338,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out and collection_path.name == "test_schemathesis.py" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three workers for two processors: tests also wait for servers."""
+    return len(os.sched_getaffinity(0)) * 3 // 2
+
+
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests on the event loop that the service runs on."""
     return {"uvloop": uvloop.new_event_loop}
