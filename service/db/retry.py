@@ -33,7 +33,8 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
 
     It is not repeated once one of its writing transactions was, or may have been, committed.
     """
-    outer, committed = _COMMITTED.get(), list[bool]()
+    outer = _COMMITTED.get()
+    committed: list[bool] = []
     token = _COMMITTED.set(committed)
     try:
         return await _repeat(
