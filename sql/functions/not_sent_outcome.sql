@@ -1,6 +1,5 @@
-create or replace function not_sent_outcome(failure jsonb, at timestamptz default clock_timestamp())
-  returns json
-  volatile language sql
+create or replace function not_sent_outcome(failure jsonb, at timestamptz) returns json
+  stable language sql
   return json_build_object(
     'status', 'NotSent',
     'code', failure -> 'code',
@@ -10,4 +9,4 @@ create or replace function not_sent_outcome(failure jsonb, at timestamptz defaul
     'errors', failure -> 'errors');
 comment on function not_sent_outcome is
   'The outcome of a submission of which nothing reached the portal, as records show it. `failure` '
-  'is {code, retryable, codes, errors}.';
+  'is {code, retryable, codes, errors}, and `at` is when it was found.';

@@ -38,7 +38,7 @@ returning id;
 
 -- name: submission_refuse :exec
 -- Record that the submission of a locked document was refused before anything was stored for it: as
--- its last submission, and as an event. :failure is the argument of not_sent_outcome().
+-- its last submission, and as an event. :failure is that of not_sent_outcome().
 with subject as (
   update documents
      set not_sent = not_sent_outcome(:failure::jsonb, refused.at), updated_at = refused.at
@@ -375,17 +375,17 @@ with wanted as (
 ), change as (
   select id, max(status) as status, (jsonb_agg(failure) filter (where failure is not null)) -> 0
            as failure,
-         sum(adjusts_by) as adjusts_by, bool_or(is_freed) as is_freed
+         sum(adjusts_by) as adjusts_by, bool_or(is_freed) as is_freed, clock_timestamp() as at
     from subject
    group by id
 ), changed as (
   update documents d
      set status = coalesce(c.status, d.status),
          not_sent = case when c.status is null then d.not_sent
-                         when c.failure is not null then not_sent_outcome(c.failure) end,
+                         when c.failure is not null then not_sent_outcome(c.failure, c.at) end,
          adjusted_by = d.adjusted_by + c.adjusts_by,
          consolidated_invoice_id = case when not c.is_freed then d.consolidated_invoice_id end,
-         updated_at = clock_timestamp()
+         updated_at = c.at
     from change c
    where d.company_id = :company_id and d.id = c.id
 ), noted as (
