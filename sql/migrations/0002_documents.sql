@@ -226,6 +226,20 @@ create domain document_code as bigint
   constraint documents_code_range check (value between 1 and 999999999999);
 comment on domain document_code is 'Number of a document without its prefix.';
 
+create type document_body as (
+  code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
+  supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
+  "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json, "references" json,
+  reference text, metadata json, prepayment json, "payableRoundingAmount" numeric
+);
+comment on type document_body is 'Members of the request body of a document, in any order.';
+create type document_columns as (
+  code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
+  including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb,
+  invoice_id bigint, consolidated_invoice_id bigint, month date, invoice_ids bigint[]
+);
+comment on type document_columns is 'Columns of a document that are not members of its body.';
+
 -- In PL/pgSQL, so that each statement does not read the expression again.
 create function has_columns_of_kind(
   kind text, code_year smallint, invoice_id bigint, consolidated_invoice_id bigint, month date,

@@ -5,7 +5,7 @@
 
 -- name: document_insert :one
 -- Store a draft, and return its id and the tax registrations of the company. :body is the request
--- body, :columns are the computed columns.
+-- body, a document_body; :columns are the computed ones, a document_columns.
 -- Sets its company and its actor, so that it can be a transaction of its own. Can violate
 -- the unique indexes of codes and references.
 with tenant as materialized (
@@ -27,16 +27,8 @@ with tenant as materialized (
          prepayment, "payableRoundingAmount", net_amount, excluding_tax, including_tax,
          payable_amount, prepaid_amount, taxes, octet_length(:body::json::text)
     from tenant
-   cross join json_to_record(:body::json) as request (
-           code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
-           supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
-           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-           "references" json, reference text, metadata json,
-           prepayment json, "payableRoundingAmount" numeric)
-   cross join json_to_record(:columns::json) as computed (
-           code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
-           including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb,
-           invoice_id bigint, consolidated_invoice_id bigint, month date, invoice_ids bigint[])
+   cross join json_populate_record(null::document_body, :body::json) request
+   cross join json_populate_record(null::document_columns, :columns::json) computed
   returning id, kind, invoice_id, consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -220,15 +212,8 @@ with changed as (
          taxes = computed.taxes,
          bytes = octet_length(:body::json::text),
          updated_at = clock_timestamp()
-    from json_to_record(:body::json) as request (
-           code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
-           supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
-           "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json,
-           "references" json, reference text, metadata json,
-           prepayment json, "payableRoundingAmount" numeric)
-   cross join json_to_record(:columns::json) as computed (
-           code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
-           including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb)
+    from json_populate_record(null::document_body, :body::json) request
+   cross join json_populate_record(null::document_columns, :columns::json) computed
    where d.company_id = :company_id and d.id = :id
   returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
 ), audited as (

@@ -60,11 +60,15 @@ async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tu
         return response.status, await response.json()
 
 
+async def list_events(api: Client) -> list[dict[str, Any]]:
+    return (await get_json(api, "/api/events"))["data"]
+
+
 async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
     endpoint_id, secret = await create_endpoint(api, receiver.url)
     invoice = await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    [event] = (await get_json(api, "/api/events"))["data"]
+    [event] = await until(lambda: list_events(api))
     assert json.loads(body) == {
         "type": "invoice.created",
         "timestamp": event["created_at"],

@@ -30,10 +30,17 @@ LATE = {"issueDateTime": now(days=4)}
 LATE_NOTE = {"adjustmentNoteIssueDate": now(days=4)}
 
 
-async def list_not_sent(api: Client) -> list[dict[str, Any]]:
-    """Return the data of the events of submissions that were not sent, oldest first."""
-    _, body = await request_json(api, "GET", "/api/events", params={"limit": 100})
-    return [event["data"] for event in body["data"] if event["type"].endswith(".not_sent")]
+async def list_not_sent(api: Client, least: int = 1) -> list[dict[str, Any]]:
+    """Return the data of the events of submissions that were not sent, oldest first.
+
+    It waits until there are `least`: events are shown when no older transaction runs on the server.
+    """
+
+    async def read() -> list[dict[str, Any]]:
+        _, body = await request_json(api, "GET", "/api/events", params={"limit": 100})
+        return [event["data"] for event in body["data"] if event["type"].endswith(".not_sent")]
+
+    return await until(read, lambda found: len(found) >= least)
 
 
 async def check_failed_submission(api: Client, invoice_id: int, status: str = "Draft") -> None:
@@ -117,7 +124,7 @@ async def test_failed_checks_of_notes_and_consolidated_invoices_are_recorded(
         assert (await submit(api, record_id, place))[1]["code"] == "check_failed"
         _, record = await request_json(api, "GET", f"{place}/{record_id}")
         assert record["last_submission"]["code"] == "check_failed" and record["status"] == "Draft"
-    last = await until(lambda: list_not_sent(api), lambda found: len(found) == len(made))
+    last = await list_not_sent(api, len(made))
     assert [data[f"{kind}_id"] for data, kind in zip(last, made, strict=True)] == [*made.values()]
 
 
@@ -189,7 +196,7 @@ async def test_two_failed_checks_at_once_are_two_events(api: Client) -> None:
     assert {body["code"] for _, body in answers} == {"check_failed"}
     found = await get_invoice(api, invoice_id)
     assert found["status"] == "Draft" and found["last_submission"]["code"] == "check_failed"
-    assert len(await list_not_sent(api)) == 2
+    assert len(await list_not_sent(api, 2)) == 2
 
 
 async def test_a_running_submission_is_not_replaced_by_a_failed_check(
@@ -277,6 +284,6 @@ async def test_a_record_has_a_limited_number_of_errors(api: Client) -> None:
 async def test_a_company_sees_only_its_own_failed_checks(api: Client, stranger: Client) -> None:
     invoice_id = await create_invoice(api, **LATE)
     assert (await submit(stranger, invoice_id))[0] == 404
-    assert await list_not_sent(api) == [] == await list_not_sent(stranger)
+    assert await list_not_sent(api, 0) == [] == await list_not_sent(stranger, 0)
     await submit(api, invoice_id)
-    assert len(await list_not_sent(api)) == 1 and await list_not_sent(stranger) == []
+    assert len(await list_not_sent(api)) == 1 and await list_not_sent(stranger, 0) == []
