@@ -4,8 +4,6 @@ create or replace function account_named(wanted text) returns bigint
   begin atomic
     select a.id from public.accounts a where a.name = wanted;
   end;
-alter function account_named owner to einvoice_across;
-revoke all on function account_named from public;
-grant execute on function account_named to einvoice_service;
+call run_across_companies('account_named');
 comment on function account_named is
   'Id of the account with this exact name. Null when there is none.';

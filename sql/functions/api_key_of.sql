@@ -9,9 +9,7 @@ create or replace function api_key_of(wanted_kind text, wanted text)
      where k.owner_kind = wanted_kind and k.key_id = wanted
      limit 1;
   end;
-alter function api_key_of owner to einvoice_across;
-revoke all on function api_key_of from public;
-grant execute on function api_key_of to einvoice_service;
+call run_across_companies('api_key_of');
 comment on function api_key_of is
   'Owner, digest and validity of the API key of this kind of owner with this exact id. No row when '
   'there is none.';

@@ -87,9 +87,7 @@ create or replace function attention()
      where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
      order by 4;
   end;
-alter function attention owner to einvoice_across;
-revoke all on function attention from public;
-grant execute on function attention to einvoice_service;
+call run_across_companies('attention');
 comment on function attention is
   'What needs a person, the oldest first: submissions, findings and holds of all companies, with '
   'facts as JSON.';

@@ -16,9 +16,7 @@ create or replace function claim_cancellations(lease interval, most int)
      where d.company_id = due.company_id and d.id = due.id
     returning d.company_id, d.id, d.cancel_fence;
   end;
-alter function claim_cancellations owner to einvoice_across;
-revoke all on function claim_cancellations from public;
-grant execute on function claim_cancellations to einvoice_service;
+call run_across_companies('claim_cancellations');
 comment on function claim_cancellations is
   'Claim up to `most` cancellations whose process gave no result in time, of any company, with a '
   'new fencing token.';

@@ -85,9 +85,7 @@ create or replace function claim_comparisons(
      where w.lease_until is null or w.lease_until < clock_timestamp()
     returning w.company_id, w.fence;
   end;
-alter function claim_comparisons owner to einvoice_across;
-revoke all on function claim_comparisons from public;
-grant execute on function claim_comparisons to einvoice_service;
+call run_across_companies('claim_comparisons');
 comment on function claim_comparisons is
   'Claim companies to be compared with the portal for a cause: unknown, held or regular. Returns '
   'their new fencing tokens. No row when none is due, or another held or regular one that uses the '

@@ -113,8 +113,6 @@ create or replace function claim_submissions(
      where s.company_id = due.company_id and s.id = due.id
     returning s.company_id, s.id, s.fence, s.state, s.claims;
   end;
-alter function claim_submissions owner to einvoice_across;
-revoke all on function claim_submissions from public;
-grant execute on function claim_submissions to einvoice_service;
+call run_across_companies('claim_submissions');
 comment on function claim_submissions is
   'Claim due submissions of any company for `lease`, with a new fencing token.';

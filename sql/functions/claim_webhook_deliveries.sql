@@ -94,9 +94,7 @@ begin
     free_slow := free_slow - candidate.slow::int * taken;
   end loop;
 end $$;
-alter function claim_webhook_deliveries owner to einvoice_across;
-revoke all on function claim_webhook_deliveries from public;
-grant execute on function claim_webhook_deliveries to einvoice_service;
+call run_across_companies('claim_webhook_deliveries');
 comment on function claim_webhook_deliveries is
   'Claim the earliest due deliveries of several endpoints for `lease`, the endpoint that waited '
   'longest first.';

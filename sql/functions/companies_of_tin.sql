@@ -13,8 +13,6 @@ begin
   perform set_config('app.tin_lookup', former, true);
   return holders;
 end $$;
-alter function companies_of_tin owner to einvoice_across;
-revoke all on function companies_of_tin from public;
-grant execute on function companies_of_tin to einvoice_service;
+call run_across_companies('companies_of_tin');
 comment on function companies_of_tin is
   'Ids of the companies for which this exact normalised TIN is verified, in ascending order.';

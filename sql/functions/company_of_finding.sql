@@ -4,8 +4,6 @@ create or replace function company_of_finding(finding bigint) returns bigint
   begin atomic
     select f.company_id from public.findings f where f.id = finding;
   end;
-alter function company_of_finding owner to einvoice_across;
-revoke all on function company_of_finding from public;
-grant execute on function company_of_finding to einvoice_service;
+call run_across_companies('company_of_finding');
 comment on function company_of_finding is
   'Company of a finding. Null when there is no such finding.';

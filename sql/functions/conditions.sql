@@ -127,9 +127,7 @@ create or replace function conditions(
     )
     select f.subject, f.kind, sum(f.n), min(f.since) from found f group by f.subject, f.kind;
   end;
-alter function conditions owner to einvoice_across;
-revoke all on function conditions from public;
-grant execute on function conditions to einvoice_service;
+call run_across_companies('conditions');
 comment on function conditions is
   'Overdue work, and what an operator should know within a minute, of all companies: kind, number, '
   'since when. Zero counts are those that /readyz always shows.';

@@ -9,8 +9,6 @@ create or replace function document_link_of(wanted bytea)
        and l.revoked_at is null
        and l.expires_at > clock_timestamp();
   end;
-alter function document_link_of owner to einvoice_across;
-revoke all on function document_link_of from public;
-grant execute on function document_link_of to einvoice_service;
+call run_across_companies('document_link_of');
 comment on function document_link_of is
   'Company and document of the link with this token, if it can be used. No row: it cannot.';

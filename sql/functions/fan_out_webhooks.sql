@@ -46,9 +46,7 @@ create or replace function fan_out_webhooks(endpoints int, most int) returns big
     )
     select count(*) from batch;
   end;
-alter function fan_out_webhooks owner to einvoice_across;
-revoke all on function fan_out_webhooks from public;
-grant execute on function fan_out_webhooks to einvoice_service;
+call run_across_companies('fan_out_webhooks');
 comment on function fan_out_webhooks is
   'Create deliveries of new events for up to `endpoints` endpoints, those furthest behind first. '
   'Returns the number of events read.';

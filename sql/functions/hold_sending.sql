@@ -27,9 +27,7 @@ create or replace function hold_sending(why text, known_until timestamptz defaul
     )
     select count(*) from held where is_new;
   end;
-alter function hold_sending owner to einvoice_across;
-revoke all on function hold_sending from public;
-grant execute on function hold_sending to einvoice_service;
+call run_across_companies('hold_sending');
 comment on function hold_sending is
   'Hold sending for every company here. `known_until` is a time before which the database has '
   'recorded everything that was sent. Returns the number of new holds.';

@@ -7,8 +7,6 @@ create or replace function linked_companies(organization text)
       join public.companies c on c.id = l.company_id
      where l.account_id = public.current_account() and l.organization_id = organization;
   end;
-alter function linked_companies owner to einvoice_across;
-revoke all on function linked_companies from public;
-grant execute on function linked_companies to einvoice_service;
+call run_across_companies('linked_companies');
 comment on function linked_companies is
   'Id, name and TIN of the companies that are linked to an organization of the current account.';

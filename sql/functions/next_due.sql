@@ -49,9 +49,7 @@ create or replace function next_due(states text[] default null) returns interval
              where d.cancelling_until is not null
                and (states is null or 'Accepted' = any (states))) due;
   end;
-alter function next_due owner to einvoice_across;
-revoke all on function next_due from public;
-grant execute on function next_due to einvoice_service;
+call run_across_companies('next_due');
 comment on function next_due is
   'Time until the next submission in one of the states, or cancellation, is due. Null when '
   'nothing waits.';

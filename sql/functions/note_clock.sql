@@ -78,9 +78,7 @@ begin
   return shift;
 end
 $$;
-alter function note_clock owner to einvoice_across;
-revoke all on function note_clock from public;
-grant execute on function note_clock to einvoice_service;
+call run_across_companies('note_clock');
 comment on function note_clock is
   'Note the time and the oldest write transaction of the database. After a step backward, move the '
   'recorded times that lie ahead, and return the length of the step. Null: there was none.';

@@ -6,8 +6,6 @@ create or replace function own_portal_clients()
       from public.portal_credentials c
      where c.removed_at is null;
   end;
-alter function own_portal_clients owner to einvoice_across;
-revoke all on function own_portal_clients from public;
-grant execute on function own_portal_clients to einvoice_service;
+call run_across_companies('own_portal_clients');
 comment on function own_portal_clients is
   'The companies that log in to the portal with a client of their own, without secrets.';

@@ -16,9 +16,7 @@ create or replace function portal_odd_rows_since(span interval)
      where o.last_seen_at > clock_timestamp() - span
      order by o.first_seen_at;
   end;
-alter function portal_odd_rows_since owner to einvoice_across;
-revoke all on function portal_odd_rows_since from public;
-grant execute on function portal_odd_rows_since to einvoice_service;
+call run_across_companies('portal_odd_rows_since');
 comment on function portal_odd_rows_since is
   'Portal rows of all companies that could not be read and were shown within `span`, the oldest '
   'first.';

@@ -45,9 +45,7 @@ begin
     (select max(w.compared_at) from public.comparisons w where w.compared_at <= clock_timestamp()));
   return 'held';
 end $$;
-alter function record_database_identity owner to einvoice_across;
-revoke all on function record_database_identity from public;
-grant execute on function record_database_identity to einvoice_service;
+call run_across_companies('record_database_identity');
 comment on function record_database_identity is
   'Record the identity of this database. If it was another one before, returns `held`, with '
   'sending held for all companies, or `lossless` if evidence of the caller shows that no send is '

@@ -16,9 +16,7 @@ create or replace function record_evidence() returns table (identity text, evide
             or i.guarded_until <= clock_timestamp())
     returning i.identity, i.evidence;
   end;
-alter function record_evidence owner to einvoice_across;
-revoke all on function record_evidence from public;
-grant execute on function record_evidence to einvoice_service;
+call run_across_companies('record_evidence');
 comment on function record_evidence is
   'Record evidence that named synchronous standbys confirm every commit. Returns the identity of '
   'the database and the number of the evidence. No row: they do not, or this server has no name.';

@@ -10,8 +10,6 @@ create or replace function reset_roles(person bigint) returns void
     insert into public.audit_log (company_id, action, subject)
     select company_id, 'reset', format('user %s', person) from pending;
   end;
-alter function reset_roles owner to einvoice_across;
-revoke all on function reset_roles from public;
-grant execute on function reset_roles to einvoice_service;
+call run_across_companies('reset_roles');
 comment on function reset_roles is
   'Make all roles of a person pending, in all companies, until they are accepted again.';

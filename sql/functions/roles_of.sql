@@ -14,9 +14,7 @@ begin
    order by c.name, c.id;
   perform set_config('app.user_lookup', former, true);
 end $$;
-alter function roles_of owner to einvoice_across;
-revoke all on function roles_of from public;
-grant execute on function roles_of to einvoice_service;
+call run_across_companies('roles_of');
 comment on function roles_of is
   'Roles of one person in all companies, with the companies'' names, also pending ones, which give '
   'no right. Rights need memberships_of().';

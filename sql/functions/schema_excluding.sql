@@ -11,9 +11,7 @@ create or replace function schema_excluding(known text[]) returns text
             or m.compatible_with > (select max(left(k.name, 4)) from unnest(known) k (name)));
   end;
 grant select on schema_migrations to einvoice_across;
-alter function schema_excluding owner to einvoice_across;
-revoke all on function schema_excluding from public;
-grant execute on function schema_excluding to einvoice_service;
+call run_across_companies('schema_excluding');
 comment on function schema_excluding is
   'Names of the applied migrations that exclude a version of the service, which has the known '
   'ones. Null: none does.';

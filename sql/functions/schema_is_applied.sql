@@ -5,9 +5,7 @@ create or replace function schema_is_applied(version bytea) returns boolean
     select exists (select from public.schema_versions v where v.sha256 = version);
   end;
 grant select on schema_versions to einvoice_across;
-alter function schema_is_applied owner to einvoice_across;
-revoke all on function schema_is_applied from public;
-grant execute on function schema_is_applied to einvoice_service;
+call run_across_companies('schema_is_applied');
 comment on function schema_is_applied is
   'Whether a version of the schema was applied to this database: its migrations, views and '
   'functions. A later version may have followed.';

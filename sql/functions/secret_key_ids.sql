@@ -14,9 +14,7 @@ create or replace function secret_key_ids()
      group by 1
      order by 1;
   end;
-alter function secret_key_ids owner to einvoice_across;
-revoke all on function secret_key_ids from public;
-grant execute on function secret_key_ids to einvoice_service;
+call run_across_companies('secret_key_ids');
 comment on function secret_key_ids is
   'Ids of the secret keys with which the stored secrets of all companies are sealed, and how many '
   'each has sealed.';

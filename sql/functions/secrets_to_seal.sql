@@ -14,8 +14,6 @@ create or replace function secrets_to_seal(version bytea)
       from public.portal_credentials p
      where substring(p.sealed_secret for 4) <> version;
   end;
-alter function secrets_to_seal owner to einvoice_across;
-revoke all on function secrets_to_seal from public;
-grant execute on function secrets_to_seal to einvoice_service;
+call run_across_companies('secrets_to_seal');
 comment on function secrets_to_seal is
   'Secrets of all companies that are not sealed with this version of the secret key.';

@@ -9,9 +9,7 @@ create or replace function sending_companies() returns table (company_id bigint)
                     where s.company_id = c.id and s.last_sent_at is not null)
      order by c.id;
   end;
-alter function sending_companies owner to einvoice_across;
-revoke all on function sending_companies from public;
-grant execute on function sending_companies to einvoice_service;
+call run_across_companies('sending_companies');
 comment on function sending_companies is
   'Ids of the companies that can send, because their TIN is verified, or have sent, in ascending '
   'order.';

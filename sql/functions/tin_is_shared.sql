@@ -11,9 +11,7 @@ create or replace function tin_is_shared(company bigint, own_tin text) returns b
                      from public.submissions s
                     where s.tin = own_tin and s.company_id > company);
   end;
-alter function tin_is_shared owner to einvoice_across;
-revoke all on function tin_is_shared from public;
-grant execute on function tin_is_shared to einvoice_service;
+call run_across_companies('tin_is_shared');
 comment on function tin_is_shared is
   'Whether the normalised TIN is verified for another company, or another company has ever written '
   'a submission under it.';

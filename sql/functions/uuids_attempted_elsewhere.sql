@@ -36,9 +36,7 @@ create or replace function uuids_attempted_elsewhere(
                       and (l.document_type is null or d.document_type = l.document_type)
                       and (l.issued_at is null or d.issued_at = l.issued_at));
   end;
-alter function uuids_attempted_elsewhere owner to einvoice_across;
-revoke all on function uuids_attempted_elsewhere from public;
-grant execute on function uuids_attempted_elsewhere to einvoice_service;
+call run_across_companies('uuids_attempted_elsewhere');
 comment on function uuids_attempted_elsewhere is
   'Uuids of listed documents that may be documents which other companies sent under the TIN with '
   'an outcome still unknown.';

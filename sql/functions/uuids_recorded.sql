@@ -7,9 +7,7 @@ create or replace function uuids_recorded(company bigint, uuids text[])
       from public.submitted_documents d
      where d.uuid = any (uuids);
   end;
-alter function uuids_recorded owner to einvoice_across;
-revoke all on function uuids_recorded from public;
-grant execute on function uuids_recorded to einvoice_service;
+call run_across_companies('uuids_recorded');
 comment on function uuids_recorded is
   'Those of some uuids that submitted documents have, with the submission if it is the company''s '
   'own, else null.';

@@ -9,9 +9,7 @@ create or replace function uuids_shared(company bigint, uuids text[]) returns ta
       from public.portal_sightings e
      where e.uuid = any (uuids) and e.company_id <> company and e.via in ('submit', 'search');
   end;
-alter function uuids_shared owner to einvoice_across;
-revoke all on function uuids_shared from public;
-grant execute on function uuids_shared to einvoice_service;
+call run_across_companies('uuids_shared');
 comment on function uuids_shared is
   'Those of some uuids that other companies have recorded as theirs: in a submitted document or '
   'as a sighting.';

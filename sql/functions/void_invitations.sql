@@ -11,9 +11,7 @@ create or replace function void_invitations(person bigint, kept bigint) returns 
            public.value_changes(jsonb_build_object('role', role), null)
       from voided;
   end;
-alter function void_invitations owner to einvoice_across;
-revoke all on function void_invitations from public;
-grant execute on function void_invitations to einvoice_service;
+call run_across_companies('void_invitations');
 comment on function void_invitations is
   'Remove the roles that a person has not accepted, except that of one company, whose link sets '
   'the password.';

@@ -64,9 +64,7 @@ create or replace function waiting_work()
       join public.webhook_deliveries d on d.company_id = e.company_id and d.endpoint_id = e.id
      where e.enabled and d.status = 'Pending';
   end;
-alter function waiting_work owner to einvoice_across;
-revoke all on function waiting_work from public;
-grant execute on function waiting_work to einvoice_service;
+call run_across_companies('waiting_work');
 comment on function waiting_work is
   'Number, due number and age of the submissions, documents and webhook deliveries that wait, of '
   'all companies. For the metrics.';
