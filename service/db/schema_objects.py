@@ -1,7 +1,7 @@
 """Views and functions of the database: one file each in sql/, applied when its text changes.
 
 Files are applied in an order in which each one follows the files that it needs. A file needs every
-view and function whose name occurs in it outside of comments and string literals. Names decide
+view and function whose name occurs in it outside of comments and string literals. Paths decide
 where this leaves a choice, so the order is always the same.
 
 A changed object is replaced where PostgreSQL can replace it. Otherwise, for example when a view
@@ -56,10 +56,10 @@ def load_objects(root: Path = SQL) -> list[SchemaObject]:
 
     Raises graphlib.CycleError when two of them need each other.
     """
-    paths = [path for folder in FOLDERS for path in (root / folder).glob("*.sql")]
     found = {
-        path.stem: SchemaObject(path.stem, f"{path.parent.name}/{path.name}", path.read_text())
-        for path in sorted(paths, key=lambda path: path.stem)
+        path.stem: SchemaObject(path.stem, str(path.relative_to(root)), path.read_text())
+        for folder in FOLDERS
+        for path in sorted((root / folder).rglob("*.sql"))
     }
     needed = {
         name: sorted(_words(item.text) & found.keys() - {name}) for name, item in found.items()

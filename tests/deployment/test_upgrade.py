@@ -38,7 +38,7 @@ FILES = {
         "       is_ready,\n",
         "       next_member,\n       is_ready,\n",
     ),
-    "sql/functions/document_number.sql": (
+    "sql/functions/documents/document_number.sql": (
         "create or",
         "-- The next version has another text.\ncreate or",
     ),

@@ -31,7 +31,7 @@ LOST_IN_BATCH = (
     "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
 )
 COMPATIBILITY = "tests/operations/test_compatibility.py"
-REFUSE_TAKEN_TIN = "sql/functions/refuse_taken_tin.sql"
+REFUSE_TAKEN_TIN = "sql/functions/companies/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
 UNKNOWN = "tests/submission/test_unknown_outcomes.py"
@@ -232,7 +232,7 @@ EXCLUSION = (
     ),
     Mutant(
         "polls-of-one-company-first",
-        "sql/functions/claim_submissions.sql",
+        "sql/functions/submissions/claim_submissions.sql",
         "order by next.place, random()",
         "order by s.not_before",
         (
@@ -282,7 +282,7 @@ EVIDENCE = (
     ),
     Mutant(
         "suspects-claimed-together",
-        "sql/functions/claim_submissions.sql",
+        "sql/functions/submissions/claim_submissions.sql",
         "       where (not r.is_suspect or r.rank <= suspects)\n",
         "       where true\n",
         (
@@ -291,7 +291,7 @@ EVIDENCE = (
     ),
     Mutant(
         "event-of-a-slow-transaction-skipped",
-        "sql/functions/fan_out_webhooks.sql",
+        "sql/functions/webhooks/fan_out_webhooks.sql",
         "and n.transaction_id < pg_snapshot_xmin(pg_current_snapshot())",
         "",
         ("tests/api/test_webhooks.py::test_an_event_of_a_slow_transaction_is_delivered",),
@@ -929,7 +929,7 @@ APART = (
     ),
     Mutant(
         "hanging-receivers-take-all-places",
-        "sql/functions/claim_webhook_deliveries.sql",
+        "sql/functions/webhooks/claim_webhook_deliveries.sql",
         "share - held, (free - held + 1) / 2)",
         "999)",
         (
@@ -983,7 +983,7 @@ APART = (
     ),
     Mutant(
         "key-of-any-surface",
-        "sql/functions/api_key_of.sql",
+        "sql/functions/companies/api_key_of.sql",
         "k.owner_kind = wanted_kind and k.key_id = wanted",
         "k.key_id = wanted",
         (
@@ -1034,7 +1034,7 @@ APART = (
     ),
     Mutant(
         "unverified-claim-counts-as-a-company-of-the-tin",
-        "sql/functions/companies_of_tin.sql",
+        "sql/functions/companies/companies_of_tin.sql",
         " and c.tin_verified_at is not null",
         "",
         (
@@ -1330,7 +1330,7 @@ EXACT = (
     ),
     Mutant(
         "documents-with-an-outcome-counted-as-waiting",
-        "sql/functions/waiting_work.sql",
+        "sql/functions/submissions/waiting_work.sql",
         "where s.state = 'Accepted' and not s.has_outcome",
         "where s.state = 'Accepted'",
         (
@@ -1444,7 +1444,7 @@ EXACT = (
     ),
     Mutant(
         "bounded-total-called-exact",
-        "sql/functions/document_search.sql",
+        "sql/functions/documents/document_search.sql",
         "is_maintained or most is null or counted.total < most",
         "is_maintained or most is null or counted.total <= most",
         ("tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",),
@@ -1486,7 +1486,7 @@ EXACT = (
     ),
     Mutant(
         "self-billed-record-without-its-buyer",
-        "sql/functions/document_buyer.sql",
+        "sql/functions/documents/document_buyer.sql",
         "then company else given",
         "then given else given",
         ("tests/api/test_invoices.py::test_the_company_is_the_buyer_in_a_self_billed_record",),
@@ -1918,7 +1918,7 @@ WORLD = "tests/submission/test_world.py"
 HELD = (
     Mutant(
         "hold-not-checked-in-the-claim",
-        "sql/functions/claim_submissions.sql",
+        "sql/functions/submissions/claim_submissions.sql",
         "         and not exists (select\n"
         "                           from public.sending_holds x\n"
         "                          where x.company_id = h.company_id and x.released_at is null)\n",
@@ -1927,14 +1927,14 @@ HELD = (
     ),
     Mutant(
         "hold-not-checked-in-the-claim-of-requests",
-        "sql/functions/claim_submissions.sql",
+        "sql/functions/submissions/claim_submissions.sql",
         "where x.company_id = s.company_id and x.released_at is null))",
         "where x.company_id = s.company_id and x.released_at is not null))",
         (f"{WORLD}::test_the_world_claims_what_the_statement_claims",),
     ),
     Mutant(
         "claimed-before-a-failover-is-noticed",
-        "sql/functions/claim_submissions.sql",
+        "sql/functions/submissions/claim_submissions.sql",
         "         and public.database_identity() = (select i.identity from "
         "public.database_identities i)\n",
         "",
@@ -1972,14 +1972,14 @@ HELD = (
     ),
     Mutant(
         "absence-confirmed-before-the-failover-counts",
-        "sql/functions/hold_sending.sql",
+        "sql/functions/submissions/hold_sending.sql",
         "and s.state = 'Uncertain'\n",
         "and false\n",
         (f"{WORLD}::test_the_world_holds_sending_as_the_statement_does",),
     ),
     Mutant(
         "failover-during-a-hold-by-hand-compares-less",
-        "sql/functions/hold_sending.sql",
+        "sql/functions/submissions/hold_sending.sql",
         "case when h.known_until is not null and excluded.known_until is not null",
         "case when excluded.known_until is not null",
         (f"{MANY_HOLDS}::test_a_failover_during_a_hold_by_hand_compares_no_less",),
@@ -2018,7 +2018,7 @@ HELD = (
     ),
     Mutant(
         "token-of-a-lost-claim-given-again",
-        "sql/functions/next_fence.sql",
+        "sql/functions/submissions/next_fence.sql",
         "greatest(next_fence.fence + 1,\n"
         "                    (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
         "next_fence.fence + 1",
@@ -2045,14 +2045,14 @@ HELD = (
     ),
     Mutant(
         "companies-without-keys-not-held",
-        "sql/functions/hold_sending.sql",
+        "sql/functions/submissions/hold_sending.sql",
         "from public.companies c\n",
         "from public.companies c join public.api_keys k on k.company_id = c.id\n",
         (f"{MANY_HOLDS}::test_a_company_without_api_keys_is_held",),
     ),
     Mutant(
         "repeated-hold-keeps-its-comparison",
-        "sql/functions/hold_sending.sql",
+        "sql/functions/submissions/hold_sending.sql",
         "set since = clock_timestamp(),",
         "set since = h.since,",
         (f"{MANY_HOLDS}::test_a_hold_that_is_repeated_needs_another_comparison",),
@@ -2068,7 +2068,7 @@ HELD = (
     ),
     Mutant(
         "hold-by-hand-compares-less",
-        "sql/functions/hold_sending.sql",
+        "sql/functions/submissions/hold_sending.sql",
         "case when h.known_until is not null and excluded.known_until is not null",
         "case when true",
         (f"{MANY_HOLDS}::test_a_hold_reaches_back_to_the_latest_recorded_comparison",),
@@ -2103,7 +2103,7 @@ HELD = (
     ),
     Mutant(
         "comparison-due-only-after-recent-sends",
-        "sql/functions/claim_comparisons.sql",
+        "sql/functions/comparisons/claim_comparisons.sql",
         "w.compared_at - changing)",
         "clock_timestamp() - interval '1 day')",
         (
@@ -2137,7 +2137,7 @@ HELD = (
     ),
     Mutant(
         "endpoint-without-a-limit",
-        "sql/functions/claim_webhook_deliveries.sql",
+        "sql/functions/webhooks/claim_webhook_deliveries.sql",
         "least(candidate.at_once - under_way, ",
         "least(candidate.at_once, ",
         (
@@ -2146,14 +2146,14 @@ HELD = (
     ),
     Mutant(
         "order-of-an-endpoint-ignored",
-        "sql/functions/claim_webhook_deliveries.sql",
+        "sql/functions/webhooks/claim_webhook_deliveries.sql",
         "case when e.ordered then 1 else at_once end",
         "at_once",
         ("tests/api/test_webhooks.py::test_events_are_delivered_in_order_and_one_at_a_time",),
     ),
     Mutant(
         "clock-step-ignored",
-        "sql/functions/note_clock.sql",
+        "sql/functions/failovers/note_clock.sql",
         "if shift < interval '10 seconds' then",
         "if true then",
         (
@@ -2162,7 +2162,7 @@ HELD = (
     ),
     Mutant(
         "searches-without-priority",
-        "sql/functions/take_portal_token.sql",
+        "sql/functions/portal/take_portal_token.sql",
         "if yields_to > now_at then",
         "if false then",
         (
@@ -2171,14 +2171,14 @@ HELD = (
     ),
     Mutant(
         "companies-compared-at-the-same-time",
-        "sql/functions/claim_comparisons.sql",
+        "sql/functions/comparisons/claim_comparisons.sql",
         "or not exists (select from busy))",
         "or true)",
         (f"{MANY_HOLDS}::test_one_company_of_the_operators_client_is_compared_at_a_time",),
     ),
     Mutant(
         "unverified-company-compared",
-        "sql/functions/claim_comparisons.sql",
+        "sql/functions/comparisons/claim_comparisons.sql",
         "else c.tin <> '' and c.tin_verified_at is not null",
         "else true",
         (
@@ -2187,7 +2187,7 @@ HELD = (
     ),
     Mutant(
         "unverified-company-counted-as-held",
-        "sql/functions/conditions.sql",
+        "sql/functions/operations/conditions.sql",
         "from held h where h.can_send\n",
         "from held h\n",
         (
@@ -2312,7 +2312,7 @@ ENTERED = (
 ACCEPTED = (
     Mutant(
         "pending-role-gives-rights",
-        "sql/functions/memberships_of.sql",
+        "sql/functions/people/memberships_of.sql",
         "where r.accepted_at is not null",
         "where true",
         (f"{ROLES}::test_a_password_that_an_attacker_chose_opens_no_other_company",),
@@ -2850,7 +2850,7 @@ UNSENT = (
 )
 
 FAILOVER_TESTS = "tests/submission/test_failovers.py"
-RECORD_IDENTITY = "sql/functions/record_database_identity.sql"
+RECORD_IDENTITY = "sql/functions/failovers/record_database_identity.sql"
 INCOMPLETE = f"{FAILOVER_TESTS}::test_incomplete_evidence_holds"
 PROVEN = f"{FAILOVER_TESTS}::test_other_standbys_are_proven_when_the_former_evidence_is_over"
 CONFIRMING = f"{FAILOVER_TESTS}::test_standbys_are_synchronous_if_all_have_to_confirm"
@@ -2929,28 +2929,28 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "one-of-two-standbys-proves",
-        "sql/functions/synchronous_standbys.sql",
+        "sql/functions/failovers/synchronous_standbys.sql",
         "l.demanded = cardinality(l.names)",
         "l.demanded <= cardinality(l.names)",
         (CONFIRMING,),
     ),
     Mutant(
         "any-name-of-a-standby-proves",
-        "sql/functions/synchronous_standbys.sql",
+        "sql/functions/failovers/synchronous_standbys.sql",
         "where n.name !~ '^[a-z0-9_.-]+$')",
         "where n.name = '')",
         (CONFIRMING,),
     ),
     Mutant(
         "commit-without-standby-proves",
-        "sql/functions/synchronous_standbys.sql",
+        "sql/functions/failovers/synchronous_standbys.sql",
         "in ('on', 'remote_apply')",
         "<> ''",
         (f"{FAILOVER_TESTS}::test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing",),
     ),
     Mutant(
         "unconfirmed-intent-allowed",
-        "sql/functions/send_confirmation.sql",
+        "sql/functions/submissions/send_confirmation.sql",
         "when i.standbys <@ (synchronous_standbys() || server_name())",
         "when true",
         (
@@ -2968,28 +2968,28 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "other-standbys-proven-at-once",
-        "sql/functions/record_evidence.sql",
+        "sql/functions/failovers/record_evidence.sql",
         "and (i.standbys <@ (c.names || c.here)\n",
         "and (true\n",
         (PROVEN,),
     ),
     Mutant(
         "asynchronous-replication-proves",
-        "sql/functions/record_evidence.sql",
+        "sql/functions/failovers/record_evidence.sql",
         "       and c.names <> '{}'\n",
         "",
         (PROVEN,),
     ),
     Mutant(
         "unnamed-server-proves",
-        "sql/functions/record_evidence.sql",
+        "sql/functions/failovers/record_evidence.sql",
         "       and c.here <> all (c.names)\n",
         "",
         (PROVEN,),
     ),
     Mutant(
         "another-database-proves",
-        "sql/functions/record_evidence.sql",
+        "sql/functions/failovers/record_evidence.sql",
         "where i.identity = public.database_identity()\n",
         "where true\n",
         (f"{FAILOVER_TESTS}::test_another_database_than_the_noted_one_is_not_proven",),

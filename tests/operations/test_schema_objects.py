@@ -36,7 +36,7 @@ def change(root: Path, file: str, old: str, new: str) -> None:
 
 def add_parameter(root: Path) -> str:
     """Add a parameter to a function, and return its file."""
-    file, name = "functions/hold_sending.sql", "hold_sending(why text, "
+    file, name = "functions/submissions/hold_sending.sql", "hold_sending(why text, "
     change(root, file, name, f"{name}loud boolean default false, ")
     return file
 
@@ -57,7 +57,7 @@ def test_every_object_follows_those_that_it_names() -> None:
 
 
 def test_objects_that_need_each_other_are_rejected(sql_files: Path) -> None:
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "as_buyer(null) ->> 'tin')")
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "as_buyer(null) ->> 'tin')")
     with pytest.raises(CycleError):
         load_objects(sql_files)
 
@@ -102,8 +102,8 @@ async def test_an_unchanged_object_is_not_touched(
 async def test_a_changed_function_is_replaced(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
-    assert await upgrade(database, sql_files) == ["functions/number_or_na.sql"]
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "'none')")
+    assert await upgrade(database, sql_files) == ["functions/values/number_or_na.sql"]
     assert await owner.fetchval("select number_or_na(' ')") == "none"
     assert await upgrade(database, sql_files) == []
 
@@ -133,7 +133,7 @@ async def test_a_view_that_loses_a_column_is_created_again_with_its_grants(
 async def test_a_function_with_other_results_is_created_again_with_its_callers(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    file = "functions/poll_heads.sql"
+    file = "functions/submissions/poll_heads.sql"
     change(sql_files, file, "due_at timestamptz)", "due_at timestamptz, more int)")
     change(
         sql_files,
@@ -141,7 +141,10 @@ async def test_a_function_with_other_results_is_created_again_with_its_callers(
         "select h.company_id, h.not_before from",
         "select h.company_id, h.not_before, 1 from",
     )
-    assert await upgrade(database, sql_files) == [file, "functions/claim_submissions.sql"]
+    assert await upgrade(database, sql_files) == [
+        file,
+        "functions/submissions/claim_submissions.sql",
+    ]
     rows = await owner.fetch(
         """
         select has_function_privilege('einvoice_service', oid, 'execute')
@@ -182,7 +185,7 @@ async def test_an_object_that_a_migration_dropped_is_created_again(
 async def test_a_failing_object_undoes_all_changes_of_objects(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "'none')")
     change(sql_files, RECORDS, "r.status", "r.nothing")
     with pytest.raises(asyncpg.UndefinedColumnError):
         await upgrade(database, sql_files)
@@ -192,13 +195,16 @@ async def test_a_failing_object_undoes_all_changes_of_objects(
 async def test_an_older_version_does_not_replace_objects_of_a_newer_one(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "'none')")
     await upgrade(database, sql_files)
     assert await migrate(database) == []
     assert await owner.fetchval("select number_or_na(' ')") == "none"
-    change(sql_files, "functions/number_or_na.sql", "'none')", "'NA')")
+    change(sql_files, "functions/values/number_or_na.sql", "'none')", "'NA')")
     (sql_files / "migrations" / "9999_next.sql").write_text("select 1")
-    assert await upgrade(database, sql_files) == ["9999_next.sql", "functions/number_or_na.sql"]
+    assert await upgrade(database, sql_files) == [
+        "9999_next.sql",
+        "functions/values/number_or_na.sql",
+    ]
     assert await owner.fetchval("select number_or_na(' ')") == "NA"
 
 
@@ -206,7 +212,7 @@ async def test_older_version_keeps_the_objects_of_a_newer_schema(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
     """Also if the older version was never applied to this database."""
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "'none')")
     current = read_migrations()[-1].number
     (sql_files / "migrations" / "9000_next.sql").write_text(f"-- compatible: {current}\nselect 1;")
     await upgrade(database, sql_files)
@@ -216,9 +222,9 @@ async def test_older_version_keeps_the_objects_of_a_newer_schema(
 
 
 async def test_concurrent_upgrades_apply_an_object_once(database: str, sql_files: Path) -> None:
-    change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
+    change(sql_files, "functions/values/number_or_na.sql", "'NA')", "'none')")
     done = await asyncio.gather(*[upgrade(database, sql_files) for _ in range(5)])
-    assert sorted(done) == [[]] * 4 + [["functions/number_or_na.sql"]]
+    assert sorted(done) == [[]] * 4 + [["functions/values/number_or_na.sql"]]
 
 
 async def test_a_replaced_view_waits_without_blocking_its_readers(
