@@ -676,9 +676,7 @@ ONCE = (
         "",
         "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key "
         "(company_id, submission_id, uuid);",
-        (
-            "tests/submission/test_batches.py::test_partly_accepted_batch_with_a_lost_response_is_reconciled[truncate]",
-        ),
+        ("tests/submission/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
     ),
 )
 

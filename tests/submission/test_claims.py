@@ -293,11 +293,14 @@ async def test_result_for_a_lost_claim_changes_no_document(claimed: Claimed) -> 
 async def test_sighting_is_recorded_for_a_lost_claim(claimed: Claimed) -> None:
     submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
-    shown = RecordSightings((Sighting(submission.docs[0].id, "U1", "S1", "submit"),))
-    await results.record_sightings(
-        claimed.context, claimed.claim.company_id, [(claimed.claim, submission, shown)]
-    )
-    assert await claimed.owner.fetchval("select array_agg(uuid) from portal_sightings") == ["U1"]
+    ways = ["damaged answer", "submit"]
+    for via in ways:
+        shown = RecordSightings((Sighting(submission.docs[0].id, "U1", "S1", via),))
+        await results.record_sightings(
+            claimed.context, claimed.claim.company_id, [(claimed.claim, submission, shown)]
+        )
+    rows = await claimed.owner.fetch("select uuid, via from portal_sightings order by seen_at")
+    assert [tuple(row) for row in rows] == [("U1", via) for via in ways]
 
 
 async def test_unclear_send_resets_absence_confirmations(claimed: Claimed) -> None:
