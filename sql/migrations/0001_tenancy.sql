@@ -62,14 +62,18 @@ begin
 end $$;
 comment on procedure describe is 'Comment on a table or view and its columns.';
 
-create procedure run_across_companies(named regproc) language plpgsql as $$
+create procedure run_across_companies(named regproc, for_service boolean default true)
+  language plpgsql as $$
 begin
   execute format('alter function %s owner to einvoice_across', named);
   execute format('revoke all on function %s from public', named);
-  execute format('grant execute on function %s to einvoice_service', named);
+  if for_service then
+    execute format('grant execute on function %s to einvoice_service', named);
+  end if;
 end $$;
 comment on procedure run_across_companies is
-  'Let a function see the rows of all companies, and only the service execute it.';
+  'Let a function see the rows of all companies, and only the service, or only other such functions, '
+  'execute it.';
 
 grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;

@@ -35,8 +35,7 @@ begin
   end if;
   return null;
 end $$;
-alter function refuse_taken_tin owner to einvoice_across;
-revoke all on function refuse_taken_tin from public;
+call run_across_companies('refuse_taken_tin', for_service => false);
 create or replace trigger companies_tin_once
   after insert or update of tin_code, tin_verified_at on companies
   for each row

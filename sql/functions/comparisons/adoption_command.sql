@@ -16,8 +16,7 @@ create or replace function adoption_command(company bigint, submission bigint) r
        and d.status in ('Submitting', 'Submitted', 'Valid')
     having count(*) = count(f.uuid) and count(*) = count(distinct d.id);
   end;
-alter function adoption_command owner to einvoice_across;
-revoke all on function adoption_command from public;
+call run_across_companies('adoption_command', for_service => false);
 comment on function adoption_command is
   'Command that adopts all documents of a submission that needs a person. Null unless exactly one '
   'listed document was found for each open document.';

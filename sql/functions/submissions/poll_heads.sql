@@ -20,7 +20,6 @@ create or replace function poll_heads() returns table (company_id bigint, due_at
     )
     select h.company_id, h.not_before from heads h;
   end;
-alter function poll_heads owner to einvoice_across;
-revoke all on function poll_heads from public;
+call run_across_companies('poll_heads', for_service => false);
 comment on function poll_heads is
   'For each company the time at which its next poll for an outcome is due.';

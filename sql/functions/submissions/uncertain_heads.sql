@@ -23,7 +23,6 @@ create or replace function uncertain_heads() returns table (company_id bigint, d
       from heads h
       left join public.comparisons w on w.company_id = h.company_id;
   end;
-alter function uncertain_heads owner to einvoice_across;
-revoke all on function uncertain_heads from public;
+call run_across_companies('uncertain_heads', for_service => false);
 comment on function uncertain_heads is
   'For each company the time at which the outcome of a submission can be looked up next.';

@@ -27,7 +27,6 @@ create or replace function unsent_heads()
     )
     select h.company_id, h.id, h.due_at from heads h;
   end;
-alter function unsent_heads owner to einvoice_across;
-revoke all on function unsent_heads from public;
+call run_across_companies('unsent_heads', for_service => false);
 comment on function unsent_heads is
   'For each company the oldest submission that was promised and never sent.';
