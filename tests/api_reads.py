@@ -34,6 +34,19 @@ async def get_statuses(api: AnyClient, invoice_id: int) -> list[str]:
     return [document["status"] for document in await get_documents(api, invoice_id)]
 
 
+async def wait_for_events(api: AnyClient, least: int = 1, ending: str = "") -> list[Any]:
+    """Return the events whose type has an ending, oldest first, as soon as there are `least`.
+
+    The feed shows an event when no older transaction of any database runs on the server.
+    """
+
+    async def read() -> list[Any]:
+        events = (await get_json(api, "/api/events?limit=100"))["data"]
+        return [event for event in events if event["type"].endswith(ending)]
+
+    return await until(read, lambda found: len(found) >= least)
+
+
 async def wait_for_status(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:
     """Return an invoice's record once it has the status. Fails at once after a final one."""
     ends = {"Valid", "Invalid", "Cancelled", "Draft", status}

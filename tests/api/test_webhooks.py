@@ -31,7 +31,7 @@ from service.webhooks.dispatcher import (
 )
 from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
-from tests.api_reads import get_documents, get_json
+from tests.api_reads import get_documents, get_json, wait_for_events
 from tests.api_requests import not_found, request_json
 from tests.conftest import Client, Company, StartService, make_company, patience, until
 from tests.fixtures_webhooks import (
@@ -60,15 +60,11 @@ async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tu
         return response.status, await response.json()
 
 
-async def list_events(api: Client) -> list[dict[str, Any]]:
-    return (await get_json(api, "/api/events"))["data"]
-
-
 async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
     endpoint_id, secret = await create_endpoint(api, receiver.url)
     invoice = await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    [event] = await until(lambda: list_events(api))
+    [event] = await wait_for_events(api)
     assert json.loads(body) == {
         "type": "invoice.created",
         "timestamp": event["created_at"],

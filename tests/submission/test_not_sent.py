@@ -16,11 +16,12 @@ from tests.api_reads import (
     get_documents,
     get_invoice,
     get_statuses,
+    wait_for_events,
     wait_for_status,
     wait_until_status,
 )
 from tests.api_requests import create_record, request_json, submit
-from tests.conftest import Client, Sandbox, StartService, until
+from tests.conftest import Client, Sandbox, StartService
 from tests.harness.bodies import buyer, invoice, line, note, now
 from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import GENEROUS
@@ -31,16 +32,8 @@ LATE_NOTE = {"adjustmentNoteIssueDate": now(days=4)}
 
 
 async def list_not_sent(api: Client, least: int = 1) -> list[dict[str, Any]]:
-    """Return the data of the events of submissions that were not sent, oldest first.
-
-    It waits until there are `least`: events are shown when no older transaction runs on the server.
-    """
-
-    async def read() -> list[dict[str, Any]]:
-        _, body = await request_json(api, "GET", "/api/events", params={"limit": 100})
-        return [event["data"] for event in body["data"] if event["type"].endswith(".not_sent")]
-
-    return await until(read, lambda found: len(found) >= least)
+    """Return the data of at least so many events of submissions that were not sent."""
+    return [event["data"] for event in await wait_for_events(api, least, ".not_sent")]
 
 
 async def check_failed_submission(api: Client, invoice_id: int, status: str = "Draft") -> None:
