@@ -341,7 +341,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return three workers for two processors: tests also wait for servers."""
-    return len(os.sched_getaffinity(0)) * 3 // 2
+    return (os.cpu_count() or 1) * 3 // 2
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

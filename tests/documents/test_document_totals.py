@@ -94,7 +94,7 @@ HALVES = {
 
 
 @example(HALVES)
-@settings(max_examples=50, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(sources())
 def test_totals_of_a_document_add_up(source: dict[str, Any]) -> None:
     try:

@@ -118,7 +118,7 @@ class HastySubmissions(Submissions):
 
 
 LIMITS = settings(
-    max_examples=SCHEDULES // 20,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[
