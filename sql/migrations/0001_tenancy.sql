@@ -72,8 +72,8 @@ begin
   end if;
 end $$;
 comment on procedure run_across_companies is
-  'Let a function see the rows of all companies, and only the service, or only other such functions, '
-  'execute it.';
+  'Let a function see the rows of all companies, and only the service execute it, or without '
+  '`for_service` only other such functions.';
 
 grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;
