@@ -4,7 +4,8 @@
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
 -- are one second apart. One in a hundred is Invalid, the others are Drafts. Each name is unique.
 insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
-       net_amount, excluding_tax, including_tax, payable_amount, bytes, status)
+       net_amount, excluding_tax, including_tax, payable_amount, bytes, status,
+       optional_members)
 select :company_id::bigint, code, 2026, 'INVOICE',
        timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day'
          + code / 365 % 36000 * interval '1 second',
@@ -23,7 +24,10 @@ select :company_id::bigint, code, 2026, 'INVOICE',
                    'taxType', '02', 'taxRate', jsonb_build_object('percentage', 8))),
                  'originCountry', 'MYS'))
           from generate_series(1, 5) line),
-       485.00, 485.00, 523.80, 523.80, 1100, case code % 100 when 0 then 'Invalid' else 'Draft' end
+       485.00, 485.00, 523.80, 523.80, 1100,
+       case code % 100 when 0 then 'Invalid' else 'Draft' end,
+       '{"invoice_level_allowance_charge":null,"payment":null,"delivery":null,"billing_period":null,'
+       '"references":null,"prepayment":null,"payable_rounding_amount":null}'
   from generate_series(:first::bigint, :last::bigint) code;
 
 -- name: invoice_enlarge :exec
@@ -83,7 +87,7 @@ select :company_id, submission.id, 'invoice', changed.id, 'INV-' || to_char(code
 -- Insert sales without a named buyer, with codes :first to :last and three lines each, in the month
 -- before the present one. Every tenth is tax-free.
 insert into documents (company_id, code, code_year, type, issue_date, line_items, net_amount,
-       excluding_tax, including_tax, payable_amount, taxes, bytes, status)
+       excluding_tax, including_tax, payable_amount, taxes, bytes, status, optional_members)
 select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        date_trunc('month', clock_timestamp()) - interval '1 day'
          - code % 27 * interval '1 day' - code % 36000 * interval '1 second',
@@ -100,7 +104,7 @@ select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        jsonb_build_array(jsonb_build_object(
          'type', case code % 10 when 0 then '06' else '02' end,
          'rate', case code % 10 when 0 then 0 else 6 end, 'taxable', 27.00, 'tax', tax)),
-       600, 'Draft'
+       600, 'Draft', '{"payment":null}'
   from generate_series(:first::bigint, :last::bigint) code
  cross join lateral (select case code % 10 when 0 then 0.00 else 1.62 end as tax) taxed;
 
@@ -116,10 +120,10 @@ select array_agg(id)
 -- name: notes_seed :exec
 -- Insert draft credit notes with codes :first to :last, each of an invoice that is Valid.
 insert into documents (company_id, invoice_id, code, type, issue_date, line_items,
-       net_amount, excluding_tax, including_tax, payable_amount, bytes)
+       net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
 select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
        clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount,
-       bytes
+       bytes, '{"payment":null}'
   from documents
  where company_id = :company_id::bigint and kind = 'invoice' and status = 'Valid'
  order by id

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -29,12 +29,6 @@ _EXPONENT = re.compile(rb"[0-9]E[-+]?[0-9]")
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_MANY = f"The request body has more than {MAX_VALUES:,} values."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
-
-
-class _Row(Protocol):
-    """A row of PostgreSQL, or a mapping."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class NotJson(ValueError):
@@ -94,16 +88,6 @@ def loads_own(text: str | bytes) -> Any:
 def load_data(module: str) -> Any:
     """Return the JSON of the file next to a module that has its name. `module` is its __file__."""
     return loads_own(Path(module).with_suffix(".json").read_bytes())
-
-
-def stored_body(row: _Row) -> dict[str, Any]:
-    """Return the fields of a record in the shape of a request, without null members.
-
-    Parses the JSON text in the column `body`.
-    """
-    return {
-        name: member for name, member in loads(row["body"].encode()).items() if member is not None
-    }
 
 
 def dumps(value: object) -> str:

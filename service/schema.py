@@ -46,7 +46,29 @@ def _load_schemas() -> dict[str, Schema]:
     return files
 
 
+def name_in_record(name: str) -> str:
+    """Return the name that a member of a body has in a record."""
+    return _CAPITAL.sub(lambda found: f"_{found[0].lower()}", name)
+
+
+def _add_document_members(files: Mapping[str, Schema]) -> None:
+    """Add the optional members of invoices and notes to their bodies, records and exports."""
+    members = files["common"]["$defs"]["document_members"]["properties"]
+    for body in ("invoice_update", "adjustment_note_create", "adjustment_note_update"):
+        files[body]["properties"].update(members)
+    recorded = {name_in_record(name): member for name, member in members.items()}
+    for form, added in (("", recorded), ("Export", members)):
+        for kind in ("Invoice", "AdjustmentNote", "ConsolidatedInvoice"):
+            record = files["records"]["$defs"][kind + form]
+            record["required"] += added
+            record["properties"].update(added)
+            for example in record.get("examples", ()):
+                example.update({name: None for name in added if name not in example})
+
+
+_CAPITAL = re.compile("[A-Z]")
 ALL = _load_schemas()
+_add_document_members(ALL)
 #: {name of a body's schema: {title: body}}: the examples of the OpenAPI description.
 EXAMPLES: dict[str, dict[str, Any]] = json_codec.loads(
     (FOLDER / "examples" / "requests.json").read_bytes()

@@ -23,6 +23,11 @@ from service.db.statements import Statement, sql
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
+from service.documents.optional_members import (
+    complete_export,
+    pick_members,
+    read_stored_body,
+)
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
@@ -161,7 +166,8 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
         await read_own(request, documents.statement("export"), id=document_id), title
     )
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
-    return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
+    headers = responses.attachment_headers(name)
+    return responses.json_text_response(complete_export(row), headers=headers)
 
 
 async def list_of_document(
@@ -189,7 +195,12 @@ def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more:
     zone = request.app[app_keys.CONFIG].time_zone
     # The code of a note is unique in all years.
     year = None if kind is NOTE else get_code_year(draft.issue_date, zone)
-    computed = {"code_year": year, "issue_date": draft.issue_date, "taxes": draft.taxes}
+    computed = {
+        "code_year": year,
+        "issue_date": draft.issue_date,
+        "taxes": draft.taxes,
+        "optional_members": pick_members(kind, draft.body),
+    }
     return json_codec.dumps({**computed, **draft.amounts, **more})
 
 
@@ -306,7 +317,7 @@ def _merge(kind: DocumentKind, row: asyncpg.Record, changes: dict[str, Any]) -> 
     Raises ValidationError if the merged document breaks a rule of creation.
     """
     members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
-    stored = json_codec.stored_body(row)
+    stored = read_stored_body(row["body"])
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
     if kind is INVOICE and (violations := schema.find_violations("invoice_create", body)):
         raise ValidationError(violations)

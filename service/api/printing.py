@@ -17,13 +17,14 @@ import asyncpg
 import segno
 from aiohttp import web
 
-from service import json_codec, templates
+from service import templates
 from service.api.documents import Documents
 from service.api.operation import Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import printing
 from service.documents.kind import CONSOLIDATED, DocumentKind
+from service.documents.optional_members import read_stored_body
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
@@ -133,7 +134,7 @@ def _render(
     if sent:
         shown, record = reader.read(sent["document"]), dict(sent)
     else:
-        shown = printing.make_draft_printout(json_codec.stored_body(row), issuer)
+        shown = printing.make_draft_printout(read_stored_body(row["body"]), issuer)
         record = {
             **UNSENT,
             "status": row["status"],

@@ -35,6 +35,7 @@ from service.documents.printing import tax_name
 from service.http.access import read_own
 from service.http.forms import FORM
 from service.offload import offload
+from service.schema import name_in_record
 
 PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
@@ -42,18 +43,13 @@ page = partial(pages.page, PAGES)
 PER_PAGE = 25
 TEXTS = pages.TEXTS["documents"]
 
-#: Members of a body that its amounts depend on -> members of a record.
-AMOUNTS = {
-    "lineItems": "line_items",
-    "invoiceLevelAllowanceCharge": "invoice_level_allowance_charge",
-    "prepayment": "prepayment",
-    "payableRoundingAmount": "payable_rounding_amount",
-}
+#: Members of a body that its amounts depend on.
+AMOUNTS = ("lineItems", "invoiceLevelAllowanceCharge", "prepayment", "payableRoundingAmount")
 
 
 def read_amounts(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a record that its amounts depend on, in the shape of a body."""
-    return {name: record.get(member) for name, member in AMOUNTS.items()}
+    return {name: record.get(name_in_record(name)) for name in AMOUNTS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

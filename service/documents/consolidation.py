@@ -344,9 +344,10 @@ class ConsolidationPlan:
         The first one that is too large makes the plan full.
         """
         line_items = json_codec.loads(source["line_items"].encode())
-        adjustments = source["adjustments"] and json_codec.loads(source["adjustments"].encode())
+        members = json_codec.loads_own(source["optional_members"])
         if refusal := self.terms and _find_line_refusal(invoice, line_items, self.terms):
             return refusal
+        adjustments = members.get("invoice_level_allowance_charge")
         amounts = compute_document(
             {"lineItems": line_items, "invoiceLevelAllowanceCharge": adjustments}
         )
@@ -357,7 +358,7 @@ class ConsolidationPlan:
         self.allowances += amounts.allowances
         self.charges += amounts.charges
         self.prepaid += source["prepaid_amount"]
-        self.rounding += source["payable_rounding_amount"] or ZERO
+        self.rounding += members.get("payable_rounding_amount") or ZERO
         for group, taxes in groups.items():
             self._extend_run(invoice, group, taxes)
         return None

@@ -15,6 +15,7 @@ from service import json_codec, schema
 from service.db.connections import Connection
 from service.documents import codes
 from service.documents.doubts import Doubt
+from service.documents.optional_members import read_stored_body
 from service.errors import (
     BadRequest,
     NotFound,
@@ -88,7 +89,7 @@ def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, s
 async def warn_of_removed(request: web.Request, stored: str, changes: dict[str, Any]) -> None:
     """Add a warning for each member that an update removes, because it replaces whole objects.
 
-    `stored` is the JSON text of the record in the shape of a body.
+    `stored` is the JSON text that read_stored_body reads.
     """
     objects = {name: value for name, value in changes.items() if isinstance(value, dict)}
     if objects:
@@ -112,7 +113,7 @@ def _add_warnings(request: web.Request, found: list[dict[str, str]]) -> None:
 
 
 def _find_removed(stored: str, changes: dict[str, Any]) -> list[dict[str, str]]:
-    return schema.find_removed(json_codec.loads(stored.encode()), changes)
+    return schema.find_removed(read_stored_body(stored), changes)
 
 
 #: Start of a schema's name -> the places of codes in its bodies.

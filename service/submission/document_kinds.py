@@ -11,6 +11,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
+from service.documents.optional_members import read_stored_body
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
 from service.offload import offload
@@ -96,7 +97,7 @@ class SendableDocument:
 async def load_document(conn: Connection, config: Config, record: LockedRecord) -> SendableDocument:
     """Load the source and the issuer of a locked record."""
     company_id, row = record.company_id, record.row
-    source = await offload(len(row["body"]), json_codec.stored_body, row)
+    source = await offload(len(row["body"]), read_stored_body, row["body"])
     issuer = dict(await sql.issuer_get(conn, company_id=company_id))
     return SendableDocument(company_id, record.kind, row, source, issuer, config)
 

@@ -226,17 +226,31 @@ create domain document_code as bigint
   constraint documents_code_range check (value between 1 and 999999999999);
 comment on domain document_code is 'Number of a document without its prefix.';
 
+-- Records splice the text.
+create domain optional_members as json
+  constraint documents_optional_members check
+    (value::text like '{"%' and not value::jsonb ?| array[
+       'id', 'company_id', 'is_submitted_to_portal', 'is_ready', 'invoice_code', 'code', 'type',
+       'month', 'invoice_count', 'invoice_ids', 'invoice_id', 'buyer', 'supplier', 'line_items',
+       'final_adjusted_amount', 'status', 'legal_monetary_total', 'issue_date', 'currency_code',
+       'exchange_rate', 'created_at', 'updated_at', 'consolidated_invoice_id', 'reference',
+       'metadata', 'last_submission', 'optional_members']);
+comment on domain optional_members is
+  'Members of the record of a document that no statement reads: an object with at least one, none '
+  'of them a column of the record.';
+
 create type document_body as (
   code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
-  supplier json, "lineItems" json, "invoiceLevelAllowanceCharge" json, "currencyCode" text,
-  "exchangeRate" numeric, payment json, delivery json, "billingPeriod" json, "references" json,
-  reference text, metadata json, prepayment json, "payableRoundingAmount" numeric
+  supplier json, "lineItems" json, "currencyCode" text, "exchangeRate" numeric, reference text,
+  metadata json
 );
-comment on type document_body is 'Members of the request body of a document, in any order.';
+comment on type document_body is
+  'Members of the request body of a document that have columns of their own, in any order.';
 create type document_columns as (
   code_year smallint, issue_date timestamptz, net_amount numeric, excluding_tax numeric,
   including_tax numeric, payable_amount numeric, prepaid_amount numeric, taxes jsonb,
-  invoice_id bigint, consolidated_invoice_id bigint, month date, invoice_ids bigint[]
+  invoice_id bigint, consolidated_invoice_id bigint, month date, invoice_ids bigint[],
+  optional_members optional_members
 );
 comment on type document_columns is 'Columns of a document that are not members of its body.';
 
@@ -281,17 +295,11 @@ create table documents (
   buyer json,
   supplier json,
   line_items json not null,
-  invoice_level_allowance_charge json,
   currency_code text not null default 'MYR',
   exchange_rate numeric,
-  payment json,
-  delivery json,
-  billing_period json,
-  document_references json,
-  prepayment json,
-  payable_rounding_amount numeric(20, 2),
   reference text,
   metadata json,
+  optional_members optional_members not null,
   net_amount numeric(20, 2) not null,
   excluding_tax numeric(20, 2) not null,
   including_tax numeric(20, 2) not null,
@@ -396,20 +404,13 @@ call describe('documents', '
     and for other documents.
   supplier: Supplier of a self-billed invoice as the API shows it. Null for other documents.
   line_items: Line items as the API shows them.
-  invoice_level_allowance_charge: Allowance or charge of the whole document, as the API shows it.
-    Null: none.
   currency_code: Currency of all amounts, ISO 4217. Notes have that of the document which they
     adjust instead.
   exchange_rate: MYR for one unit of the currency. Null: not given.
-  payment: Terms and means of payment as the API shows them. Null: none.
-  delivery: Delivery as the API shows it. Null: none.
-  billing_period: Period that is billed, as the API shows it. Null: none.
-  document_references: References to other documents, as the API shows them. Null: none.
-  prepayment: Payment before the issue, as the API shows it. Null: none.
-  payable_rounding_amount: Rounding that is part of the amount to pay. Null: none.
   reference: Reference that the client chose, unique among the invoices or notes of the company
     that are not deleted. Null: none.
   metadata: Texts of the client by key. Null: none.
+  optional_members: The optional members of the record that have no column, as a JSON object.
   net_amount: Sum of the line items after allowances and charges.
   excluding_tax: Total without tax.
   including_tax: Total with tax.

@@ -57,8 +57,8 @@ select id
 
 -- name: consolidation_lines :many
 -- Return the parts of invoices that the lines are computed from, as JSON text.
-select id, line_items::text as line_items, invoice_level_allowance_charge::text as adjustments,
-       prepaid_amount, payable_rounding_amount
+select id, line_items::text as line_items, optional_members,
+       prepaid_amount
   from documents
  where company_id = :company_id and id = any (:ids::bigint[]);
 
@@ -70,11 +70,7 @@ update documents
 
 -- name: consolidated_invoice_whole :value
 -- Return the record as JSON text with the invoices that it was made of.
-select to_json(r)
-  from (select record.*, d.invoice_ids
-          from consolidated_invoice_records record
-          join documents d on d.company_id = record.company_id and d.id = record.id
-         where record.company_id = :company_id and record.id = :id) r;
+select consolidated_invoice_whole(:company_id, :id);
 
 -- name: consolidated_invoice_members_lock :many
 -- Lock the invoices of a locked consolidated invoice by id, in the same order as consolidations do.

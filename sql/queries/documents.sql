@@ -16,16 +16,13 @@ with tenant as materialized (
 ), stored as (
   insert into documents (company_id, code, code_year, type, invoice_id, consolidated_invoice_id,
          month, invoice_ids, is_ready, issue_date, buyer, supplier,
-         line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
-         delivery, billing_period, document_references, reference, metadata,
-         prepayment, payable_rounding_amount,
+         line_items, currency_code, exchange_rate, reference, metadata, optional_members,
          net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes, bytes)
   select :company_id::bigint, coalesce(code, "adjustmentNoteCode"), code_year, type, invoice_id,
          consolidated_invoice_id, month, invoice_ids, coalesce("isReady", false), issue_date, buyer,
-         supplier, "lineItems", "invoiceLevelAllowanceCharge", coalesce("currencyCode", 'MYR'),
-         "exchangeRate", payment, delivery, "billingPeriod", "references", reference, metadata,
-         prepayment, "payableRoundingAmount", net_amount, excluding_tax, including_tax,
-         payable_amount, prepaid_amount, taxes, octet_length(:body::json::text)
+         supplier, "lineItems", coalesce("currencyCode", 'MYR'), "exchangeRate", reference,
+         metadata, optional_members, net_amount, excluding_tax, including_tax, payable_amount,
+         prepaid_amount, taxes, octet_length(:body::json::text)
     from tenant
    cross join json_populate_record(null::document_body, :body::json) request
    cross join json_populate_record(null::document_columns, :columns::json) computed
@@ -49,7 +46,11 @@ select id,
 -- name: {kind}_get :value
 -- Return the record as JSON text, which the service passes through, as a list shows it. A list
 -- leaves out the invoice_ids of a consolidated invoice.
-select to_json(r) from {kind}_records r where company_id = :company_id and id = :id;
+select splice_members(record, optional_members)
+  from (select to_json(r) as record, optional_members
+          from {kind}_records r
+         where company_id = :company_id and id = :id
+        offset 0) found;
 
 -- name: {kind}_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
@@ -64,9 +65,11 @@ with page as materialized (
 )
 select counted.total, page.id,
        case when (select sum(bytes) from page) <= :budget::bigint
-            then (select to_json(r)
-                    from {kind}_records r
-                   where r.company_id = :company_id and r.id = page.id)
+            then (select splice_members(found.record, found.optional_members)
+                    from (select to_json(r) as record, optional_members
+                            from {kind}_records r
+                           where r.company_id = :company_id and r.id = page.id
+                          offset 0) found)
        end as record
   from (select coalesce(sum(live), 0)::bigint as total
           from record_counts
@@ -99,9 +102,10 @@ select id
 
 -- name: document_load :one
 -- Return what the rules and the printed page need of a document: `body` in the form of a request
--- body, and the full number. A note has the parties and the currency of the document that it
--- adjusts, with `selfBilled` and `originals` of that. The other party of a consolidated invoice is
--- the general public, and its billing period is the month of its sales.
+-- body, in which the optional members have the names of a record, and the full number. A note has
+-- the parties and the currency of the document that it adjusts, with `selfBilled` and `originals`
+-- of that. The other party of a consolidated invoice is the general public, and its billing period
+-- is the month of its sales.
 -- `adjustable` is the amount by which the target of a note can still be reduced, less other notes
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 -- It is null for other documents.
@@ -128,7 +132,7 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
                                        and s.cancellation_requested_at is not null)
                    else o.status in ('Submitting', 'Submitted')
                    end) as adjustable,
-       json_build_object(
+       left(json_build_object(
          'type', d.type,
          case when t.id is null then 'code' else 'adjustmentNoteCode' end, d.code,
          case when t.id is null then 'issueDateTime' else 'adjustmentNoteIssueDate' end,
@@ -141,21 +145,19 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
                           then json_build_object('type', 'GENERAL_PUBLIC')
                           else party.supplier end,
          'lineItems', d.line_items,
-         'invoiceLevelAllowanceCharge', d.invoice_level_allowance_charge,
          'currencyCode', party.currency_code, 'exchangeRate', party.exchange_rate,
-         'payment', d.payment, 'delivery', d.delivery,
-         'billingPeriod', case when d.month is null then d.billing_period
-                               else json_build_object(
+         'billingPeriod', case when d.month is not null
+                               then json_build_object(
                                  'start', d.month,
                                  'end', (d.month + interval '1 month' - interval '1 day')::date,
                                  'frequency', 'Monthly') end,
-         'references', d.document_references, 'reference', d.reference, 'metadata', d.metadata,
-         'prepayment', d.prepayment, 'payableRoundingAmount', d.payable_rounding_amount,
+         'reference', d.reference, 'metadata', d.metadata,
          'selfBilled', t.type like '%SELF_BILLED%',
          'originals', (select json_agg(json_build_object('uuid', s.uuid, 'number', s.number))
                          from submitted_documents s
                         where s.company_id = :company_id and s.status = 'Valid'
-                          and s.document_id = t.id)) as body
+                          and s.document_id = t.id))::text, -1)
+         || ',' || substr(d.optional_members::text, 2) as body
   from documents d
   join companies c on c.id = d.company_id
   left join documents t
@@ -193,17 +195,11 @@ with changed as (
          buyer = request.buyer,
          supplier = request.supplier,
          line_items = request."lineItems",
-         invoice_level_allowance_charge = request."invoiceLevelAllowanceCharge",
          currency_code = coalesce(request."currencyCode", 'MYR'),
          exchange_rate = request."exchangeRate",
-         payment = request.payment,
-         delivery = request.delivery,
-         billing_period = request."billingPeriod",
-         document_references = request."references",
          reference = request.reference,
          metadata = request.metadata,
-         prepayment = request.prepayment,
-         payable_rounding_amount = request."payableRoundingAmount",
+         optional_members = computed.optional_members,
          net_amount = computed.net_amount,
          excluding_tax = computed.excluding_tax,
          including_tax = computed.including_tax,
@@ -249,14 +245,16 @@ select :company_id::bigint, kind || '.deleted',
   from hidden;
 
 -- name: {kind}_export :one
--- Return the export object as JSON text, and the full code, which names its file.
-select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
+-- Return the export object and the optional members as JSON texts, and the full code, which names
+-- its file.
+select export, optional_members, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
   from {kind}_exports
  where company_id = :company_id and id = :id;
 
 -- name: {kind}_export_batch :many
--- Return the id and the export object, as JSON text, of the next documents below :before, newest
--- first: at most :most, and as many as have documents of :budget bytes, at least one.
+-- Return the id, and the export object and the optional members as JSON texts, of the next
+-- documents below :before, newest first: at most :most, and as many as have documents of :budget
+-- bytes, at least one.
 with next as (
   select id, bytes
     from documents
@@ -266,7 +264,7 @@ with next as (
 ), fitting as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
 )
-select e.id, e.export::text as export
+select e.id, e.export, e.optional_members
   from fitting f
   join {kind}_exports e on e.company_id = :company_id and e.id = f.id
  where f.bytes_before <= :budget::bigint

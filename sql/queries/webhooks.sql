@@ -158,21 +158,16 @@ with event as (
   select e.type, e.created_at, e.data,
          case e.subject
          when 'invoice' then
-           (select to_json(r)
+           (select splice_members(to_json(r), r.optional_members)::json
               from invoice_records r
              where r.company_id = :company_id and r.id = (e.data -> 'invoice_id')::bigint)
          when 'adjustment_note' then
-           (select to_json(r)
+           (select splice_members(to_json(r), r.optional_members)::json
               from adjustment_note_records r
              where r.company_id = :company_id and r.id = (e.data -> 'adjustment_note_id')::bigint)
          when 'consolidated_invoice' then
-           (select to_json(r)
-              from (select record.*, d.invoice_ids
-                      from consolidated_invoice_records record
-                      join documents d
-                        on d.company_id = record.company_id and d.id = record.id
-                     where record.company_id = :company_id
-                       and record.id = (e.data -> 'consolidated_invoice_id')::bigint) r)
+           consolidated_invoice_whole(
+             :company_id, (e.data -> 'consolidated_invoice_id')::bigint)::json
          when 'einvoice_request' then
            (select to_json(r)
               from einvoice_request_records r

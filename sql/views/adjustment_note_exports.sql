@@ -10,9 +10,8 @@ select n.id,
          'issueDate', instant(n.issue_date),
          'targetInvoiceCode', i.code::text,
          'targetConsolidatedInvoiceCode', k.code::text,
-         'createdAt', instant(n.created_at),
-         'prepayment', n.prepayment,
-         'payableRoundingAmount', n.payable_rounding_amount) as export
+         'createdAt', instant(n.created_at)) as export,
+       n.optional_members
   from documents n
   join companies c on c.id = n.company_id
   left join documents i on i.company_id = n.company_id and i.id = n.invoice_id
@@ -22,5 +21,5 @@ grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
 call describe('adjustment_note_exports', '
   Adjustment notes as the export endpoint returns them. Deleted ones are left out.
 
-  export: The note as a JSON object.
+  export: The note as a JSON object, without its optional members.
 ', 'documents');

@@ -16,12 +16,6 @@ select id,
          'netAmount', net_amount) as legal_monetary_total,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at,
-       payment,
-       delivery,
-       billing_period,
-       document_references as "references",
-       prepayment,
-       payable_rounding_amount,
        reference,
        metadata,
        case when not_sent is not null then not_sent
@@ -32,16 +26,17 @@ select id,
                       and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission
+       end as last_submission,
+       optional_members
   from documents
  where kind = 'adjustment_note' and deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;
 call describe('adjustment_note_records', '
-  Adjustment notes as the API returns them. Deleted ones are left out.
+  Adjustment notes as the API returns them, which splices optional_members. Deleted ones are left
+  out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.
   legal_monetary_total: Totals as a JSON object.
-  references: References to other documents, as the API shows them. Null: none.
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
 ', 'documents');

@@ -16,12 +16,10 @@ select k.id,
                           else as_supplier(c) end,
          'lineItems', k.line_items,
          'invoiceDateTime', instant(k.issue_date),
-         'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
          'consolidatedInvoiceCode', null,
          'invoiceIds', k.invoice_ids,
-         'createdAt', instant(k.created_at),
-         'prepayment', k.prepayment,
-         'payableRoundingAmount', k.payable_rounding_amount) as export
+         'createdAt', instant(k.created_at)) as export,
+       k.optional_members
   from documents k
   join companies c on c.id = k.company_id
  where k.kind = 'consolidated_invoice' and k.deleted_at is null;
@@ -29,5 +27,5 @@ grant select on consolidated_invoice_exports to einvoice_service, einvoice_reade
 call describe('consolidated_invoice_exports', '
   Consolidated invoices as the export endpoint returns them. Deleted ones are left out.
 
-  export: The consolidated invoice as a JSON object.
+  export: The consolidated invoice as a JSON object, without its optional members.
 ', 'documents');

@@ -15,11 +15,8 @@ select id,
          'payableAmount', payable_amount,
          'netAmount', net_amount) as legal_monetary_total,
        instant(issue_date) as issue_date,
-       invoice_level_allowance_charge,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at,
-       prepayment,
-       payable_rounding_amount,
        case when not_sent is not null then not_sent
             when attempts > 0
             then (select o.outcome
@@ -28,12 +25,14 @@ select id,
                       and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission
+       end as last_submission,
+       optional_members
   from documents
  where kind = 'consolidated_invoice' and deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
 call describe('consolidated_invoice_records', '
-  Consolidated invoices as the API returns them. Deleted ones are left out.
+  Consolidated invoices as the API returns them, which splices optional_members. Deleted ones are
+  left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.
   invoice_code: Number without prefix, as text.

@@ -19,18 +19,11 @@ select id,
          'payableAmount', payable_amount,
          'netAmount', net_amount) as legal_monetary_total,
        instant(issue_date) as issue_date,
-       invoice_level_allowance_charge,
        currency_code,
        exchange_rate,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at,
        consolidated_invoice_id,
-       payment,
-       delivery,
-       billing_period,
-       document_references as "references",
-       prepayment,
-       payable_rounding_amount,
        reference,
        metadata,
        case when not_sent is not null then not_sent
@@ -40,19 +33,19 @@ select id,
                    where o.company_id = documents.company_id and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission
+       end as last_submission,
+       optional_members
   from documents
  where kind = 'invoice' and deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
 call describe('invoice_records', '
-  Invoices as the API returns them. Deleted ones are left out.
+  Invoices as the API returns them, which splices optional_members. Deleted ones are left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.
   invoice_code: Number without prefix, as text.
   buyer: Buyer as the API shows it: the company for self-billed invoices. Null while not known.
   final_adjusted_amount: Value after valid notes.
   legal_monetary_total: Totals as a JSON object.
-  references: References to other documents, as the API shows them. Null: none.
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
 ', 'documents');

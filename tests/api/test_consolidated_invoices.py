@@ -861,9 +861,8 @@ def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None
     return {
         "id": invoice_id,
         "line_items": simplejson.dumps(lines),
-        "adjustments": adjustments and simplejson.dumps(adjustments),
+        "optional_members": simplejson.dumps({"invoice_level_allowance_charge": adjustments}),
         "prepaid_amount": Decimal(0),
-        "payable_rounding_amount": None,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service import json_codec
+from service import json_codec, schema
 from tests.api.test_notes import create_valid_note
 from tests.api_invoices import (
     create_delivery,
@@ -61,15 +61,10 @@ FURTHER = [
     "currency_code",
     "exchange_rate",
     "consolidated_invoice_id",
-    "payment",
-    "delivery",
-    "billing_period",
-    "references",
     "reference",
     "metadata",
     "last_submission",
-    "prepayment",
-    "payable_rounding_amount",
+    *map(schema.name_in_record, schema.ALL["common"]["$defs"]["document_members"]["properties"]),
 ]
 
 

@@ -2,21 +2,21 @@
 
 from typing import Any
 
+import asyncpg
 import pytest
 
+from service import schema
+from service.documents.kind import KINDS
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import create_record, request_json
 from tests.conftest import Client
 from tests.harness.bodies import invoice, note
 
+#: Name in a body -> name in a record.
 NAMES = {
-    "payment": "payment",
-    "delivery": "delivery",
-    "billingPeriod": "billing_period",
-    "references": "references",
-    "prepayment": "prepayment",
-    "payableRoundingAmount": "payable_rounding_amount",
+    name: schema.name_in_record(name)
+    for name in schema.ALL["common"]["$defs"]["document_members"]["properties"]
 }
 MEMBERS = {
     "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days"},
@@ -72,6 +72,47 @@ async def test_invoice_and_note_are_created_with_optional_members(api: Client) -
         api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**MEMBERS)
     )
     assert await read(api, f"/api/adjustment-notes/{made['id']}") == MEMBERS
+
+
+async def test_exports_have_the_optional_members(api: Client, place: str) -> None:
+    await put(api, place, **MEMBERS)
+    export = (await request_json(api, "GET", f"{place}/export"))[1]
+    assert {member: export[member] for member in NAMES} == MEMBERS
+
+
+async def list_record_members(owner: asyncpg.Connection) -> set[str]:
+    """Return the names of the members of records that are not optional."""
+    names = await owner.fetch(
+        """
+        select distinct column_name::text from information_schema.columns
+         where table_name = any ($1)
+        """,
+        [f"{kind.name}_records" for kind in KINDS],
+    )
+    return {"invoice_ids", *(name for (name,) in names)}
+
+
+async def test_no_optional_member_replaces_one_of_the_record(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """Neither by a request, nor by a statement."""
+    document_id = await create_invoice(api)
+    found = await get_invoice(api, document_id)
+    for name in sorted(await list_record_members(owner)):
+        if name not in schema.ALL["invoice_update"]["properties"]:
+            refused, _ = await put(api, f"/api/invoices/{document_id}", **{name: "1"})
+            assert refused == 422, name
+        with pytest.raises(asyncpg.CheckViolationError, match="documents_optional_members"):
+            await owner.execute(
+                "update documents set optional_members = json_build_object($1::text, 1)::text::json"
+                " where id = $2",
+                name,
+                document_id,
+            )
+    for text in ("{}", "[]", '{ "terms": 1}', "null"):
+        with pytest.raises(asyncpg.CheckViolationError, match="documents_optional_members"):
+            await owner.execute("update documents set optional_members = $1::json", text)
+    assert await get_invoice(api, document_id) == found
 
 
 async def test_optional_members_are_replaced_and_removed_independently(

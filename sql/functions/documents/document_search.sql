@@ -8,7 +8,7 @@ create or replace function document_search(
     per_page bigint,
     skipped bigint,
     budget bigint)
-  returns table (total bigint, is_exact boolean, id bigint, record json)
+  returns table (total bigint, is_exact boolean, id bigint, record text)
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
@@ -64,14 +64,14 @@ begin
                       join documents d on d.company_id = for_company and d.id = p.id) <= budget
               then case of_kind
                    when 'invoice'
-                   then (select to_json(r)
+                   then (select splice_members(to_json(r), r.optional_members)
                            from invoice_records r
                           where r.company_id = for_company and r.id = page.id)
                    when 'adjustment_note'
-                   then (select to_json(r)
+                   then (select splice_members(to_json(r), r.optional_members)
                            from adjustment_note_records r
                           where r.company_id = for_company and r.id = page.id)
-                   else (select to_json(r)
+                   else (select splice_members(to_json(r), r.optional_members)
                            from consolidated_invoice_records r
                           where r.company_id = for_company and r.id = page.id)
                    end
