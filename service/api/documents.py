@@ -24,7 +24,7 @@ from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
-    complete_export,
+    join_exports,
     pick_members,
     read_stored_body,
 )
@@ -167,7 +167,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
     )
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
     headers = responses.attachment_headers(name)
-    return responses.json_text_response(complete_export(row), headers=headers)
+    return responses.json_text_response(join_exports([row]), headers=headers)
 
 
 async def list_of_document(

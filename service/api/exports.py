@@ -9,7 +9,7 @@ from functools import partial
 from aiohttp import web
 
 from service.db.statements import Statement
-from service.documents.optional_members import complete_export
+from service.documents.optional_members import join_exports
 from service.errors import format_traceback
 from service.http import app_keys, responses
 from service.http.access import read_own
@@ -34,7 +34,7 @@ async def export_batches(request: web.Request, statement: Statement) -> AsyncGen
     read = partial(read_own, request, statement, budget=BATCH_CHARACTERS)
     rows = await read(before=LAST_ID, most=most)
     while rows:
-        text = ",".join(map(complete_export, rows))
+        text = join_exports(rows)
         most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(text)))
         next_rows = asyncio.create_task(read(before=rows[-1]["id"], most=most))
         try:

@@ -4,9 +4,11 @@ They have a column together, with the names of a record. Bodies and exports have
 schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
+
+from asyncpg import Record
 
 from service import json_codec, schema
 from service.documents.kind import NOTE, DocumentKind
@@ -20,12 +22,6 @@ NAMES = {
         *schema.ALL["common"]["$defs"]["document_members"]["properties"],
     )
 }
-
-
-class _Row(Protocol):
-    """A row of PostgreSQL, or a mapping."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 def pick_members(kind: DocumentKind, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,13 +42,19 @@ def read_stored_body(text: str) -> dict[str, Any]:
     return {NAMES.get(name, name): member for name, member in stored.items() if member is not None}
 
 
-def complete_export(row: _Row) -> str:
-    """Return the text of an export with the optional members."""
-    return row["export"][:-1] + _make_export_end(row["optional_members"])
+def join_exports(rows: Iterable[Record]) -> str:
+    """Return the texts of exports with their optional members, separated by commas."""
+    parts = [
+        part
+        for row in rows
+        for part in (row["export"][:-1], _make_export_end(row["optional_members"]))
+    ]
+    return "".join(parts)[:-1]
 
 
 @lru_cache(1000)
 def _make_export_end(text: str) -> str:
-    """Return the members in a text with the names of an export, after a comma."""
+    """Return the members in a text with the names of an export, between commas."""
     found = json_codec.loads_own(text)
-    return "," + json_codec.dumps({NAMES[name]: member for name, member in found.items()})[1:]
+    named = {NAMES[name]: member for name, member in found.items()}
+    return f",{json_codec.dumps(named)[1:]},"

@@ -46,11 +46,9 @@ select id,
 -- name: {kind}_get :value
 -- Return the record as JSON text, which the service passes through, as a list shows it. A list
 -- leaves out the invoice_ids of a consolidated invoice.
-select splice_members(record, optional_members)
-  from (select to_json(r) as record, optional_members
-          from {kind}_records r
-         where company_id = :company_id and id = :id
-        offset 0) found;
+select splice_members(id, to_json(r), optional_members)
+  from {kind}_records r
+ where company_id = :company_id and id = :id;
 
 -- name: {kind}_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
@@ -65,11 +63,9 @@ with page as materialized (
 )
 select counted.total, page.id,
        case when (select sum(bytes) from page) <= :budget::bigint
-            then (select splice_members(found.record, found.optional_members)
-                    from (select to_json(r) as record, optional_members
-                            from {kind}_records r
-                           where r.company_id = :company_id and r.id = page.id
-                          offset 0) found)
+            then (select splice_members(r.id, to_json(r), r.optional_members)
+                    from {kind}_records r
+                   where r.company_id = :company_id and r.id = page.id)
        end as record
   from (select coalesce(sum(live), 0)::bigint as total
           from record_counts

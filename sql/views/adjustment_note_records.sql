@@ -1,5 +1,6 @@
 create or replace view adjustment_note_records with (security_invoker = true) as
 select id,
+       optional_members,
        company_id,
        invoice_id,
        consolidated_invoice_id,
@@ -26,8 +27,7 @@ select id,
                       and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission,
-       optional_members
+       end as last_submission
   from documents
  where kind = 'adjustment_note' and deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;

@@ -1,5 +1,6 @@
 create or replace view consolidated_invoice_records with (security_invoker = true) as
 select id,
+       optional_members,
        company_id,
        status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
        code::text as invoice_code,
@@ -25,8 +26,7 @@ select id,
                       and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission,
-       optional_members
+       end as last_submission
   from documents
  where kind = 'consolidated_invoice' and deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;

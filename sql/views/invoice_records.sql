@@ -1,5 +1,6 @@
 create or replace view invoice_records with (security_invoker = true) as
 select id,
+       optional_members,
        company_id,
        status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
        is_ready,
@@ -33,8 +34,7 @@ select id,
                    where o.company_id = documents.company_id and o.document_id = documents.id
                    order by o.id desc
                    limit 1)
-       end as last_submission,
-       optional_members
+       end as last_submission
   from documents
  where kind = 'invoice' and deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
