@@ -26,8 +26,8 @@ select :company_id::bigint, code, 2026, 'INVOICE',
           from generate_series(1, 5) line),
        485.00, 485.00, 523.80, 523.80, 1100,
        case code % 100 when 0 then 'Invalid' else 'Draft' end,
-       '{"invoice_level_allowance_charge":null,"payment":null,"delivery":null,"billing_period":null,'
-       '"references":null,"prepayment":null,"payable_rounding_amount":null}'
+       '"invoice_level_allowance_charge":null,"payment":null,"delivery":null,"billing_period":null,'
+       '"references":null,"prepayment":null,"payable_rounding_amount":null'
   from generate_series(:first::bigint, :last::bigint) code;
 
 -- name: invoice_enlarge :exec
@@ -104,7 +104,7 @@ select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        jsonb_build_array(jsonb_build_object(
          'type', case code % 10 when 0 then '06' else '02' end,
          'rate', case code % 10 when 0 then 0 else 6 end, 'taxable', 27.00, 'tax', tax)),
-       600, 'Draft', '{"payment":null}'
+       600, 'Draft', '"payment":null'
   from generate_series(:first::bigint, :last::bigint) code
  cross join lateral (select case code % 10 when 0 then 0.00 else 1.62 end as tax) taxed;
 
@@ -123,7 +123,7 @@ insert into documents (company_id, invoice_id, code, type, issue_date, line_item
        net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
 select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
        clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount,
-       bytes, '{"payment":null}'
+       bytes, '"payment":null'
   from documents
  where company_id = :company_id::bigint and kind = 'invoice' and status = 'Valid'
  order by id

@@ -62,12 +62,12 @@ select c.id, c.setting ->> 'INVOICE_PREFIX', (c.setting ->> 'PREFIX_DIGIT_COUNT'
 
 insert into peers.invoices
 select id, company_id, code, code_year, type, status, is_ready, issue_date, buyer, supplier,
-       line_items, optional_members -> 'invoice_level_allowance_charge', currency_code, exchange_rate, net_amount,
+       line_items, ('{' || optional_members || '}')::json -> 'invoice_level_allowance_charge', currency_code, exchange_rate, net_amount,
        excluding_tax, including_tax, payable_amount, adjusted_by, created_at, updated_at,
-       consolidated_invoice_id, optional_members -> 'payment', optional_members -> 'delivery',
-       optional_members -> 'billing_period', optional_members -> 'references',
-       optional_members -> 'prepayment',
-       (optional_members ->> 'payable_rounding_amount')::numeric, reference, metadata
+       consolidated_invoice_id, ('{' || optional_members || '}')::json -> 'payment', ('{' || optional_members || '}')::json -> 'delivery',
+       ('{' || optional_members || '}')::json -> 'billing_period', ('{' || optional_members || '}')::json -> 'references',
+       ('{' || optional_members || '}')::json -> 'prepayment',
+       (('{' || optional_members || '}')::json ->> 'payable_rounding_amount')::numeric, reference, metadata
   from documents
  where kind = 'invoice' and deleted_at is null
  order by id;

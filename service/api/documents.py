@@ -25,8 +25,8 @@ from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
     join_exports,
-    pick_members,
     read_stored_body,
+    write_members,
 )
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
@@ -199,7 +199,7 @@ def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more:
         "code_year": year,
         "issue_date": draft.issue_date,
         "taxes": draft.taxes,
-        "optional_members": pick_members(kind, draft.body),
+        "optional_members": write_members(kind, draft.body),
     }
     return json_codec.dumps({**computed, **draft.amounts, **more})
 

@@ -26,6 +26,7 @@ from service.documents.money import (
     compute_document,
     compute_line,
 )
+from service.documents.optional_members import read_members
 from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
 from service.errors import violation
@@ -344,7 +345,7 @@ class ConsolidationPlan:
         The first one that is too large makes the plan full.
         """
         line_items = json_codec.loads(source["line_items"].encode())
-        members = json_codec.loads_own(source["optional_members"])
+        members = read_members(source["optional_members"])
         if refusal := self.terms and _find_line_refusal(invoice, line_items, self.terms):
             return refusal
         adjustments = members.get("invoice_level_allowance_charge")

@@ -1,17 +1,16 @@
 """Optional members of documents that no statement reads, in their forms.
 
-They have a column together, with the names of a record. Bodies and exports have the names of the
-schema.
+They are stored as one text: the members of a JSON object with the names of a record. Bodies and
+exports have the names of the schema.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from asyncpg import Record
-
 from service import json_codec, schema
 from service.documents.kind import NOTE, DocumentKind
+from service.documents.rows import Row
 
 _NOT_OF_NOTES = "invoiceLevelAllowanceCharge"
 #: Name in a record -> name in a body.
@@ -24,13 +23,19 @@ NAMES = {
 }
 
 
-def pick_members(kind: DocumentKind, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all optional members of a body with the names of a record. Absent ones are None."""
-    return {
+def write_members(kind: DocumentKind, body: Mapping[str, Any]) -> str:
+    """Return all optional members of a body as they are stored. Absent ones are null."""
+    members = {
         recorded: body.get(name)
         for recorded, name in NAMES.items()
         if kind is not NOTE or name != _NOT_OF_NOTES
     }
+    return json_codec.dumps(members)[1:-1]
+
+
+def read_members(text: str) -> dict[str, Any]:
+    """Return stored optional members by their names in a record."""
+    return json_codec.loads_own(f"{{{text}}}")
 
 
 def read_stored_body(text: str) -> dict[str, Any]:
@@ -42,19 +47,16 @@ def read_stored_body(text: str) -> dict[str, Any]:
     return {NAMES.get(name, name): member for name, member in stored.items() if member is not None}
 
 
-def join_exports(rows: Iterable[Record]) -> str:
+def join_exports(rows: Iterable[Row]) -> str:
     """Return the texts of exports with their optional members, separated by commas."""
     parts = [
-        part
-        for row in rows
-        for part in (row["export"][:-1], _make_export_end(row["optional_members"]))
+        part for row in rows for part in (_start_export(row["optional_members"]), row["export"])
     ]
-    return "".join(parts)[:-1]
+    return "".join(parts)[1:]
 
 
 @lru_cache(1000)
-def _make_export_end(text: str) -> str:
-    """Return the members in a text with the names of an export, between commas."""
-    found = json_codec.loads_own(text)
-    named = {NAMES[name]: member for name, member in found.items()}
-    return f",{json_codec.dumps(named)[1:]},"
+def _start_export(text: str) -> str:
+    """Return a comma and the start of an export, which has the members in a text."""
+    found = read_members(text)
+    return f",{json_codec.dumps({NAMES[name]: found[name] for name in found})[:-1]},"

@@ -226,18 +226,18 @@ create domain document_code as bigint
   constraint documents_code_range check (value between 1 and 999999999999);
 comment on domain document_code is 'Number of a document without its prefix.';
 
--- Records splice the text.
-create domain optional_members as json
+-- The text is a part of the records and exports.
+create domain optional_members as text
   constraint documents_optional_members check
-    (value::text like '{"%' and not value::jsonb ?| array[
+    (value <> '' and not ('{' || value || '}')::jsonb ?| array[
        'id', 'company_id', 'is_submitted_to_portal', 'is_ready', 'invoice_code', 'code', 'type',
        'month', 'invoice_count', 'invoice_ids', 'invoice_id', 'buyer', 'supplier', 'line_items',
        'final_adjusted_amount', 'status', 'legal_monetary_total', 'issue_date', 'currency_code',
        'exchange_rate', 'created_at', 'updated_at', 'consolidated_invoice_id', 'reference',
-       'metadata', 'last_submission', 'optional_members']);
+       'metadata', 'last_submission', 'optional_members', 'record']);
 comment on domain optional_members is
-  'Members of the record of a document that no statement reads: an object with at least one, none '
-  'of them a column of the record.';
+  'Members of the record of a document that no statement reads, as the text between the brackets '
+  'of a JSON object: at least one, none of them a column of the record.';
 
 create type document_body as (
   code numeric, "adjustmentNoteCode" numeric, type text, "isReady" boolean, buyer json,
@@ -410,7 +410,8 @@ call describe('documents', '
   reference: Reference that the client chose, unique among the invoices or notes of the company
     that are not deleted. Null: none.
   metadata: Texts of the client by key. Null: none.
-  optional_members: The optional members of the record that have no column, as a JSON object.
+  optional_members: The optional members of the record that have no column, as the text between the
+    brackets of a JSON object.
   net_amount: Sum of the line items after allowances and charges.
   excluding_tax: Total without tax.
   including_tax: Total with tax.

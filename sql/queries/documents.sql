@@ -46,9 +46,7 @@ select id,
 -- name: {kind}_get :value
 -- Return the record as JSON text, which the service passes through, as a list shows it. A list
 -- leaves out the invoice_ids of a consolidated invoice.
-select splice_members(id, to_json(r), optional_members)
-  from {kind}_records r
- where company_id = :company_id and id = :id;
+select record from {kind}_records where company_id = :company_id and id = :id;
 
 -- name: {kind}_page :many
 -- Return a page of records, newest first: rows with the `total` of the list, `id` and `record`, a
@@ -63,7 +61,7 @@ with page as materialized (
 )
 select counted.total, page.id,
        case when (select sum(bytes) from page) <= :budget::bigint
-            then (select splice_members(r.id, to_json(r), r.optional_members)
+            then (select r.record
                     from {kind}_records r
                    where r.company_id = :company_id and r.id = page.id)
        end as record
@@ -153,7 +151,7 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
                          from submitted_documents s
                         where s.company_id = :company_id and s.status = 'Valid'
                           and s.document_id = t.id))::text, -1)
-         || ',' || substr(d.optional_members::text, 2) as body
+         || ',' || d.optional_members || '}' as body
   from documents d
   join companies c on c.id = d.company_id
   left join documents t
@@ -241,16 +239,17 @@ select :company_id::bigint, kind || '.deleted',
   from hidden;
 
 -- name: {kind}_export :one
--- Return the export object and the optional members as JSON texts, and the full code, which names
--- its file.
-select export, optional_members, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
+-- Return the optional members and the export without its first bracket, as texts, and the full
+-- code, which names its file.
+select optional_members, right(export::text, -1) as export,
+       export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
   from {kind}_exports
  where company_id = :company_id and id = :id;
 
 -- name: {kind}_export_batch :many
--- Return the id, and the export object and the optional members as JSON texts, of the next
--- documents below :before, newest first: at most :most, and as many as have documents of :budget
--- bytes, at least one.
+-- Return the id, the optional members and the export, as {kind}_export does, of the next documents
+-- below :before, newest first: at most :most, and as many as have documents of :budget bytes, at
+-- least one.
 with next as (
   select id, bytes
     from documents
@@ -260,7 +259,7 @@ with next as (
 ), fitting as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before from next
 )
-select e.id, e.export, e.optional_members
+select e.id, e.optional_members, right(e.export::text, -1) as export
   from fitting f
   join {kind}_exports e on e.company_id = :company_id and e.id = f.id
  where f.bytes_before <= :budget::bigint

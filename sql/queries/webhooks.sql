@@ -158,11 +158,11 @@ with event as (
   select e.type, e.created_at, e.data,
          case e.subject
          when 'invoice' then
-           (select splice_members(r.id, to_json(r), r.optional_members)::json
+           (select r.record::json
               from invoice_records r
              where r.company_id = :company_id and r.id = (e.data -> 'invoice_id')::bigint)
          when 'adjustment_note' then
-           (select splice_members(r.id, to_json(r), r.optional_members)::json
+           (select r.record::json
               from adjustment_note_records r
              where r.company_id = :company_id and r.id = (e.data -> 'adjustment_note_id')::bigint)
          when 'consolidated_invoice' then

@@ -1,42 +1,45 @@
 create or replace view adjustment_note_records with (security_invoker = true) as
-select id,
-       optional_members,
-       company_id,
-       invoice_id,
-       consolidated_invoice_id,
-       code,
-       type,
-       line_items,
-       instant(issue_date) as issue_date,
-       status,
-       status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
-       json_build_object(
-         'excludingTax', excluding_tax,
-         'includingTax', including_tax,
-         'payableAmount', payable_amount,
-         'netAmount', net_amount) as legal_monetary_total,
-       instant(created_at) as created_at,
-       instant(updated_at) as updated_at,
-       reference,
-       metadata,
-       case when not_sent is not null then not_sent
-            when attempts > 0
-            then (select o.outcome
-                    from submission_outcomes o
-                   where o.company_id = documents.company_id
-                      and o.document_id = documents.id
-                   order by o.id desc
-                   limit 1)
-       end as last_submission
-  from documents
- where kind = 'adjustment_note' and deleted_at is null;
+select d.id,
+       r.*,
+       d.optional_members,
+       concat('{"id":', d.id, ',', d.optional_members, ',', right(to_json(r)::text, -1)) as record
+  from documents d
+ cross join lateral (
+       select d.company_id,
+              invoice_id,
+              consolidated_invoice_id,
+              code,
+              type,
+              line_items,
+              instant(issue_date) as issue_date,
+              status,
+              status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
+              json_build_object(
+                'excludingTax', excluding_tax,
+                'includingTax', including_tax,
+                'payableAmount', payable_amount,
+                'netAmount', net_amount) as legal_monetary_total,
+              instant(created_at) as created_at,
+              instant(updated_at) as updated_at,
+              reference,
+              metadata,
+              case when not_sent is not null then not_sent
+                   when attempts > 0
+                   then (select o.outcome
+                           from submission_outcomes o
+                          where o.company_id = d.company_id
+                             and o.document_id = d.id
+                          order by o.id desc
+                          limit 1)
+              end as last_submission) r
+ where d.kind = 'adjustment_note' and d.deleted_at is null;
 grant select on adjustment_note_records to einvoice_service, einvoice_reader;
 call describe('adjustment_note_records', '
-  Adjustment notes as the API returns them, which splices optional_members. Deleted ones are left
-  out.
+  Adjustment notes as the API returns them. Deleted ones are left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.
   legal_monetary_total: Totals as a JSON object.
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
+  record: The record as JSON text.
 ', 'documents');

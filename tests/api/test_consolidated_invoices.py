@@ -861,7 +861,7 @@ def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None
     return {
         "id": invoice_id,
         "line_items": simplejson.dumps(lines),
-        "optional_members": simplejson.dumps({"invoice_level_allowance_charge": adjustments}),
+        "optional_members": f'"invoice_level_allowance_charge": {simplejson.dumps(adjustments)}',
         "prepaid_amount": Decimal(0),
     }
 

@@ -104,14 +104,13 @@ async def test_no_optional_member_replaces_one_of_the_record(
             assert refused == 422, name
         with pytest.raises(asyncpg.CheckViolationError, match="documents_optional_members"):
             await owner.execute(
-                "update documents set optional_members = json_build_object($1::text, 1)::text::json"
-                " where id = $2",
+                "update documents set optional_members = to_json($1::text) || ':1' where id = $2",
                 name,
                 document_id,
             )
-    for text in ("{}", "[]", '{ "terms": 1}', "null"):
+    for text in ("", '"terms":1,"id":2'):
         with pytest.raises(asyncpg.CheckViolationError, match="documents_optional_members"):
-            await owner.execute("update documents set optional_members = $1::json", text)
+            await owner.execute("update documents set optional_members = $1", text)
     assert await get_invoice(api, document_id) == found
 
 

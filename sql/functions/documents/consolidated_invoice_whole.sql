@@ -1,7 +1,7 @@
 create or replace function consolidated_invoice_whole(for_company bigint, for_id bigint)
   returns text stable language sql
   begin atomic
-  select left(splice_members(r.id, to_json(r), r.optional_members), -1)
+  select left(r.record, -1)
            || ',"invoice_ids":' || to_json(d.invoice_ids)::text || '}'
     from consolidated_invoice_records r
     join documents d on d.company_id = r.company_id and d.id = r.id

@@ -64,14 +64,14 @@ begin
                       join documents d on d.company_id = for_company and d.id = p.id) <= budget
               then case of_kind
                    when 'invoice'
-                   then (select splice_members(r.id, to_json(r), r.optional_members)
+                   then (select r.record
                            from invoice_records r
                           where r.company_id = for_company and r.id = page.id)
                    when 'adjustment_note'
-                   then (select splice_members(r.id, to_json(r), r.optional_members)
+                   then (select r.record
                            from adjustment_note_records r
                           where r.company_id = for_company and r.id = page.id)
-                   else (select splice_members(r.id, to_json(r), r.optional_members)
+                   else (select r.record
                            from consolidated_invoice_records r
                           where r.company_id = for_company and r.id = page.id)
                    end
