@@ -167,7 +167,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
     )
     name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
     headers = responses.attachment_headers(name)
-    return responses.json_text_response(join_exports([row]), headers=headers)
+    return responses.json_text_response(join_exports([row])[1:], headers=headers)
 
 
 async def list_of_document(

@@ -48,11 +48,11 @@ def read_stored_body(text: str) -> dict[str, Any]:
 
 
 def join_exports(rows: Iterable[Row]) -> str:
-    """Return the texts of exports with their optional members, separated by commas."""
+    """Return the texts of exports with their optional members, each after a comma."""
     parts = [
         part for row in rows for part in (_start_export(row["optional_members"]), row["export"])
     ]
-    return "".join(parts)[1:]
+    return "".join(parts)
 
 
 @lru_cache(1000)
