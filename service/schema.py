@@ -57,13 +57,9 @@ def _add_document_members(files: Mapping[str, Schema]) -> None:
     for body in ("invoice_update", "adjustment_note_create", "adjustment_note_update"):
         files[body]["properties"].update(members)
     recorded = {name_in_record(name): member for name, member in members.items()}
-    for form, added in (("", recorded), ("Export", members)):
-        for kind in ("Invoice", "AdjustmentNote", "ConsolidatedInvoice"):
-            record = files["records"]["$defs"][kind + form]
-            record["required"] += added
-            record["properties"].update(added)
-            for example in record.get("examples", ()):
-                example.update({name: None for name in added if name not in example})
+    for kind in ("Invoice", "AdjustmentNote", "ConsolidatedInvoice"):
+        files["records"]["$defs"][kind]["properties"].update(recorded)
+        files["records"]["$defs"][f"{kind}Export"]["properties"].update(members)
 
 
 _CAPITAL = re.compile("[A-Z]")

@@ -59,4 +59,4 @@ def join_exports(rows: Iterable[Row]) -> str:
 def _start_export(text: str) -> str:
     """Return a comma and the start of an export, which has the members in a text."""
     found = read_members(text)
-    return f",{json_codec.dumps({NAMES[name]: found[name] for name in found})[:-1]},"
+    return f",{json_codec.dumps({NAMES.get(name, name): found[name] for name in found})[:-1]},"

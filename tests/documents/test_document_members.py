@@ -1,16 +1,18 @@
 """Optional members of invoices and notes: payment, delivery, billing period and references."""
 
+import json
 from typing import Any
 
 import asyncpg
 import pytest
 
-from service import schema
+from service import json_codec, schema
 from service.documents.kind import KINDS
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import create_record, request_json
 from tests.conftest import Client
+from tests.documents.sources import EVERYTHING
 from tests.harness.bodies import invoice, note
 
 #: Name in a body -> name in a record.
@@ -18,27 +20,8 @@ NAMES = {
     name: schema.name_in_record(name)
     for name in schema.ALL["common"]["$defs"]["document_members"]["properties"]
 }
-MEMBERS = {
-    "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days"},
-    "delivery": {
-        "name": "Guangzhou Harbour Stores",
-        "registration": {"type": "BRN", "number": "91440101MA59"},
-        "address": {"line1": "Gate 4", "city": "Guangzhou", "state": "Guangdong", "country": "CHN"},
-        "charge": {"amount": 88.5, "reason": "Sea freight"},
-    },
-    "billingPeriod": {"start": "2026-02-28", "end": "2026-02-28", "frequency": "Daily"},
-    "references": [
-        {"type": "FTA", "description": "ACFTA"},
-        {"type": "BILL", "id": "DO-1"},
-    ],
-    "prepayment": {
-        "amount": 10.5,
-        "date": "2026-02-28",
-        "time": "04:00:00Z",
-        "reference": "DEP-771",
-    },
-    "payableRoundingAmount": -0.01,
-}
+MEMBERS = json.loads(json_codec.dumps({name: EVERYTHING[name] for name in NAMES}))
+MEMBERS["prepayment"]["amount"] = 10.5  # less than a note of one line
 
 
 def get_members(found: dict[str, Any]) -> dict[str, Any]:
