@@ -76,6 +76,11 @@ def text_at(node: Any, path: str, attribute: str = "_") -> str:
     return found if isinstance(found, str) else ""
 
 
+def text_property(*where: str) -> cached_property[str]:
+    """Return a property with the text at a path of a document or party, or of its attribute."""
+    return cached_property(lambda node: node.text(*where))
+
+
 @dataclass
 class UblParty:
     """A supplier, buyer or shipping recipient: the object inside `Party`."""
@@ -83,6 +88,9 @@ class UblParty:
     role: str  # name in messages
     root: str  # path of the node in the invoice
     node: Any
+
+    name = text_property("PartyLegalEntity.RegistrationName")
+    country = text_property("PostalAddress.Country.IdentificationCode")
 
     def text(self, path: str) -> str:
         """Return the stripped text at the path, or an empty string."""
@@ -114,13 +122,12 @@ class UblParty:
         """Return whether the party is the general public, without a name. Portal: 10.13"""
         return self.tin == GENERAL_PUBLIC and self.identity[1] == "NA"
 
-    @property
-    def name(self) -> str:
-        return self.text("PartyLegalEntity.RegistrationName")
 
-    @property
-    def country(self) -> str:
-        return self.text("PostalAddress.Country.IdentificationCode")
+def party_property(role: str, root: str) -> cached_property[UblParty]:
+    """Return a property with the party at a path of a document, an empty one if it is missing."""
+    return cached_property(
+        lambda document: UblParty(role, root, next(entries(document.invoice, root), {}))
+    )
 
 
 @dataclass
@@ -130,6 +137,14 @@ class UblDocument:
     root: Any
     raw: bytes = b""
 
+    number = text_property("ID")
+    type = text_property("InvoiceTypeCode")
+    version = text_property("InvoiceTypeCode", "listVersionID")
+    currency = text_property("DocumentCurrencyCode")
+    supplier = party_property("SUPPLIER", "AccountingSupplierParty.Party")
+    buyer = party_property("BUYER", "AccountingCustomerParty.Party")
+    recipient = party_property("RECIPIENT", "Delivery.DeliveryParty")
+
     @cached_property
     def invoice(self) -> Any:
         return next(entries(self.root, "Invoice"), None)
@@ -138,22 +153,6 @@ class UblDocument:
         """Return the text at the path, or an empty string."""
         return text_at(self.invoice, path, attribute)
 
-    @property
-    def number(self) -> str:
-        return self.text("ID")
-
-    @property
-    def type(self) -> str:
-        return self.text("InvoiceTypeCode")
-
-    @property
-    def version(self) -> str:
-        return self.text("InvoiceTypeCode", "listVersionID")
-
-    @property
-    def currency(self) -> str:
-        return self.text("DocumentCurrencyCode")
-
     @cached_property
     def issued_at(self) -> float:
         """Return the time of issue in Unix seconds. Requires a valid structure."""
@@ -161,22 +160,6 @@ class UblDocument:
             self.text("IssueDate") + self.text("IssueTime"), "%Y-%m-%d%H:%M:%SZ"
         )
         return moment.replace(tzinfo=UTC).timestamp()
-
-    @cached_property
-    def supplier(self) -> UblParty:
-        return self.party("SUPPLIER", "AccountingSupplierParty.Party")
-
-    @cached_property
-    def buyer(self) -> UblParty:
-        return self.party("BUYER", "AccountingCustomerParty.Party")
-
-    @cached_property
-    def recipient(self) -> UblParty:
-        return self.party("RECIPIENT", "Delivery.DeliveryParty")
-
-    def party(self, role: str, root: str) -> UblParty:
-        """Return the party at a path of the invoice, an empty one if it is missing."""
-        return UblParty(role, root, next(entries(self.invoice, root), {}))
 
     @property
     def issuer(self) -> UblParty:
