@@ -236,7 +236,7 @@ def show_calls(sandbox: Sandbox) -> Members:
     return {
         "calls": {operation: row["count"] for operation, row in calls.items()},
         "answers": answers,
-        "faults": {row["label"]: row["count"] for row in sql.fault_counts(sandbox.db)},
+        "faults": dict(sql.fault_counts(sandbox.db)),
         "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
     }
 
@@ -253,6 +253,7 @@ async def show_ledger(request: web.Request) -> web.Response:
 
 def show_document(row: Row) -> Members:
     """Return one document of the ledger."""
+    validated_at = row["validated_at"]
     plain = ("sequence", "uuid", "number", "type", "taxpayer", "status", "sha256")
     return {
         **{name: row[name] for name in plain},
@@ -260,7 +261,7 @@ def show_document(row: Row) -> Members:
         "issuedAt": instant(row["issued_at"]),
         "clientId": row["client_id"],
         "receivedAt": instant(row["received_at"]),
-        "validatedAt": instant(row["validated_at"]),
+        "validatedAt": None if validated_at is None else instant(validated_at),
         "warnings": msgspec.Raw(row["warnings"] or "[]"),
     }
 

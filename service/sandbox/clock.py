@@ -2,19 +2,10 @@
 
 import math
 from datetime import UTC, datetime
-from typing import overload
 
 
-@overload
-def instant(seconds: float) -> str: ...
-@overload
-def instant(seconds: None) -> None: ...
-@overload
-def instant(seconds: float | None) -> str | None: ...
-def instant(seconds: float | None) -> str | None:
-    """Return an instant as `2026-09-14T03:26:02Z`, rounded down to seconds. None stays None."""
-    if seconds is None:
-        return None
+def instant(seconds: float) -> str:
+    """Return an instant as `2026-09-14T03:26:02Z`, rounded down to seconds."""
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

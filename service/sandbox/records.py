@@ -153,6 +153,9 @@ def describe(row: Row) -> dict[str, Any]:
     """Return the members that documents and rows of lists have in common."""
     return {
         **{name: row[column] for name, column in MEMBERS.items()},
-        **{name: instant(row[column]) for name, column in TIMES.items()},
+        **{
+            name: None if row[column] is None else instant(row[column])
+            for name, column in TIMES.items()
+        },
         "typeName": BUILT_IN["document_types"].codes[row["type"]],
     }
