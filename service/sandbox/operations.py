@@ -24,29 +24,37 @@ class PortalOperation(NamedTuple):
     status: int = 200
 
 
-API = "/api/v1.0"
-SUBMISSIONS, DOCUMENTS, TYPES = (
-    f"{API}/{name}" for name in ("documentsubmissions", "documents", "documenttypes")
-)
 OPERATIONS = (
     PortalOperation("POST", "/connect/token", "login", 12, log_in),
-    PortalOperation("GET", f"{API}/taxpayer/validate/{{tin}}", "tin", 60, taxpayers.validate_tin),
-    PortalOperation("GET", f"{API}/taxpayer/search/tin", "tin_search", 60, taxpayers.search_tin),
+    PortalOperation("GET", "/api/v1.0/taxpayer/validate/{tin}", "tin", 60, taxpayers.validate_tin),
+    PortalOperation("GET", "/api/v1.0/taxpayer/search/tin", "tin_search", 60, taxpayers.search_tin),
     PortalOperation(
-        "GET", f"{API}/taxpayers/qrcodeinfo/{{text}}", "qr", 60, taxpayers.get_qr_information
+        "GET", "/api/v1.0/taxpayers/qrcodeinfo/{text}", "qr", 60, taxpayers.get_qr_information
     ),
-    PortalOperation("POST", SUBMISSIONS, "submit", 100, submissions.submit, 202),
-    PortalOperation("POST", f"{SUBMISSIONS}/", "submit", 100, submissions.submit, 202),
-    PortalOperation("GET", f"{SUBMISSIONS}/{{uid}}", "submission", 300, submissions.get_submission),
-    PortalOperation("GET", f"{DOCUMENTS}/recent", "recent", 12, lists.recent),
-    PortalOperation("GET", f"{DOCUMENTS}/search", "search", 12, lists.search),
-    PortalOperation("GET", f"{DOCUMENTS}/{{uuid}}/details", "details", 125, documents.get_details),
-    PortalOperation("GET", f"{DOCUMENTS}/{{uuid}}/raw", "raw", 60, documents.get_raw),
     PortalOperation(
-        "PUT", f"{DOCUMENTS}/state/{{uuid}}/state", "state", 12, documents.change_state
+        "POST", "/api/v1.0/documentsubmissions", "submit", 100, submissions.submit, 202
     ),
-    PortalOperation("GET", f"{API}/notifications/taxpayer", "notifications", 0, list_notifications),
-    PortalOperation("GET", TYPES, "types", 0, list_types),
-    PortalOperation("GET", f"{TYPES}/{{id}}", "types", 0, get_type),
-    PortalOperation("GET", f"{TYPES}/{{id}}/versions/{{version}}", "types", 0, get_version),
+    PortalOperation(
+        "POST", "/api/v1.0/documentsubmissions/", "submit", 100, submissions.submit, 202
+    ),
+    PortalOperation(
+        "GET", "/api/v1.0/documentsubmissions/{uid}", "submission", 300, submissions.get_submission
+    ),
+    PortalOperation("GET", "/api/v1.0/documents/recent", "recent", 12, lists.recent),
+    PortalOperation("GET", "/api/v1.0/documents/search", "search", 12, lists.search),
+    PortalOperation(
+        "GET", "/api/v1.0/documents/{uuid}/details", "details", 125, documents.get_details
+    ),
+    PortalOperation("GET", "/api/v1.0/documents/{uuid}/raw", "raw", 60, documents.get_raw),
+    PortalOperation(
+        "PUT", "/api/v1.0/documents/state/{uuid}/state", "state", 12, documents.change_state
+    ),
+    PortalOperation(
+        "GET", "/api/v1.0/notifications/taxpayer", "notifications", 0, list_notifications
+    ),
+    PortalOperation("GET", "/api/v1.0/documenttypes", "types", 0, list_types),
+    PortalOperation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, get_type),
+    PortalOperation(
+        "GET", "/api/v1.0/documenttypes/{id}/versions/{version}", "types", 0, get_version
+    ),
 )
