@@ -39,8 +39,7 @@ def validate_tin(call: Call) -> Any:
     kind, value = read_identity(call.query, "idType", "idValue")
     if not kind:
         raise bad_argument("idType", "idType is required.")
-    known = sql.identity_list(call.sandbox.db, tin=tin)
-    if (kind, value) not in {(row["type"], row["value"]) for row in known}:
+    if (kind, value) not in map(tuple, sql.identity_list(call.sandbox.db, tin=tin)):
         raise unknown_taxpayer()
     return {}
 
@@ -74,7 +73,7 @@ def get_qr_information(call: Call) -> Any:
 def describe_taxpayer(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
     known = sql.identity_list(sandbox.db, tin=row["tin"])
-    kind, value = (known[0]["type"], known[0]["value"]) if known else ("BRN", "NA")
+    kind, value = known[0] if known else ("BRN", "NA")
     stored = json.loads(sql.profile_get(sandbox.db, tin=row["tin"]) or "{}")
     return {
         "tin": row["tin"],

@@ -80,7 +80,7 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
     """
     if party.identity[1] == "NA":
         return False
-    known = [(each["type"], each["value"]) for each in sql.identity_list(sandbox.db, tin=party.tin)]
+    known = [tuple(row) for row in sql.identity_list(sandbox.db, tin=party.tin)]
     return not known or party.identity[1] == TIN_ONLY or party.identity in known
 
 
