@@ -238,24 +238,19 @@ def check_digests(signature: Signature) -> Iterator[Violation]:
     """Check the digests of certificate, signed properties and document."""
     path = f"{CERT}.CertDigest.DigestValue"
     der = signature.certificate and signature.certificate.public_bytes(Encoding.DER)
-    if code := check_digest(signature.text(path), der, "DS317", "DS318"):
-        yield code, path
-    for to_properties, content, missing, differs in (
-        (True, signature.properties, "DS319", "DS320"),
-        (False, signature.content, "DS321", "DS322"),
+    where = "SignedInfo.Reference.DigestValue"
+    properties, document = (
+        value(signature.reference(to_properties), "DigestValue") for to_properties in (True, False)
+    )
+    for text, content, missing, differs, place in (
+        (signature.text(path), der, "DS317", "DS318", path),
+        (properties, signature.properties, "DS319", "DS320", where),
+        (document, signature.content, "DS321", "DS322", where),
     ):
-        text = value(signature.reference(to_properties), "DigestValue")
-        if code := check_digest(text, content, missing, differs):
-            yield code, "SignedInfo.Reference.DigestValue"
-
-
-def check_digest(text: Any, content: bytes | None, missing: str, differs: str) -> str | None:
-    """Return the code for a missing or different digest, or None."""
-    if not text:
-        return missing
-    if content is not None and text != b64encode(sha256(content).digest()).decode():
-        return differs
-    return None
+        if not text:
+            yield missing, place
+        elif content is not None and text != b64encode(sha256(content).digest()).decode():
+            yield differs, place
 
 
 def check_issuer(signature: Signature) -> Iterator[Violation]:
