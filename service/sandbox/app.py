@@ -125,8 +125,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     response.headers["Date"] = formatdate(
         request.app[SANDBOX].now() + request.get(DATE_SHIFT, 0), usegmt=True
     )
-    for name, text in request.get(RATE_HEADERS, {}).items():
-        response.headers[name] = text
+    response.headers.update(request.get(RATE_HEADERS, {}))
 
 
 async def close(app: web.Application) -> None:

@@ -64,11 +64,11 @@ def open_database(path: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """Run the block in a transaction that is rolled back if it raises."""
     db.execute("begin immediate")
     try:
-        yield db
+        yield
     except BaseException:
         db.execute("rollback")
         raise

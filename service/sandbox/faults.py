@@ -140,11 +140,8 @@ async def change_uuid(injection: Injection) -> web.Response:
 
 async def enlarge(injection: Injection) -> web.Response:
     """Return valid JSON that exceeds a reasonable limit for a response body."""
-    return web.Response(
-        body=injection.body + b" " * OVERSIZE,
-        status=injection.response.status,
-        content_type="application/json",
-    )
+    injection.response.body = injection.body + b" " * OVERSIZE
+    return injection.response
 
 
 async def shift_date(injection: Injection) -> web.Response:

@@ -72,12 +72,10 @@ class CodeChecker:
     def check_place(self, party: UblParty) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
-        if country:
-            unknown = list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
-            if unknown:
-                yield from unknown
-                return
-        if country not in ("", "MYS"):
+        unknown = list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
+        if country and unknown:
+            yield from unknown
+        elif country not in ("", "MYS"):
             if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
                 yield finding_at(path, "CV316", message, "_")

@@ -37,13 +37,13 @@ def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Itera
     if not document.references:
         yield make_finding(None, "A reference to the original document is required.")
     for uuid, number in document.references:
-        original = None if uuid == "NA" else sql.document_get(sandbox.db, uuid=uuid)
-        if uuid == "NA" and not number:
-            yield make_finding(None, "The number of the original document is required.")
-        elif uuid != "NA" and original is None:
-            yield make_finding(None, f"The referenced document {uuid} is not known.")
-        elif original is not None:
+        if uuid == "NA":
+            if not number:
+                yield make_finding(None, "The number of the original document is required.")
+        elif original := sql.document_get(sandbox.db, uuid=uuid):
             yield from check_reference(row, original, number)
+        else:
+            yield make_finding(None, f"The referenced document {uuid} is not known.")
 
 
 def check_reference(note: Row, original: Row, number: str) -> Iterator[Finding]:

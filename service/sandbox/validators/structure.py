@@ -145,12 +145,10 @@ def check_basic(basic: Any, kind: str, path: str) -> Iterator[Violation]:
     if not isinstance(basic, dict):
         yield ("ObjectExpected", path)
         return
-    rule, fits = KINDS[kind]
     for name in ("_", "currencyID") if kind == "amount" else ("_",):
         if name not in basic:
             yield ("PropertyRequired", f"{path}.{name}")
     for name, found in basic.items():
-        if name == "_" and not fits(found):
-            yield (rule, f"{path}._")
-        elif name != "_" and not isinstance(found, str):
-            yield ("StringExpected", f"{path}.{name[:MOST_NAME]}")
+        rule, fits = KINDS[kind if name == "_" else "text"]
+        if not fits(found):
+            yield (rule, f"{path}.{name[:MOST_NAME]}")
