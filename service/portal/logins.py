@@ -91,6 +91,7 @@ def choose_login(config: Config, own: OwnClient | None, tin: str) -> Login:
     return Login(config.portal_client_id, config.portal_client_secret, represented)
 
 
+@dataclass(frozen=True)
 class RefusedLogins:
     """Store of refused logins, each with a pause that doubles up to an hour.
 
@@ -98,14 +99,13 @@ class RefusedLogins:
     refused, the pause is for all taxpayers.
     """
 
-    def __init__(self, database: Database, config: Config) -> None:
-        self._database = database
-        self._config = config
+    database: Database
+    config: Config
 
     async def check(self, login: Login) -> None:
         """Raise LoginRefused while the login pauses, NotSent without PostgreSQL."""
         try:
-            async with self._database.across() as conn:
+            async with self.database.across() as conn:
                 wait = await sql.refused_login_wait(conn, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             raise NotSent(UNKNOWN) from failure
@@ -118,9 +118,9 @@ class RefusedLogins:
         After a refusal only one process attempts a login at a time: if it is another process,
         LoginRefused is raised. Raises NotSent if PostgreSQL is unavailable.
         """
-        lease = self._config.portal_timeout * 2 + LEASE_MARGIN
+        lease = self.config.portal_timeout * 2 + LEASE_MARGIN
         try:
-            async with self._database.across() as conn:
+            async with self.database.across() as conn:
                 row = await sql.refused_login_try(conn, lease=lease, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             raise NotSent(UNKNOWN) from failure
@@ -137,14 +137,14 @@ class RefusedLogins:
         messages = [error.reason, *(entry["message"] for entry in error.errors if entry["message"])]
         message = " ".join(dict.fromkeys(messages))
         try:
-            async with self._database.across() as conn:
+            async with self.database.across() as conn:
                 if key["taxpayer"]:
                     await sql.refused_login_clear(conn, **{**key, "taxpayer": ""})
                 row = await sql.refused_login_note(
                     conn,
                     reason=reason,
                     message=message[:MOST_MESSAGE],
-                    first=self._config.portal_login_retry,
+                    first=self.config.portal_login_retry,
                     longest=LONGEST_PAUSE,
                     **key,
                 )
@@ -161,18 +161,18 @@ class RefusedLogins:
     async def clear(self, login: Login) -> None:
         """Delete the refusals of a login after a success."""
         try:
-            async with self._database.across() as conn:
+            async with self.database.across() as conn:
                 await sql.refused_login_clear(conn, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot clear a refused login: %s", describe_error(failure))
 
     async def listed(self) -> list[dict[str, Any]]:
         """Return the refused logins, oldest first, each with instructions for the operator."""
-        async with self._database.across() as conn:
+        async with self.database.across() as conn:
             rows = await sql.refused_logins_list(
                 conn,
-                client_id=self._config.portal_client_id,
-                fingerprint=self._config.portal_credentials_fingerprint,
+                client_id=self.config.portal_client_id,
+                fingerprint=self.config.portal_credentials_fingerprint,
             )
         return [{**row, "what_to_do": _what_to_do(row)} for row in rows]
 
@@ -181,9 +181,9 @@ class RefusedLogins:
 
         The companies' own clients are included.
         """
-        async with self._database.across() as conn:
+        async with self.database.across() as conn:
             return await sql.refused_logins_forget(
-                conn, client_id=self._config.portal_client_id, taxpayer=taxpayer
+                conn, client_id=self.config.portal_client_id, taxpayer=taxpayer
             )
 
 

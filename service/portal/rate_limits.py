@@ -19,10 +19,9 @@ unknown outcomes and everything else, then the other comparisons.
 """
 
 import asyncio
-import copy
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -150,28 +149,20 @@ async def read_quotas(conn: Connection, config: Config) -> list[Sample]:
     return found
 
 
+@dataclass(frozen=True)
 class PortalRateLimiter:
     """Takes a token for each portal request.
 
-    Waits for one at most for `patience`, else raises Held.
+    Waits for one at most for `patience`, else raises Held. Without `own_client_id`, the client id
+    of a company, the limits are those of the operator's client, which the companies share.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        config: Config,
-        *,
-        urgent: bool,
-        patience: timedelta = timedelta(0),
-        priority: int = USUAL,
-    ) -> None:
-        self._database = database
-        self._config = config
-        self._urgent = urgent
-        self._patience = patience
-        self._priority = priority
-        self._client_id = config.portal_client_id
-        self._is_shared = True  # by companies: the operator's client
+    database: Database
+    config: Config
+    urgent: bool = field(kw_only=True)
+    patience: timedelta = timedelta(0)
+    priority: int = USUAL
+    own_client_id: str | None = None
 
     async def __call__(
         self, operation: str, tin: str, further: bool = False, own_client_id: str | None = None
@@ -181,7 +172,8 @@ class PortalRateLimiter:
         `own_client_id` is the company's own client id; the default is the operator's.
         """
         if own_client_id is not None:
-            return await self._of_client(own_client_id)(operation, tin, further)
+            limiter = replace(self, own_client_id=own_client_id)
+            return await limiter(operation, tin, further)
         try:
             await self._acquire(operation, tin, further)
         except TRANSIENT_DB_ERRORS as error:
@@ -189,14 +181,16 @@ class PortalRateLimiter:
                 "The database is unavailable, so the portal's rate limit cannot be checked."
             ) from error
 
-    def _of_client(self, client_id: str) -> "PortalRateLimiter":
-        other = copy.copy(self)
-        other._client_id, other._is_shared = client_id, False
-        return other
+    @property
+    def _client_id(self) -> str:
+        own = self.own_client_id
+        return self.config.portal_client_id if own is None else own
 
     def _held(self, reason: str, wait: timedelta, operation: str | None) -> Held:
         """Return the error. Only the operator's client pauses an operation for all companies."""
-        return Held(reason, retry_after=wait, operation=operation if self._is_shared else None)
+        return Held(
+            reason, retry_after=wait, operation=operation if self.own_client_id is None else None
+        )
 
     async def _acquire(self, operation: str, tin: str, further: bool) -> None:
         """Take a token of each bucket, waiting for a limited time. Raises Held.
@@ -204,11 +198,11 @@ class PortalRateLimiter:
         The first bucket of a further page is that of the taxpayer, and of another request that of
         the client: the one that is more likely to be empty.
         """
-        quotas = QUOTAS.get(operation, ()) if self._config.portal_rate_scale else ()
+        quotas = QUOTAS.get(operation, ()) if self.config.portal_rate_scale else ()
         if not quotas:
             return await self._check_pause(operation)
         quotas = quotas if further else quotas[::-1]
-        patience = PAGE_PATIENCE if further else self._patience
+        patience = PAGE_PATIENCE if further else self.patience
         began = time.monotonic()
         until = began + patience.total_seconds()
         while True:
@@ -226,8 +220,8 @@ class PortalRateLimiter:
     def _count_wait(self, operation: str, seconds: float) -> None:
         """Count a wait for the operator's client. Comparisons may wait: they use what is left."""
         if (
-            self._is_shared
-            and self._priority < COMPARISON
+            self.own_client_id is None
+            and self.priority < COMPARISON
             and seconds > SHORTEST_WAIT.total_seconds()
         ):
             PORTAL_WAITS.labels(operation).inc(seconds)
@@ -253,9 +247,9 @@ class PortalRateLimiter:
 
         A taxpayer that has used its share reserves no future token: others may be served first.
         """
-        share = self._config.portal_rate_share if self._is_shared else Decimal(1)
-        bounds = limits(quota, self._config.portal_rate_scale, self._urgent, share)
-        async with self._database.across() as conn:
+        share = self.config.portal_rate_share if self.own_client_id is None else Decimal(1)
+        bounds = limits(quota, self.config.portal_rate_scale, self.urgent, share)
+        async with self.database.across() as conn:
             row = await sql.portal_token_take(
                 conn,
                 client_id=self._client_id,
@@ -265,8 +259,8 @@ class PortalRateLimiter:
                 **asdict(bounds),
                 patience=patience,
                 grace=GRACE,
-                priority=self._priority,
-                follows=FOLLOWS.get(self._priority),
+                priority=self.priority,
+                follows=FOLLOWS.get(self.priority),
             )
         if row["is_taken"]:
             return row["wait"].total_seconds()
@@ -277,7 +271,7 @@ class PortalRateLimiter:
 
     async def _check_pause(self, operation: str) -> None:
         """Raise Held during a pause that the portal has requested."""
-        async with self._database.across() as conn:
+        async with self.database.across() as conn:
             left = await sql.pause_left(conn, client_id=self._client_id, operation=operation)
         if left:
             raise self._held("The portal requested a pause.", left, operation)
