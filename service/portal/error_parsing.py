@@ -123,8 +123,7 @@ def _leaves(node: Any) -> Iterator[ErrorEntry]:
 
 
 def _inner_leaves(node: dict[str, Any]) -> Iterator[ErrorEntry]:
-    for child in _children(node):
-        yield from _leaves(child)
+    yield from _leaves(_children(node))
     fields = node.get("errors")  # problem details: field -> messages
     for name, messages in fields.items() if isinstance(fields, dict) else ():
         for message in messages if isinstance(messages, list) else [messages]:
@@ -139,8 +138,7 @@ def _codes(node: Any) -> Iterator[str]:
         node = fold_members(node)
         if code := _code(node):
             yield code
-        for child in _children(node):
-            yield from _codes(child)
+        yield from _codes(_children(node))
 
 
 def _children(node: dict[str, Any]) -> list[Any]:
