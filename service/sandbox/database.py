@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,6 @@ FOLDER = Path(__file__).with_name("sql")
 NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
 
 Row = sqlite3.Row
-Statement = Callable[..., Any]
 
 #: Kind of a statement -> its result. All rows are read, so that no statement stays open.
 READERS: dict[str, Callable[[sqlite3.Cursor], Any]] = {
@@ -28,22 +28,18 @@ READERS: dict[str, Callable[[sqlite3.Cursor], Any]] = {
 }
 
 
-def make_statement(kind: str, text: str) -> Statement:
-    """Return a function that runs the statement with named values."""
-
-    def call(db: sqlite3.Connection, **values: Any) -> Any:
-        return READERS[kind](db.execute(text, values))
-
-    return call
+def run_statement(kind: str, text: str, db: sqlite3.Connection, /, **values: Any) -> Any:
+    """Run a statement with named values and return its result."""
+    return READERS[kind](db.execute(text, values))
 
 
 def load_statements() -> SimpleNamespace:
     """Return the statements of all files as attributes."""
-    statements: dict[str, Statement] = {}
+    statements: dict[str, partial[Any]] = {}
     for path in sorted(FOLDER.glob("*.sql")):
         parts = NAME.split(path.read_text("utf-8"))[1:]
         for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
-            statements[name] = make_statement(kind, text)
+            statements[name] = partial(run_statement, kind, text)
     return SimpleNamespace(**statements)
 
 
