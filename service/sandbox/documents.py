@@ -76,9 +76,8 @@ def read_change(body: bytes) -> tuple[str, str]:
         change = msgspec.json.decode(body, type=dict[str, Any])
     except ValueError:
         raise bad_argument("body", "The body is not a JSON object.") from None
-    wanted, reason = change.get("status"), change.get("reason")
     # The authority's field table has `Rejected` as the example of the value `rejected`.
-    wanted = wanted.lower() if isinstance(wanted, str) else wanted
+    wanted, reason = str(change.get("status")).lower(), change.get("reason")
     if wanted not in ("cancelled", "rejected"):
         raise bad_argument("status", "Status must be cancelled or rejected.")
     if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON:
@@ -93,8 +92,7 @@ def find_obstacle(sandbox: Sandbox, row: Row, wanted: str) -> tuple[str, str] | 
     if sandbox.now() > row["validated_at"] + sandbox.controls.cancel_window_seconds:
         return "OperationPeriodOver", "The cancellation period of the document is over."
     if sql.reference_active(sandbox.db, uuid=row["uuid"]):
-        message = "Valid notes refer to the document; cancel them first."
-        return "ActiveReferencingDocuments", message
+        return "ActiveReferencingDocuments", "Valid notes refer to the document; cancel them first."
     return None
 
 

@@ -206,14 +206,14 @@ def check_activity(supplier: UblParty) -> Iterator[Finding]:
 def check_lines(document: UblDocument) -> Iterator[Finding]:
     """Yield the findings about the lines."""
     for index, line in enumerate(entries(document.invoice, "InvoiceLine")):
-        path = f"Invoice.InvoiceLine[{index}].Item"
+        path = f"InvoiceLine[{index}]"
         if not classifications(line):
-            where = f"{path}.CommodityClassification"
+            where = f"Invoice.{path}.Item.CommodityClassification"
             yield Finding("CF364", "Classification is required.", "ItemClassificationCode", where)
         if not (value(line, "Item.Description") or "").strip():
-            yield Finding(None, "Description is required.", "Description", f"{path}.Description")
+            yield make_finding(f"{path}.Item.Description", "Description is required")
         if any(Decimal(found) < 0 for found in values(line, "TaxTotal.TaxSubtotal.Percent")):
-            where = f"Invoice.InvoiceLine[{index}].TaxTotal"
+            where = f"Invoice.{path}.TaxTotal"
             yield Finding(None, "Tax rate cannot be negative.", "Percent", where)
 
 
