@@ -5,6 +5,7 @@ can be tried.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..controls import Sandbox
 from ..database import Row, sql
@@ -86,5 +87,4 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
 
 def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
-    path = finding_at(party.root, code, message).path
-    return Finding(code, f"{message} - {party.role}", "TIN", path)
+    return replace(finding_at(party.root, code, f"{message} - {party.role}"), target="TIN")
