@@ -4,11 +4,10 @@ PostgreSQL stores the refused ones for all processes, because repeating them can
 """
 
 import asyncio
-import copy
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -203,39 +202,30 @@ class Token:
     renew_at: float
 
 
+@dataclass
 class Tokens:
     """The valid token of each login. `request(tin, login)` sends the request for a new one."""
 
-    def __init__(
-        self,
-        request: Callable[[str, Login], Awaitable[PortalResponse]],
-        rate_limiter: RateLimiter | None,
-        refusals: RefusedLogins | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._request = request
-        self._rate_limiter = rate_limiter
-        self._refusals = refusals
-        self._clock = clock
-        self._tokens: dict[Login, Token] = {}
-        self._logins: dict[Login, asyncio.Task[Token]] = {}  # in progress
-        #: Logins of which a token was refused and the next one has not been used yet.
-        self._on_trial: set[Login] = set()
+    request: Callable[[str, Login], Awaitable[PortalResponse]]
+    rate_limiter: RateLimiter | None
+    refusals: RefusedLogins | None
+    clock: Callable[[], float]
+    _tokens: dict[Login, Token] = field(default_factory=dict)
+    _logins: dict[Login, asyncio.Task[Token]] = field(default_factory=dict)  # in progress
+    #: Logins of which a token was refused and the next one has not been used yet.
+    _on_trial: set[Login] = field(default_factory=set)
 
     def through(self, rate_limiter: RateLimiter | None, refusals: RefusedLogins | None) -> "Tokens":
         """Return the same tokens with logins of their own, which wait for another rate limiter."""
-        other = copy.copy(self)
-        other._rate_limiter = rate_limiter
-        other._refusals = refusals or self._refusals
-        other._logins = {}
-        return other
+        refusals = refusals or self.refusals
+        return replace(self, rate_limiter=rate_limiter, refusals=refusals, _logins={})
 
     async def admit(self, operation: str, tin: str, login: Login, further: bool = False) -> None:
         """Pass the rate limiter. Raises Held."""
-        if self._rate_limiter:
+        if self.rate_limiter:
             more = {"further": True} if further else {}
             own = {"own_client_id": login.client_id} if login.is_own else {}
-            await self._rate_limiter(operation, tin, **more, **own)
+            await self.rate_limiter(operation, tin, **more, **own)
 
     async def get(self, tin: str, login: Login, is_repeated: bool = False) -> Token:
         """Return a valid token. Callers with one login share its request and its outcome.
@@ -243,7 +233,7 @@ class Tokens:
         `is_repeated`: the request was made with another token, which the portal refused.
         """
         token = self._tokens.get(login)
-        if token and self._clock() < token.renew_at:
+        if token and self.clock() < token.renew_at:
             return token
         if login.problem:
             raise LoginRefused(login.problem)
@@ -259,15 +249,15 @@ class Tokens:
 
     async def note_refused(self, login: Login, error: LoginRefused, reason: str) -> None:
         """Record a refused login, or a refused new token. `reason` is "login" or "token"."""
-        if self._refusals:
+        if self.refusals:
             self._on_trial.discard(login)
-            await self._refusals.note(login, error, reason)
+            await self.refusals.note(login, error, reason)
 
     async def note_accepted(self, login: Login) -> None:
         """Clear a refused token after the portal has accepted a new one."""
-        if self._refusals and login in self._on_trial:
+        if self.refusals and login in self._on_trial:
             self._on_trial.discard(login)
-            await self._refusals.clear(login)
+            await self.refusals.clear(login)
 
     async def _log_in(self, tin: str, login: Login, is_repeated: bool) -> Token:
         """Store and return a new token. Portal: 2
@@ -276,18 +266,18 @@ class Tokens:
         the login attempt that the first token started. After a refused token, the new one must be
         accepted first.
         """
-        began = self._clock()
+        began = self.clock()
         try:
             reason = await self._begin(tin, login, is_repeated and login in self._on_trial)
             text, life = await self._obtain(tin, login)
             if reason == "token":
                 self._on_trial.add(login)
-            elif reason and self._refusals:
-                await self._refusals.clear(login)
+            elif reason and self.refusals:
+                await self.refusals.clear(login)
         finally:
             del self._logins[login]
         # Forget expired tokens, also of credentials that were replaced.
-        now = self._clock()
+        now = self.clock()
         for expired in [one for one, token in self._tokens.items() if token.renew_at <= now]:
             del self._tokens[expired]
         token = self._tokens[login] = Token(text, began + RENEW_AT * life.total_seconds())
@@ -299,17 +289,17 @@ class Tokens:
         Return the reason of the last refusal, or None. Raises LoginRefused and Held. `is_started`:
         the login attempt has already started.
         """
-        if self._refusals is None or is_started:
+        if self.refusals is None or is_started:
             await self.admit("login", tin, login)
             return None
-        await self._refusals.check(login)
+        await self.refusals.check(login)
         await self.admit("login", tin, login)
-        return await self._refusals.begin(login)
+        return await self.refusals.begin(login)
 
     async def _obtain(self, tin: str, login: Login) -> tuple[str, timedelta]:
         """Log in and return a token and its lifetime. Records a refusal."""
         try:
-            return responses.login(await self._request(tin, login))
+            return responses.login(await self.request(tin, login))
         except Unclear as error:
             raise NotSent(f"Login: {error.reason}", correlation_id=error.correlation_id) from error
         except LoginRefused as error:
