@@ -1,6 +1,7 @@
 """Users and organizations of an integration key's account. Spec: Integration surface"""
 
 import re
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
@@ -21,33 +22,90 @@ operations: list[Operation] = []
 operation = partial(Operation, operations, "Integrations")
 
 USER, ORGANIZATION = "User", "Organization"
-USER_ID = re.compile(r"usr_[0-9A-Za-z]{22}", re.ASCII)
-ORGANIZATION_ID = re.compile(r"org_[0-9A-Za-z]{22}", re.ASCII)
+#: Noun -> the start of an id.
+PREFIXES = {USER: "usr", ORGANIZATION: "org"}
 FILTERS = (filters.SEARCH,)
 EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
 
 
-def new_user_id() -> str:
-    """Return a new random id of a user."""
-    return f"usr_{random_text(22)}"
+def new_id(noun: str) -> str:
+    """Return a new random id of a user or an organization."""
+    return f"{PREFIXES[noun]}_{random_text(22)}"
 
 
-def new_organization_id() -> str:
-    """Return a new random id of an organization."""
-    return f"org_{random_text(22)}"
+def _read_key(request: web.Request, noun: str) -> dict[str, Any]:
+    """Return account and id of the record that the path names. Raises NotFound."""
+    pattern = re.compile(f"{PREFIXES[noun]}_[0-9A-Za-z]{{22}}", re.ASCII)
+    return {"account_id": request[app_keys.ACCOUNT], "id": read_text_id(request, noun, pattern)}
 
 
-@operation(
-    "GET",
-    "/api/integrations/users",
-    "List users",
-    "IntegrationUserList",
-    query=(*FILTERS, *pagination.PAGE),
-    description="The users of the account, newest first.",
+def _declare_reading(
+    noun: str, page: Statement, get: Statement, summary: str, description: str
+) -> None:
+    """Declare the operations that list and get records. The texts are those of the second one."""
+    name, schema_name = noun.lower(), f"Integration{noun}"
+    path = f"/api/integrations/{name}s"
+    operation(
+        "GET",
+        path,
+        f"List {name}s",
+        f"{schema_name}List",
+        query=(*FILTERS, *pagination.PAGE),
+        description=f"The {name}s of the account, newest first.",
+        name=f"list_{name}s",
+    )(partial(_list, page))
+    operation(
+        "GET",
+        f"{path}/{{id}}",
+        summary,
+        schema_name,
+        description=description,
+        noun=noun,
+        is_record=True,
+        name=f"get_{name}",
+    )(partial(_get, noun, get))
+
+
+async def _list(statement: Statement, request: web.Request) -> web.Response:
+    """Return a page of records."""
+    page = pagination.read_page(request, FILTERS)
+    row = await request.app[app_keys.READS].read(
+        statement,
+        account_id=request[app_keys.ACCOUNT],
+        per_page=page.per_page,
+        offset=page.offset,
+        **page.filters,
+    )
+    return _with_meta(row["data"], page.window(row["total"]))
+
+
+def _with_meta(data: str, meta: dict[str, Any]) -> web.Response:
+    return responses.json_text_response(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')
+
+
+async def _get(noun: str, statement: Statement, request: web.Request) -> web.Response:
+    """Return a record."""
+    return responses.record_response(request, await _read(noun, statement, request))
+
+
+def _transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
+    """Open a transaction of the request's account."""
+    return request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT])
+
+
+async def _read(noun: str, statement: Statement, request: web.Request) -> Any:
+    """Return the result of a statement for the record of the path. Raises NotFound."""
+    key = _read_key(request, noun)
+    return or_not_found(await request.app[app_keys.READS].read(statement, **key), noun)
+
+
+_declare_reading(
+    USER,
+    sql.integration_user_page,
+    sql.integration_user_get,
+    "Get a user",
+    "The role is that in the account, not in an organization.",
 )
-async def list_users(request: web.Request) -> web.Response:
-    """Return a page of users."""
-    return await _list(request, sql.integration_user_page)
 
 
 @operation(
@@ -66,31 +124,13 @@ async def create_user(request: web.Request) -> web.Response:
     An e-mail address of another user of the account violates integration_users_email_once.
     """
     body, _ = await read_body(request, "integration_user_create")
-    account, user_id = request[app_keys.ACCOUNT], new_user_id()
-    async with request.app[app_keys.DATABASE].account(account) as conn:
-        await sql.integration_user_insert(conn, account_id=account, id=user_id, **body)
-        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
+    key = {"account_id": request[app_keys.ACCOUNT], "id": new_id(USER)}
+    async with _transaction(request) as conn:
+        await sql.integration_user_insert(conn, **key, **body)
+        record = await sql.integration_user_get(conn, **key)
         response = responses.json_text_response(record, 201)
         await store_response(request, conn, response)
     return response
-
-
-@operation(
-    "GET",
-    "/api/integrations/users/{id}",
-    "Get a user",
-    "IntegrationUser",
-    description="The role is that in the account, not in an organization.",
-    noun=USER,
-    is_record=True,
-)
-async def get_user(request: web.Request) -> web.Response:
-    """Return a user."""
-    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    record = await request.app[app_keys.READS].read(
-        sql.integration_user_get, account_id=account, id=user_id
-    )
-    return responses.record_response(request, or_not_found(record, USER))
 
 
 @operation(
@@ -106,9 +146,9 @@ async def get_user(request: web.Request) -> web.Response:
 async def update_user(request: web.Request) -> web.Response:
     """Change the sent fields, and return the record. See create_user for the e-mail address."""
     body, _ = await read_body(request, "integration_user_update")
-    key = {"account_id": request[app_keys.ACCOUNT], "id": read_text_id(request, USER, USER_ID)}
+    key = _read_key(request, USER)
     changes = {"name": body.get("name"), "email": body.get("email")}
-    async with request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT]) as conn:
+    async with _transaction(request) as conn:
         or_not_found(await sql.integration_user_lock(conn, **key), USER)
         await check_if_match(request, conn, sql.integration_user_get, **key)
         await sql.integration_user_update(conn, **key, **changes)
@@ -125,46 +165,17 @@ async def update_user(request: web.Request) -> web.Response:
 )
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
-    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    row = or_not_found(
-        await request.app[app_keys.READS].read(
-            sql.integration_user_organizations, account_id=account, id=user_id
-        ),
-        USER,
-    )
+    row = await _read(USER, sql.integration_user_organizations, request)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 
-@operation(
-    "GET",
-    "/api/integrations/organizations",
-    "List organizations",
-    "IntegrationOrganizationList",
-    query=(*FILTERS, *pagination.PAGE),
-    description="The organizations of the account, newest first.",
-)
-async def list_organizations(request: web.Request) -> web.Response:
-    """Return a page of organizations."""
-    return await _list(request, sql.organization_page)
-
-
-@operation(
-    "GET",
-    "/api/integrations/organizations/{id}",
+_declare_reading(
+    ORGANIZATION,
+    sql.organization_page,
+    sql.organization_get,
     "Get an organization",
-    "IntegrationOrganization",
-    description="With its companies and its members.",
-    noun=ORGANIZATION,
-    is_record=True,
+    "With its companies and its members.",
 )
-async def get_organization(request: web.Request) -> web.Response:
-    """Return an organization."""
-    account = request[app_keys.ACCOUNT]
-    organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
-    record = await request.app[app_keys.READS].read(
-        sql.organization_get, account_id=account, id=organization_id
-    )
-    return responses.record_response(request, or_not_found(record, ORGANIZATION))
 
 
 @operation(
@@ -184,23 +195,23 @@ async def update_organization(request: web.Request) -> web.Response:
     Raises ValidationError for a member who is not a user of the account, or is listed twice.
     """
     body, text = await read_body(request, "integration_organization_update")
-    account = request[app_keys.ACCOUNT]
-    organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
-    key = {"account_id": account, "id": organization_id}
-    async with request.app[app_keys.DATABASE].account(account) as conn:
+    key = _read_key(request, ORGANIZATION)
+    async with _transaction(request) as conn:
         or_not_found(await sql.organization_lock(conn, **key), ORGANIZATION)
         await check_if_match(request, conn, sql.organization_get, **key)
         await sql.organization_update(conn, **key, body=text)
         if "members" in body:
-            await _replace_members(conn, account, organization_id, body["members"])
+            await _replace_members(conn, key, body["members"])
         return responses.json_text_response(await sql.organization_get(conn, **key))
 
 
 async def _replace_members(
-    conn: Connection, account: int, organization_id: str, members: list[dict[str, Any]]
+    conn: Connection, key: dict[str, Any], members: list[dict[str, Any]]
 ) -> None:
     users = [member["userId"] for member in members]
-    unknown = await sql.organization_members_unknown(conn, account_id=account, users=users)
+    unknown = await sql.organization_members_unknown(
+        conn, account_id=key["account_id"], users=users
+    )
     violations = [
         _member_violation(row["place"], "exists", "is not a user of this account")
         for row in unknown
@@ -210,26 +221,8 @@ async def _replace_members(
     if violations:
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     roles = [member.get("role") for member in members]
-    await sql.organization_members_put(
-        conn, account_id=account, id=organization_id, users=users, roles=roles
-    )
+    await sql.organization_members_put(conn, **key, users=users, roles=roles)
 
 
 def _member_violation(place: int, rule: str, message: str) -> Violation:
     return violation(f"/members/{place}/userId", rule, f"userId {message}.")
-
-
-async def _list(request: web.Request, statement: Statement) -> web.Response:
-    page = pagination.read_page(request, FILTERS)
-    row = await request.app[app_keys.READS].read(
-        statement,
-        account_id=request[app_keys.ACCOUNT],
-        per_page=page.per_page,
-        offset=page.offset,
-        **page.filters,
-    )
-    return _with_meta(row["data"], page.window(row["total"]))
-
-
-def _with_meta(data: str, meta: dict[str, Any]) -> web.Response:
-    return responses.json_text_response(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')

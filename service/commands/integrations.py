@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from service import schema
-from service.api.integrations import new_organization_id
+from service.api.integrations import ORGANIZATION, new_id
 from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
 from service.commands.companies import (
@@ -84,7 +84,7 @@ async def insert_organization(
     for company_id in linked:
         async with database.reading(company_id) as conn:
             await require_company(conn, company_id)
-    key = {"account_id": account_id, "id": new_organization_id()}
+    key = {"account_id": account_id, "id": new_id(ORGANIZATION)}
     async with database.account(account_id) as conn:
         await sql.organization_insert(conn, **key, name=name)
         await sql.organization_link(conn, **key, companies=linked)
