@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
-from service.dashboard.operations import Failed, call
+from service.dashboard.operations import Failed, call, read
 from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
@@ -25,12 +25,7 @@ async def show_list(request: web.Request, message: str | None = None) -> web.Res
     """Return a page of requests, newest first."""
     filters = {name: request.query[name] for name in FILTERS if request.query.get(name)}
     number = read_page_number(request)
-    answer = await call(
-        request, "GET", API, query={**filters, "page": number, "per_page": PER_PAGE}
-    )
-    if not answer.is_success:
-        raise Failed(answer)
-    found = answer.value
+    found = await read(request, API, {**filters, "page": number, "per_page": PER_PAGE})
     return render(
         request,
         "requests.html",

@@ -60,10 +60,9 @@ async def _render_plan(
     """Return the page of a month. A month or a type that is not valid has no summary."""
     wanted = {"type": kind, "month": month}
     answer = await call(request, "POST", f"{CONSOLIDATED.api}/summary", wanted)
-    if not answer.is_success and answer.status != 422:
-        raise Failed(answer)
-    summary: dict[str, Any] | None = answer.value["data"] if answer.is_success else None
-    failed = refused or (None if answer.is_success else answer)
+    is_valid = answer.status != 422
+    summary: dict[str, Any] | None = answer.require_success().value["data"] if is_valid else None
+    failed = refused or (None if is_valid else answer)
     reasons = list(failed.violations.values()) or [failed.message] if failed else []
     reasons += [each["message"] for each in (summary or {}).get("refusals", [])]
     plan = await _read_plan(request, wanted, summary) if summary else None
@@ -94,6 +93,4 @@ async def _read_plan(
     answer = await call(
         request, "POST", f"{CONSOLIDATED.api}/plan", {**wanted, "omitSubmitted": True}
     )
-    if not answer.is_success:
-        raise Failed(answer)
-    return answer.value["data"]
+    return answer.require_success().value["data"]

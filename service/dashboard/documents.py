@@ -84,6 +84,7 @@ COUNT_TO = 1000  # matches of a search
 MOST_NOTES = 100  # on the page of an invoice
 #: The status of a failed submission, whose reasons the record keeps and its page shows.
 RECORDED = 400
+NOTHING_FOUND: Mapping[str, Any] = {"data": [], "meta": {"total": 0, "total_is_exact": True}}
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -203,30 +204,20 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
     query = {**filters, "page": number, "per_page": PER_PAGE, "count_to": COUNT_TO}
     answer = await call(request, "GET", kind.api, query=query)
     if answer.status == 422:
-        return render(
-            request,
-            "document_list.html",
-            422,
-            kind=kind,
-            filters=filters,
-            rows=[],
-            targets={},
-            meta=make_meta(kind.path, filters, 1, 0),
-            wrong=answer.violations,
-        )
-    if not answer.is_success:
-        raise Failed(answer)
-    found = answer.value
-    total, is_exact = found["meta"]["total"], found["meta"]["total_is_exact"]
+        found, number = NOTHING_FOUND, 1
+    else:
+        found = answer.require_success().value
+    rows, meta = found["data"], found["meta"]
     return render(
         request,
         "document_list.html",
+        answer.status,
         kind=kind,
         filters=filters,
-        rows=found["data"],
-        targets=await read_targets(request, kind, found["data"]),
-        meta=make_meta(kind.path, filters, number, total, is_exact),
-        wrong={},
+        rows=rows,
+        targets=await read_targets(request, kind, rows),
+        meta=make_meta(kind.path, filters, number, meta["total"], meta["total_is_exact"]),
+        wrong=answer.violations,
     )
 
 
@@ -377,9 +368,7 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
 async def show_part(kind: Kind, part: str, request: web.Request) -> web.Response:
     """Return the printed page, the QR code or the export of a document."""
     answer = await call(request, "GET", f"{kind.api}/{request.match_info['id']}/{part}")
-    if not answer.is_success:
-        raise Failed(answer)
-    return pass_through(answer)
+    return pass_through(answer.require_success())
 
 
 def _declare(kind: Kind) -> None:

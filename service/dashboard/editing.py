@@ -40,7 +40,7 @@ from service.dashboard.documents import (
     read_next_code,
     read_targets,
 )
-from service.dashboard.operations import call, read
+from service.dashboard.operations import call, read, read_company
 from service.dashboard.pages import PageRoute
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
@@ -143,7 +143,7 @@ async def show_new_invoice(request: web.Request) -> web.Response:
     edited = await _find_new_invoice(request)
     if elsewhere := await show_created(request, INVOICES, edited.path):
         return elsewhere
-    company = (await read(request, "/api/companies"))["data"]
+    company = await read_company(request)
     fields = dict(NEW)
     for tax in company["default_tax_types_and_rates"][:1]:
         fields["/lineItems/0/taxDetails/0/taxType"] = tax["tax_type"]

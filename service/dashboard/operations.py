@@ -8,7 +8,7 @@ those of the page.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -46,6 +46,12 @@ class Answer:
     def is_success(self) -> bool:
         """True for a status below 400."""
         return self.status < 400
+
+    def require_success(self) -> Self:
+        """Return this response. Raises Failed for an error."""
+        if not self.is_success:
+            raise Failed(self)
+        return self
 
     @cached_property
     def value(self) -> Any:
@@ -132,20 +138,18 @@ def answer_bytes(request: web.Request) -> int:
 
 async def read(request: web.Request, path: str, query: Mapping[str, object] | None = None) -> Any:
     """Return the JSON value of a GET. Raises Failed."""
-    answer = await call(request, "GET", path, query=query)
-    if not answer.is_success:
-        raise Failed(answer)
-    return answer.value
+    return (await call(request, "GET", path, query=query)).require_success().value
+
+
+async def read_company(request: web.Request) -> Any:
+    """Return the record of the company. Raises Failed."""
+    return (await read(request, "/api/companies"))["data"]
 
 
 async def read_if_any(request: web.Request, path: str) -> Any:
     """Return the record of a GET, or None if there is none. Raises Failed for another error."""
     answer = await call(request, "GET", path)
-    if answer.status == 404:
-        return None
-    if not answer.is_success:
-        raise Failed(answer)
-    return answer.value["data"]
+    return None if answer.status == 404 else answer.require_success().value["data"]
 
 
 def pass_through(answer: Answer) -> web.Response:

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from service import json_codec
 from service.config import Config
-from service.dashboard import operations, outcomes, pages
+from service.dashboard import outcomes, pages
 from service.dashboard.documents import find_document
+from service.dashboard.operations import read_company
 from service.dashboard.pages import PageRoute, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
@@ -61,7 +62,6 @@ async def show_overview(request: web.Request) -> web.Response:
     found = await read_own_with(request, partial(_read_figures, company, config))
     facts, days = found["facts"], found["days"]
     most = max((row["records"] for row in days), default=0)
-    record = await operations.read(request, "/api/companies")
     may = request[SESSION].may
     by_list = {(row["list"], row["status"]): row["records"] for row in found["counts"]}
     items = [
@@ -70,7 +70,7 @@ async def show_overview(request: web.Request) -> web.Response:
         *_describe_consolidation(facts, config),
         *_describe_facts(facts),
         *_describe_requests(by_list.get(("einvoice_request", "Pending"), 0)),
-        *_describe_readiness(record["data"]),
+        *_describe_readiness(await read_company(request)),
     ]
     return render(
         request,

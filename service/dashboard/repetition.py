@@ -60,13 +60,11 @@ def give_key(request: web.Request) -> web.Response | None:
 async def create(request: web.Request, path: str, body: object) -> Answer:
     """Run a POST of the API once for the form of the request, and return its response."""
     content = json_codec.encode(body)
-    _prepare(request)
     return await run_operation(request, "POST", path, content, partial(_run_once, request))
 
 
 async def run_once(request: web.Request, handler: Handler) -> Answer:
     """Run a handler of the page once for the form of the request, and return its response."""
-    _prepare(request)
     return read_answer(await _run_once(request, request, handler))
 
 
@@ -97,13 +95,10 @@ async def take_secrets(request: web.Request, path: str) -> Mapping[str, Any] | N
     return json_codec.loads(opened) if opened else {}
 
 
-def _prepare(request: web.Request) -> None:
-    if SESSION in request:
-        request[idempotency.SEAL] = request[SESSION].seal_secrets
-
-
 async def _run_once(page: web.Request, request: web.Request, handler: Handler) -> web.Response:
     """Run a handler once for the form of a page, and return its response, also for an error."""
+    if SESSION in page:
+        request[idempotency.SEAL] = page[SESSION].seal_secrets
     return await run_handler(request, partial(_claim_and_run, page, handler))
 
 

@@ -52,13 +52,14 @@ class Session:
     """The session of a request. `digest` identifies it, `token` is the text in the cookie.
 
     `form_secret` is the person's. Company and role are None for a person who has accepted no role.
-    `is_recent` is true if the password was entered a short time ago. `links_made` are the latest
-    links that others made for the person, who has not seen them yet.
+    `is_recent` is true if the password was entered a short time ago, `is_stale` if the session was
+    not used in the last minute. `links_made` are the latest links that others made for the person,
+    who has not seen them yet.
     """
 
     token: str
     digest: bytes
-    session_id: int
+    id: int
     user_id: int
     name: str
     email: str
@@ -68,6 +69,7 @@ class Session:
     company_name: str | None
     role: str | None
     is_recent: bool
+    is_stale: bool
     links_made: Sequence[Mapping[str, Any]]
 
     @property
@@ -155,25 +157,8 @@ async def get_session(database: Database, token: str) -> Session | None:
             return None
         if row["is_stale"]:
             await sql.session_touch(conn, token_sha256=digest)
-    return _read_session(token, digest, row)
-
-
-def _read_session(token: str, digest: bytes, row: Mapping[str, Any]) -> Session:
-    return Session(
-        token,
-        digest,
-        row["id"],
-        row["user_id"],
-        row["name"],
-        row["email"],
-        row["form_secret"],
-        row["has_password"],
-        row["company_id"],
-        row["company_name"],
-        row["role"],
-        row["is_recent"],
-        json_codec.loads(row["links_made"].encode()),
-    )
+    links_made = json_codec.loads(row["links_made"].encode())
+    return Session(token, digest, **{**row, "links_made": links_made})
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,7 @@ async def _revoke_key(request: web.Request) -> None:
 async def _read_people(request: web.Request) -> Mapping[str, Any]:
     """Return the people of the company, and once a new one-time link."""
     company, role = request[app_keys.COMPANY], request[SESSION].role
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        members = await sql.member_list(conn, company_id=company)
+    members = await request.app[app_keys.DATABASE].read(sql.member_list, company_id=company)
     return {
         "members": members,
         "created": await take_secrets(request, _find_form(request)),
@@ -122,9 +121,9 @@ async def _renew_link(request: web.Request) -> Answer:
 async def _insert_link(user_id: int, request: web.Request) -> web.Response:
     """Store and return a one-time link for a person, which replaces the earlier ones."""
     company, by = request[app_keys.COMPANY], request[SESSION].user_id
-    database, base = request.app[app_keys.DATABASE], request.app[app_keys.CONFIG].public_url
-    async with database.company(company) as conn:
+    async with company_transaction(request) as conn:
         await people.check_link(conn, company, user_id, by)
+        base = request.app[app_keys.CONFIG].public_url
         link = await insert_link(conn, base, NewLink(user_id, company, by))
         response = success_response("", 201, data={"link": link})
         await store_response_without(request, conn, response, "link")

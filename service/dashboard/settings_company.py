@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
-from service.dashboard.operations import Answer, call, read
+from service.dashboard.operations import Answer, call, read_company
 from service.dashboard.pages import PageRoute, redirect
 from service.dashboard.sessions import ADMINISTER
 from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
@@ -62,7 +62,7 @@ async def _go_to_profile(_: web.Request) -> web.Response:
 async def _read_profile(request: web.Request) -> Mapping[str, Any]:
     """Return the profile, or the entries of the form, and what is missing to be ready."""
     sent = request.get(FORM)
-    company = (await read(request, COMPANY))["data"]
+    company = await read_company(request)
     readiness = [] if sent else company["readiness"]
     return {
         "values": _read_entries(sent) if sent else company,
@@ -78,7 +78,7 @@ def _read_entries(form: FormFields) -> dict[str, str]:
 
 
 async def _save_profile(request: web.Request) -> Answer:
-    stored = (await read(request, COMPANY))["data"]
+    stored = await read_company(request)
     body: dict[str, Any] = {
         name: text or (None if name in NULLABLE else "")
         for name, text in _read_entries(request[FORM]).items()
@@ -109,7 +109,7 @@ async def _read_numbers(request: web.Request) -> Mapping[str, Any]:
 
 async def _read_numbering(request: web.Request) -> Mapping[str, Any]:
     """Return the members of the company that the page shows, or those of the form."""
-    company = (await read(request, COMPANY))["data"]
+    company = await read_company(request)
     if (form := request.get(FORM)) is None:
         return company
     setting: dict[str, Any] = {name: form.get(name, "") for name in PREFIXES}

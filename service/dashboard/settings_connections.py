@@ -13,7 +13,7 @@ from service.api.events import TYPES
 from service.api.portal_credentials import PATH as CREDENTIALS
 from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
-from service.dashboard.operations import read, read_if_any
+from service.dashboard.operations import read, read_company, read_if_any
 from service.dashboard.repetition import take_secrets
 from service.dashboard.settings import (
     NO_FORM,
@@ -97,7 +97,7 @@ async def _read_portal(request: web.Request) -> Mapping[str, Any]:
     """Return how the company is connected."""
     config = request.app[app_keys.CONFIG]
     return {
-        "company": await _read_company(request),
+        "company": await read_company(request),
         "credentials": await read_if_any(request, CREDENTIALS),
         "address": config.portal_api_base,
         "is_live": config.has_live_portal,
@@ -107,13 +107,9 @@ async def _read_portal(request: web.Request) -> Mapping[str, Any]:
     }
 
 
-async def _read_company(request: web.Request) -> Mapping[str, Any]:
-    return (await read(request, "/api/companies"))["data"]
-
-
 async def _test_portal(request: web.Request) -> FormRefusal | None:
     """Ask the portal for the company's own TIN, signed in as for its documents."""
-    company = await _read_company(request)
+    company = await read_company(request)
     question = make_own_question(request[app_keys.COMPANY], company)
     try:
         await request.app[TIN_CHECKS].confirm(question, fresh=True)

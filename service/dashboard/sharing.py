@@ -13,7 +13,7 @@ from service.api.links import LIFETIMES, REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
-from service.dashboard.operations import Failed, call, pass_through, read
+from service.dashboard.operations import Failed, call, pass_through, read, read_company
 from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import create, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
@@ -49,9 +49,7 @@ async def create_link(kind: Kind, request: web.Request) -> web.Response:
     """Make a link, and go to the page that shows it once, with its QR code."""
     body = {"purpose": request[FORM].get("purpose", VIEW)}
     document_id = request.match_info["id"]
-    answer = await create(request, f"{kind.api}/{document_id}/links", body)
-    if not answer.is_success:
-        raise Failed(answer)
+    (await create(request, f"{kind.api}/{document_id}/links", body)).require_success()
     return show_secrets(request, f"{kind.path}/{document_id}")
 
 
@@ -59,8 +57,7 @@ async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
     """Revoke a link. It stops working at once."""
     document_id, link_id = request.match_info["id"], request.match_info["link_id"]
     answer = await call(request, "DELETE", f"{kind.api}/{document_id}/links/{link_id}")
-    if not answer.is_success:
-        raise Failed(answer)
+    answer.require_success()
     return redirect(f"{kind.path}/{document_id}?notice=unshared")
 
 
@@ -181,12 +178,11 @@ async def _render_receipt(
     own: Mapping[str, Any] | None = None,
 ) -> web.Response:
     """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
-    company = (await read(request, "/api/companies"))["data"]
     return render(
         request,
         "receipt.html",
         form.status,
-        company=company["name"],
+        company=(await read_company(request))["name"],
         record=record,
         fields=form.fields,
         wrong=form.wrong,

@@ -89,9 +89,7 @@ async def sign_in(request: web.Request) -> web.Response:
         return render(request, "sign_in.html", 401, **values)
     identify(request, f"user {user['id']}")
     entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
-    if carried:
-        return await _enter_with_form(request, entry, user["form_secret"])
-    return await _enter(request, entry, local_path(target))
+    return await _enter_with_form(request, entry, user["form_secret"])
 
 
 def _read(form: FormFields) -> str:
@@ -100,12 +98,15 @@ def _read(form: FormFields) -> str:
 
 
 async def _enter_with_form(request: web.Request, entry: NewSession, secret: bytes) -> web.Response:
-    """Begin a session, and show the form that is carried, to be sent by a click.
+    """Begin a session, and go on, or show the form that is carried, to be sent by a click.
 
     Only the person who has filled it in sees it, and in the company for which it was opened. Any
     other form is left out: it may have been forged. Raises TooLarge and BadRequest.
     """
     text, database = _read(request[FORM]), request.app[app_keys.DATABASE]
+    target = local_path(request[FORM].get("next"))
+    if not text:
+        return await _enter(request, entry, target)
     fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
     async with database.across() as conn:
@@ -114,11 +115,11 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
     if company_id not in known or (entry.company_id or company_id) != company_id:
         return await _enter(request, entry, "/?notice=form_left_out")
     response = await _enter(request, replace(entry, company_id=company_id or None), "/")
-    return await _show_carried(request, response, fields)
+    return await _show_carried(request, response, target, fields)
 
 
 async def _show_carried(
-    request: web.Request, entered: web.Response, fields: FormFields
+    request: web.Request, entered: web.Response, target: str, fields: FormFields
 ) -> web.Response:
     """Return the page from which a form is sent, with the cookie of the session that has begun."""
     cookie = cookie_name(request.app[app_keys.CONFIG])
@@ -130,7 +131,7 @@ async def _show_carried(
     response = render(
         request,
         "carried.html",
-        target=local_path(request[FORM].get("next")),
+        target=target,
         form_key=fields.get(FORM_KEY, ""),
         fields=shown,
     )
@@ -294,7 +295,7 @@ def _render_link(request: web.Request, link: Link, error: str | None = None) -> 
 @page("GET", "/password", right=PERSON)
 async def show_password(request: web.Request) -> web.Response:
     """Return the form for a new password."""
-    return _render_password(request, (await _read_user(request))["password_hash"] is not None)
+    return _render_password(request)
 
 
 @page("POST", "/password", right=PERSON)
@@ -304,46 +305,36 @@ async def change_password(request: web.Request) -> web.Response:
     A person who signed in by a link without a password chooses the first one.
     """
     form, session = request[FORM], request[SESSION]
-    has_password = (await _read_user(request))["password_hash"] is not None
-    if has_password and not await _find_user(request, session.email, form.get("current", "")):
-        return _render_password(request, has_password, TEXTS["wrong_current"])
+    if session.has_password and not await _find_user(
+        request, session.email, form.get("current", "")
+    ):
+        return _render_password(request, TEXTS["wrong_current"])
     password = form.get("password", "")
     names = await _read_names(request)
     if weakness := await run_in_thread(find_weakness, password, names):
-        return _render_password(request, has_password, TEXTS["weak"][weakness])
+        return _render_password(request, TEXTS["weak"][weakness])
     digest = await request.app[SIGN_IN].passwords.hash(password)
     database = request.app[app_keys.DATABASE]
-    await links.change_password(database, session, digest, is_first=not has_password)
+    await links.change_password(database, session, digest, is_first=not session.has_password)
     entry = NewSession(session.user_id, digest, session.company_id, None)
-    notice = "password_changed" if has_password else "password_chosen"
+    notice = "password_changed" if session.has_password else "password_chosen"
     return await _enter(request, entry, f"/?notice={notice}")
 
 
 async def _read_names(request: web.Request) -> list[str]:
     """Return the names that must not be the password: of the person and of all companies."""
-    session = request[SESSION]
-    async with shared_connection(request) as conn:
-        roles = await links.read_roles(conn, session.user_id)
+    session, roles = request[SESSION], await _read_roles(request)
     return [session.name, session.email, *(role.company_name for role in roles)]
 
 
-def _render_password(
-    request: web.Request, has_password: bool, error: str | None = None
-) -> web.Response:
-    status = 422 if error else 200
-    return render(request, "password.html", status, has_password=has_password, error=error)
-
-
-async def _read_user(request: web.Request) -> Mapping[str, Any]:
-    """Return the person of the session."""
-    async with shared_connection(request) as conn:
-        return await sql.user_get(conn, user_id=request[SESSION].user_id)
+def _render_password(request: web.Request, error: str | None = None) -> web.Response:
+    return render(request, "password.html", 422 if error else 200, error=error)
 
 
 @page("GET", "/confirm", right=PERSON)
 async def show_confirmation(request: web.Request) -> web.Response:
     """Return the form that asks for the password again, or chooses the first one."""
-    if (await _read_user(request))["password_hash"] is None:
+    if not request[SESSION].has_password:
         return redirect("/password")
     target = request.query.get("next", "/")
     return render(request, "confirm.html", error=None, next=target, carried="")
@@ -361,17 +352,19 @@ async def confirm(request: web.Request) -> web.Response:
     async with shared_connection(request) as conn:
         await sql.session_end(conn, token_sha256=session.digest)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
-    if carried:
-        return await _enter_with_form(request, entry, session.form_secret)
-    return await _enter(request, entry, local_path(target))
+    return await _enter_with_form(request, entry, session.form_secret)
 
 
 @page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
     """Return the roles of the person, and the choice of a company."""
+    return render(request, "companies.html", roles=await _read_roles(request))
+
+
+async def _read_roles(request: web.Request) -> list[links.Role]:
+    """Return all roles of the person, also pending ones."""
     async with shared_connection(request) as conn:
-        roles = await links.read_roles(conn, request[SESSION].user_id)
-    return render(request, "companies.html", roles=roles)
+        return await links.read_roles(conn, request[SESSION].user_id)
 
 
 @page("POST", "/companies", right=PERSON)
