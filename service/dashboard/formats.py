@@ -42,43 +42,36 @@ def plain(number: Decimal | int | str | None) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _instant(at: datetime | str) -> datetime:
-    return datetime.fromisoformat(at) if isinstance(at, str) else at
-
-
 def when(at: datetime | str | None, zone: ZoneInfo) -> Markup | str:
     """Return an instant in the company's zone, with UTC on hover."""
-    if at is None:
-        return NONE
-    instant = _instant(at)
-    local, utc = instant.astimezone(zone), instant.astimezone(UTC)
-    text = f"{local.day} {MONTHS[local.month - 1]} {local.year}, {local:%H:%M}"
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M:%S}", text
-    )
+    return NONE if at is None else _write_instant(at, zone, ", %H:%M")
 
 
 def day(at: datetime | date | str | None, zone: ZoneInfo) -> Markup | str:
     """Return the day of an instant in the company's zone, with UTC on hover."""
-    if at is None:
-        return NONE
     if isinstance(at, date) and not isinstance(at, datetime):
-        return f"{at.day} {MONTHS[at.month - 1]} {at.year}"
-    instant = _instant(at)
+        return _write_day(at)
+    return NONE if at is None else _write_instant(at, zone)
+
+
+def _write_instant(at: datetime | str, zone: ZoneInfo, clock: str = "") -> Markup:
+    """Return the day of an instant, and its time in the format `clock`, with UTC on hover."""
+    instant = datetime.fromisoformat(at) if isinstance(at, str) else at
     local, utc = instant.astimezone(zone), instant.astimezone(UTC)
-    text = f"{local.day} {MONTHS[local.month - 1]} {local.year}"
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M:%S}", text
+        f"{utc:%Y-%m-%dT%H:%M:%SZ}",
+        f"{utc:%Y-%m-%d %H:%M:%S}",
+        f"{_write_day(local)}{local.strftime(clock)}",
     )
 
 
-def span(seconds: float | timedelta | None) -> str:
+def _write_day(at: date) -> str:
+    return f"{at.day} {MONTHS[at.month - 1]} {at.year}"
+
+
+def span(length: timedelta) -> str:
     """Return a length of time in its two largest units, such as 3 h 20 min."""
-    if seconds is None:
-        return NONE
-    if isinstance(seconds, timedelta):
-        seconds = seconds.total_seconds()
-    minutes = max(0, int(seconds)) // 60
+    minutes = int(length.total_seconds()) // 60
     days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
     if days:
         return f"{days} d {hours} h" if hours else f"{days} d"
@@ -126,6 +119,11 @@ def party_facts(who: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     return ((label, str(text)) for label, text in values.items() if text)
 
 
+def _separate(name: str) -> str:
+    """Return the words of a name in camel case: InvoiceLine is " invoice line"."""
+    return _CAPITAL.sub(lambda found: f" {found[0].lower()}", name)
+
+
 def field_name(path: str) -> str:
     """Return a JSON Pointer in words: /lineItems/0/unit/price is Line items 1, unit, price."""
     words: list[str] = []
@@ -133,7 +131,7 @@ def field_name(path: str) -> str:
         if part.isdigit() and words:
             words[-1] += f" {int(part) + 1}"
         else:
-            words.append(_CAPITAL.sub(lambda found: f" {found[0].lower()}", part).replace("_", " "))
+            words.append(_separate(part).replace("_", " "))
     return ", ".join(words).capitalize()
 
 
@@ -142,7 +140,7 @@ def portal_field(path: str) -> str:
     words: list[str] = []
     for name, place in _STEP.findall(path.removeprefix("$.Invoice")):
         if name != "Party":
-            spaced = _CAPITAL.sub(lambda found: f" {found[0].lower()}", name).strip()
+            spaced = _separate(name).strip()
             label = ELEMENTS.get(name) or (spaced if words else spaced.capitalize())
             is_one_of = name in ("InvoiceLine", "TaxSubtotal") and place.isdigit()
             words.append(f"{label} {int(place) + 1}" if is_one_of else label)

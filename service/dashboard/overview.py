@@ -28,13 +28,13 @@ from service.submission.context import SUBMISSION_CONTEXT
 PAGES: list[PageRoute] = []
 page = partial(pages.page, PAGES)
 
+TEXTS = pages.TEXTS["overview"]
 MOST_ROWS = 20  # of failed and of unclear documents
 #: Codes of failures that a change of the document corrects. None: the portal rejected it.
 CORRECTABLE = (None, "check_failed")
 CLOSING = timedelta(hours=24)
 NOTICE = timedelta(days=30)  # before a certificate or a key expires
 CHART_DAYS = 30
-TEXTS = pages.TEXTS["overview"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Item:
     title: str
     reasons: Sequence[str]
     path: str
-    action: str
+    action: str = TEXTS["open"]
     at: datetime | None = None
     right: str = READ
     is_hint: bool = False
@@ -115,7 +115,7 @@ async def _read_facts(conn: Connection, company: int, config: Config) -> Any:
         closing=CLOSING,
         notice=NOTICE,
         overdue_before=_find_overdue(now, config),
-        month_start=now.replace(day=1, hour=0, minute=0, second=0, microsecond=0),
+        month_start=_begin_day(now, config.time_zone).replace(day=1),
     )
 
 
@@ -134,7 +134,7 @@ def _find_overdue(now: datetime, config: Config) -> datetime:
 async def _read_days(
     conn: Connection, company: int, now: datetime, zone: ZoneInfo
 ) -> Sequence[Mapping[str, Any]]:
-    today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = _begin_day(now, zone)
     return await sql.overview_days(
         conn,
         company_id=company,
@@ -144,9 +144,14 @@ async def _read_days(
     )
 
 
+def _begin_day(at: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first instant of the day."""
+    return at.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def _month_of(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
     """Return the first instants of the month and of the next one."""
-    start = now.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    start = _begin_day(now, zone).replace(day=1)
     return start, (start + timedelta(days=32)).replace(day=1)
 
 
@@ -175,7 +180,7 @@ def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
         kind = "bad" if row["state"] == "NeedsPerson" else "warn"
         title = TEXTS["unclear"][row["state"]].format(number=row["number"])
         reason = outcomes.describe_submitting(row["state"], is_held=False)
-        yield Item(kind, title, [reason], _path_of(row), TEXTS["open"], row["last_sent_at"])
+        yield Item(kind, title, [reason], _path_of(row), at=row["last_sent_at"])
 
 
 def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[Item]:
@@ -186,7 +191,7 @@ def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[
         path = f"/invoices?status=Draft,Invalid&issued_from={period.month}&issued_to={last}"
         title = TEXTS["overdue"].format(month=f"{period.month:%B %Y}")
         reasons = _fill(TEXTS["overdue_reasons"], period)
-        yield Item("bad", title, reasons, path, TEXTS["open"], period.deadline)
+        yield Item("bad", title, reasons, path, at=period.deadline)
     if row["unsent_month"]:
         period = _period_of(row["unsent_month"], config)
         is_late = row["now"] >= period.deadline
@@ -194,7 +199,7 @@ def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[
         title = texts["title"].format(month=f"{period.month:%B %Y}")
         reasons = _fill(texts["reasons"], period)
         path = "/consolidated?status=Draft,Invalid"
-        yield Item("bad" if is_late else "warn", title, reasons, path, TEXTS["open"])
+        yield Item("bad" if is_late else "warn", title, reasons, path)
     if row["has_unconsolidated"]:
         reason = TEXTS["consolidate_reason"].format(day=config.consolidation_days)
         yield Item(
@@ -210,13 +215,7 @@ def _fill(sentences: Sequence[str], period: Period) -> list[str]:
 
 def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
     if row["hold"]:
-        yield Item(
-            "bad",
-            TEXTS["hold"],
-            [TEXTS["hold_reason"]],
-            "/invoices?status=Submitting",
-            TEXTS["open"],
-        )
+        yield Item("bad", TEXTS["hold"], [TEXTS["hold_reason"]], "/invoices?status=Submitting")
     if row["lost_tin"]:
         title = TEXTS["lost_tin"].format(tin=row["lost_tin"])
         reasons = [TEXTS["lost_tin_reason"]]
@@ -224,19 +223,23 @@ def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
     if row["closing"]:
         title = TEXTS["closing"].format(count=row["closing"])
         path = "/invoices?status=Valid"
-        yield Item("info", title, [TEXTS["closing_reason"]], path, TEXTS["open"])
+        yield Item("info", title, [TEXTS["closing_reason"]], path)
     ends_at = row["certificate_ends_at"]
     if ends_at and ends_at < row["now"] + NOTICE:
         kind = "bad" if ends_at < row["now"] else "warn"
-        texts = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
+        title = TEXTS["certificate_expired" if kind == "bad" else "certificate"]
         yield Item(
-            kind, texts, [], "/settings/certificate", TEXTS["open"], ends_at, ADMINISTER, True
+            kind,
+            title,
+            [],
+            "/settings/certificate",
+            at=ends_at,
+            right=ADMINISTER,
+            is_hint=True,
         )
     if row["keys_expiring"]:
         title = TEXTS["api_keys"].format(count=row["keys_expiring"])
-        yield Item(
-            "warn", title, [], "/settings/keys", TEXTS["open"], right=ADMINISTER, is_hint=True
-        )
+        yield Item("warn", title, [], "/settings/keys", right=ADMINISTER, is_hint=True)
 
 
 def _describe_requests(pending: int) -> Iterator[Item]:
@@ -251,8 +254,7 @@ def _describe_requests(pending: int) -> Iterator[Item]:
 
 
 def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
-    missing = company.get("readiness") or []
-    if missing:
+    if missing := company.get("readiness"):
         reasons = [each["message"] for each in missing][:5]
         yield Item(
             "warn",
