@@ -69,12 +69,11 @@ def describe_others(companies: Sequence[int]) -> str:
     return OTHERS.format(companies=shown, first=companies[0])
 
 
-def describe_demo(config: Config, link: str, company: tuple[int, str], key: str | None) -> str:
-    """Return the text for the operator about the demo company (id, name).
+def describe_demo(config: Config, link: str, company_id: int, name: str, key: str | None) -> str:
+    """Return the text for the operator about the demo company.
 
     It has a link that signs the company's owner in, and the key if the company is new.
     """
-    company_id, name = company
     text = AGAIN if key is None else FIRST
     demo = text.format(
         name=name,

@@ -188,18 +188,14 @@ async def unshare_tin(config: Config, database: Database, tin: str) -> dict[str,
     company_id = holders[0] if holders else None
     async with database.company(company_id or NO_COMPANY) as conn:
         await sql.tin_lock(conn, tin=wanted)
-        await _reject_several(conn, wanted)
+        holders = await sql.tin_companies(conn, tin=wanted)
+        if len(holders) > 1:
+            raise OperatorError(
+                f"Companies {', '.join(map(str, holders))} have the TIN {wanted}; "
+                "only one may have it."
+            )
         unshared = await sql.tin_unshare(conn, company_id=company_id, tin=wanted)
     return {"tin": wanted, "unshared": unshared is not None}
-
-
-async def _reject_several(conn: Connection, tin: str) -> None:
-    """Raise OperatorError if the locked TIN is verified for several companies."""
-    holders = await sql.tin_companies(conn, tin=tin)
-    if len(holders) > 1:
-        raise OperatorError(
-            f"Companies {', '.join(map(str, holders))} have the TIN {tin}; only one may have it."
-        )
 
 
 async def _find_companies(database: Database, tin: str) -> list[int]:

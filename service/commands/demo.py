@@ -22,6 +22,7 @@ KEY_LIFE = timedelta(hours=1)
 ANSWER_SECONDS = 60  # For one request; a submit waits for the portal.
 VALID_SECONDS = 90  # For the portal's validation.
 POLL_SECONDS = 0.5
+SHORT = 300  # characters that are shown of a response
 
 NOT_RUNNING = (
     "No service answers at {base} ({why}). "
@@ -211,6 +212,6 @@ def _code() -> int:
     return time.time_ns() // 10**8
 
 
-def _short(answer: Any, most: int = 300) -> str:
+def _short(answer: Any) -> str:
     text = json_codec.dumps(answer)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= SHORT else f"{text[:SHORT]}… ({len(text)} characters)"

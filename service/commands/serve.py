@@ -298,7 +298,7 @@ async def _demo_company(config: Config) -> str:
                 owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
             new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
             link = await make_link(database, config.public_url, new)
-    return describe_demo(config, link, (company_id, DEMO_COMPANY["name"]), key)
+    return describe_demo(config, link, company_id, DEMO_COMPANY["name"], key)
 
 
 async def find_demo_company(conn: Connection) -> int | None:

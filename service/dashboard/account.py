@@ -6,15 +6,15 @@ from aiohttp import web
 
 from service.dashboard import pages
 from service.dashboard.numbers import read_number
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
 from service.db.statements import sql
 from service.errors import NotFound
 from service.http.access import shared_connection
 from service.http.forms import FORM
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES, right=PERSON)
+PAGES = Pages()
+page = partial(PAGES.add, right=PERSON)
 
 PLACE = "/account"
 TEXTS = pages.TEXTS["account"]

@@ -1,19 +1,17 @@
 """The queue of buyers who ask for an e-invoice, with Approve and Reject."""
 
-from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
 
-from service.dashboard import pages
 from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
 from service.dashboard.operations import Failed, call, read
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 API = "/api/einvoice-requests"
 CHOICES = {"approve": "Approve", "reject": "Reject", "reopen": "Pending"}

@@ -1,23 +1,21 @@
 """The planner of consolidated invoices: what is included, what is not, and why."""
 
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from service.dashboard import pages
 from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.repetition import create
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.forms import FORM
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 USUAL = "CONSOLIDATED_INVOICE"  # type
 MOST_SHOWN = 200  # invoices that are left out

@@ -26,7 +26,7 @@ from service.dashboard.outcomes import (
     describe_notice,
     describe_submitting,
 )
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
@@ -37,8 +37,8 @@ from service.http.forms import FORM
 from service.offload import offload
 from service.schema import name_in_record
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 PER_PAGE = 25
 TEXTS = pages.TEXTS["documents"]

@@ -41,13 +41,13 @@ from service.dashboard.documents import (
     read_targets,
 )
 from service.dashboard.operations import call, read, read_company
-from service.dashboard.pages import PageRoute
+from service.dashboard.pages import Pages
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
 from service.http import app_keys
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 TEXTS = pages.TEXTS["form"]
 _DATA: dict[str, Any] = json_codec.load_data(__file__)

@@ -89,10 +89,8 @@ async def call(
     query: Mapping[str, object] | None = None,
 ) -> Answer:
     """Run an operation and return its response, also that of an error."""
-    target = path
-    if query:
-        chosen = {name: value for name, value in query.items() if value not in (None, "")}
-        target = f"{path}?{urlencode(chosen)}" if chosen else path
+    chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+    target = f"{path}?{urlencode(chosen)}" if chosen else path
     content = b"" if body is None else json_codec.encode(body)
     return await run_operation(request, method, target, content, run_handler)
 

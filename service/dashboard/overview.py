@@ -14,7 +14,7 @@ from service.config import Config
 from service.dashboard import outcomes, pages
 from service.dashboard.documents import find_document
 from service.dashboard.operations import read_company
-from service.dashboard.pages import PageRoute, render
+from service.dashboard.pages import Pages, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -25,8 +25,8 @@ from service.http import app_keys
 from service.http.access import read_own_with
 from service.submission.context import SUBMISSION_CONTEXT
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 TEXTS = pages.TEXTS["overview"]
 MOST_ROWS = 20  # of failed and of unclear documents

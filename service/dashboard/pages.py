@@ -1,7 +1,7 @@
 """Pages of the dashboard: their routes, sign-in, protection of forms, and rendering.
 
-A module with pages declares each with the decorator `page`. A page needs a session unless it is
-`public`, and a POST needs the form token of the person.
+A module with pages declares each with the decorator `page`, the method `add` of its list. A page
+needs a session unless it is public, and a POST needs the form token of the person.
 
 A form of a person whose session has ended, or whose password is needed again, is carried: the
 fields are hidden in the form that asks for the password. Afterwards they are shown to the person
@@ -124,20 +124,19 @@ class FormRejected(ApiError):
     status = 403
 
 
-def page(
-    pages: list[PageRoute],
-    method: str,
-    path: str,
-    right: str | None = READ,
-    return_to: str | None = None,
-) -> Callable[[AnyHandler], AnyHandler]:
-    """Return a decorator that adds a page to the list of its module."""
+class Pages(list[PageRoute]):
+    """The pages of a module."""
 
-    def declare(handler: AnyHandler) -> AnyHandler:
-        pages.append(PageRoute(method, path, handler, right, return_to))
-        return handler
+    def add(
+        self, method: str, path: str, right: str | None = READ, is_stream: bool = False
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Return a decorator that adds a page."""
 
-    return declare
+        def declare(handler: AnyHandler) -> AnyHandler:
+            self.append(PageRoute(method, path, handler, right, is_stream=is_stream))
+            return handler
+
+        return declare
 
 
 def make_routes(pages: list[PageRoute]) -> list[web.RouteDef]:
@@ -407,13 +406,12 @@ class Asset:
 
 @cache
 def _read_assets() -> dict[str, Asset]:
-    return {path.name: _read_asset(path) for path in ASSETS.iterdir()}
-
-
-def _read_asset(path: Path) -> Asset:
-    content = path.read_bytes()
-    version = sha256(content).hexdigest()[:12]
-    return Asset(f"/assets/{version}/{path.name}", content, TYPES[path.suffix])
+    assets: dict[str, Asset] = {}
+    for path in ASSETS.iterdir():
+        content = path.read_bytes()
+        place = f"/assets/{sha256(content).hexdigest()[:12]}/{path.name}"
+        assets[path.name] = Asset(place, content, TYPES[path.suffix])
+    return assets
 
 
 def asset_path(name: str) -> str:

@@ -61,18 +61,17 @@ class SettingsPage:
     read: Callable[[web.Request], Awaitable[Mapping[str, Any]]]
     actions: Sequence[Action] = ()
     fields: Collection[str] = ()
-    right: str = ADMINISTER
 
 
 def make_pages(*table: SettingsPage) -> list[PageRoute]:
     """Return the pages of a table, each with its forms."""
     pages: list[PageRoute] = []
     for each in table:
-        pages.append(PageRoute("GET", _make_route(each.path), partial(_show, each), each.right))
+        pages.append(PageRoute("GET", _make_route(each.path), partial(_show, each), ADMINISTER))
         for action in each.actions:
             path, handler = _make_route(each.path + action.path), partial(_act, each, action)
             return_to = each.path if action.needs_password else None
-            pages.append(PageRoute("POST", path, handler, each.right, return_to))
+            pages.append(PageRoute("POST", path, handler, ADMINISTER, return_to))
     return pages
 
 

@@ -14,7 +14,7 @@ from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.operations import Failed, call, pass_through, read, read_company
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.repetition import create, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
@@ -28,8 +28,8 @@ from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 PER_MINUTE = 60  # of the public pages, for one address
 #: The query string of the page after the buyer's request was stored.

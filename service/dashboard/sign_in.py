@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -13,7 +12,7 @@ from service.dashboard.numbers import read_number
 from service.dashboard.pages import (
     FORM_KEY,
     FORM_TOKEN,
-    PageRoute,
+    Pages,
     SignInNeeded,
     local_path,
     redirect,
@@ -43,8 +42,8 @@ from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.offload import offload, run_in_thread
 
-PAGES: list[PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 #: Tries of passwords of one person from one network, and of one client address.
 TRIES_PER_MINUTE = 10
@@ -77,24 +76,24 @@ async def show_sign_in(request: web.Request) -> web.Response:
     return render(request, "sign_in.html", email="", error=None, next=target, carried="")
 
 
+def _ask_again(request: web.Request, template: str, status: int, **values: str) -> web.Response:
+    """Return a form that asks for a password again, with the form that it carries."""
+    form = request[FORM]
+    carried = {"next": form.get("next", ""), "carried": form.get("carried", "")}
+    return render(request, template, status, **carried, **values)
+
+
 @page("POST", "/sign-in", right=None)
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session. Unknown people and wrong passwords get the same answer in equal time."""
     form = request[FORM]
-    email, target, carried = form.get("email", "").strip(), form.get("next", ""), _read(form)
-    password = form.get("password", "")
+    email, password = form.get("email", "").strip(), form.get("password", "")
     user = await _find_user(request, email, password) if people.is_email(email) else None
     if user is None:
-        values = {"email": email, "error": TEXTS["wrong"], "next": target, "carried": carried}
-        return render(request, "sign_in.html", 401, **values)
+        return _ask_again(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"])
     identify(request, f"user {user['id']}")
     entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
     return await _enter_with_form(request, entry, user["form_secret"])
-
-
-def _read(form: FormFields) -> str:
-    """Return the form that is carried, as the text of its fields."""
-    return form.get("carried", "")
 
 
 async def _enter_with_form(request: web.Request, entry: NewSession, secret: bytes) -> web.Response:
@@ -103,7 +102,7 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
     Only the person who has filled it in sees it, and in the company for which it was opened. Any
     other form is left out: it may have been forged. Raises TooLarge and BadRequest.
     """
-    text, database = _read(request[FORM]), request.app[app_keys.DATABASE]
+    text, database = request[FORM].get("carried", ""), request.app[app_keys.DATABASE]
     target = local_path(request[FORM].get("next"))
     if not text:
         return await _enter(request, entry, target)
@@ -343,12 +342,10 @@ async def show_confirmation(request: web.Request) -> web.Response:
 @page("POST", "/confirm", right=PERSON)
 async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
-    form, session = request[FORM], request[SESSION]
-    target, carried = form.get("next", ""), _read(form)
-    user = await _find_user(request, session.email, form.get("password", ""))
+    session = request[SESSION]
+    user = await _find_user(request, session.email, request[FORM].get("password", ""))
     if user is None:
-        values = {"error": TEXTS["wrong_current"], "next": target, "carried": carried}
-        return render(request, "confirm.html", 422, **values)
+        return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
     async with shared_connection(request) as conn:
         await sql.session_end(conn, token_sha256=session.digest)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")

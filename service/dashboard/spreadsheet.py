@@ -19,7 +19,6 @@ from service.api.exports import stream_export
 from service.api.filters import DOCUMENT_SORTS
 from service.api.pagination import Page, read_page
 from service.api.records import Source, read_parts
-from service.dashboard import pages
 from service.dashboard.documents import (
     HOME_CURRENCY,
     KINDS,
@@ -31,7 +30,7 @@ from service.dashboard.documents import (
 )
 from service.dashboard.formats import other_party
 from service.dashboard.operations import read
-from service.dashboard.sessions import READ
+from service.dashboard.pages import Pages
 from service.db.statements import sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
@@ -40,8 +39,8 @@ from service.http.access import read_own
 from service.http.responses import accepts_gzip
 from service.offload import offload
 
-PAGES: list[pages.PageRoute] = []
-page = partial(pages.page, PAGES)
+PAGES = Pages()
+page = PAGES.add
 
 MOST_ROWS = 10_000
 PER_PAGE = 100
@@ -255,8 +254,5 @@ def _make_cell(value: object) -> str:
 
 
 for _kind in KINDS:
-    _list = pages.PageRoute(
-        "GET", f"{_kind.path}.csv", partial(show_csv, _kind), READ, is_stream=True
-    )
-    PAGES.append(_list)
+    page("GET", f"{_kind.path}.csv", is_stream=True)(partial(show_csv, _kind))
     page("GET", f"{_kind.path}/{{id:[0-9]+}}.csv")(partial(show_lines_csv, _kind))

@@ -2434,8 +2434,8 @@ ACCEPTED = (
     Mutant(
         "settings-open-to-readers",
         "service/dashboard/settings.py",
-        "right: str = ADMINISTER",
-        'right: str = "read"',
+        "handler, ADMINISTER, return_to",
+        'handler, "read", return_to',
         (RIGHT_OF_PATH,),
     ),
     Mutant(
