@@ -64,12 +64,13 @@ async def _check(
                 await require_company(conn, company_id)
         async for step in check.check_portal():
             yield step
-        if company_id is None:
-            async for step in _summarize_companies(context, check):
-                yield step
-        else:
-            async for step in check.check_company(company_id):
-                yield step
+        of_companies = (
+            _summarize_companies(context, check)
+            if company_id is None
+            else check.check_company(company_id)
+        )
+        async for step in of_companies:
+            yield step
     finally:
         await check.close()
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -111,13 +112,13 @@ async def _demo_company(config: Config, database: Database) -> int:
     return company_id
 
 
+@dataclass(frozen=True, slots=True)
 class Api:
     """Sends requests with the demo's key, and prints each with its response."""
 
-    def __init__(self, session: aiohttp.ClientSession, base: str, key: str) -> None:
-        self._session = session
-        self._base = base
-        self._headers = {"X-API-Key": key}
+    session: aiohttp.ClientSession
+    base: str
+    key: str
 
     async def step(
         self,
@@ -141,7 +142,7 @@ class Api:
             await asyncio.sleep(POLL_SECONDS)
         print(f"  {status} {_short(_pick(answer))}")
         if status == 401:
-            raise OperatorError(OTHER_DATABASE.format(base=self._base))
+            raise OperatorError(OTHER_DATABASE.format(base=self.base))
         if status >= 300:
             raise OperatorError(f"{request} failed with status {status}.")
         if not holds(answer):
@@ -154,9 +155,9 @@ class Api:
         A page of the portal is a whole address. It gets no key, and has no JSON.
         """
         is_page = path.startswith("http")
-        url, headers = (path, {}) if is_page else (f"{self._base}{path}", self._headers)
+        url, headers = (path, {}) if is_page else (f"{self.base}{path}", {"X-API-Key": self.key})
         try:
-            async with self._session.request(method, url, json=body, headers=headers) as response:
+            async with self.session.request(method, url, json=body, headers=headers) as response:
                 text = await response.read()
                 return response.status, "" if is_page else json_codec.loads(text)
         except (aiohttp.ClientError, OSError, json_codec.NotJson) as error:

@@ -7,7 +7,7 @@ from aiohttp import web
 from service.dashboard import pages
 from service.dashboard.numbers import read_number
 from service.dashboard.pages import Pages, redirect, render
-from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
+from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION, run_personal
 from service.db.statements import sql
 from service.errors import NotFound
 from service.http.access import shared_connection
@@ -40,8 +40,7 @@ async def show_account(request: web.Request) -> web.Response:
 async def end_session(request: web.Request) -> web.Response:
     """End a session of the person. Raises NotFound if it is that of another person."""
     session_id, user_id = int(request.match_info["id"]), request[SESSION].user_id
-    async with shared_connection(request) as conn:
-        ended = await sql.session_end_one(conn, user_id=user_id, id=session_id)
+    ended = await run_personal(request, sql.session_end_one, user_id=user_id, id=session_id)
     if ended is None:
         raise NotFound(TEXTS["no_session"])
     return redirect(f"{PLACE}?notice=session_ended")
@@ -51,8 +50,12 @@ async def end_session(request: web.Request) -> web.Response:
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all sessions of the person except this one."""
     session = request[SESSION]
-    async with shared_connection(request) as conn:
-        await sql.sessions_end_others(conn, user_id=session.user_id, token_sha256=session.digest)
+    await run_personal(
+        request,
+        sql.sessions_end_others,
+        user_id=session.user_id,
+        token_sha256=session.digest,
+    )
     return redirect(f"{PLACE}?notice=sessions_ended")
 
 
@@ -60,6 +63,5 @@ async def end_other_sessions(request: web.Request) -> web.Response:
 async def see_links(request: web.Request) -> web.Response:
     """Show the notice about links that others made no more, up to the one in the form."""
     until = read_number(request[FORM].get("until", ""), 18)
-    async with shared_connection(request) as conn:
-        await sql.links_see(conn, user_id=request[SESSION].user_id, until=until)
+    await run_personal(request, sql.links_see, user_id=request[SESSION].user_id, until=until)
     return redirect(PLACE)

@@ -92,10 +92,11 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> dict[
     facts = await _read_facts(conn, company, config)
     start, end = _month_of(facts["now"], config.time_zone)
     of_month = {"company_id": company, "month_start": start, "month_end": end}
+    rows: dict[str, Any] = {"company_id": company, "most": MOST_ROWS}
     return {
-        "failed": await sql.overview_failed(conn, company_id=company, most=MOST_ROWS),
-        "not_sent": await sql.overview_not_sent(conn, company_id=company, most=MOST_ROWS),
-        "unclear": await sql.overview_unclear(conn, company_id=company, most=MOST_ROWS),
+        "failed": await sql.overview_failed(conn, **rows),
+        "not_sent": await sql.overview_not_sent(conn, **rows),
+        "unclear": await sql.overview_unclear(conn, **rows),
         "facts": facts,
         "counts": await sql.overview_counts(conn, company_id=company),
         "amounts": await sql.overview_amounts(conn, **of_month),

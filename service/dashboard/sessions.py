@@ -17,8 +17,9 @@ from service import json_codec
 from service.config import Config
 from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
-from service.db.statements import sql
+from service.db.statements import Statement, sql
 from service.db.transactions import Database
+from service.http.access import shared_connection
 from service.http.tokens import digest_of, make_token
 
 IDLE = timedelta(minutes=30)
@@ -138,6 +139,12 @@ def cookie_name(config: Config) -> str:
 def is_secure(config: Config) -> bool:
     """Return whether people reach the service by HTTPS."""
     return config.public_url.startswith("https:")
+
+
+async def run_personal(request: web.Request, statement: Statement, **values: Any) -> Any:
+    """Return the result of a statement about people, which belong to no company."""
+    async with shared_connection(request) as conn:
+        return await statement(conn, **values)
 
 
 async def find_session(request: web.Request, database: Database, config: Config) -> Session | None:

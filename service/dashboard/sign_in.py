@@ -29,6 +29,7 @@ from service.dashboard.sessions import (
     delete_cookie,
     get_session,
     read_form_token,
+    run_personal,
     set_cookie,
 )
 from service.db.statements import sql
@@ -102,14 +103,13 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
     Only the person who has filled it in sees it, and in the company for which it was opened. Any
     other form is left out: it may have been forged. Raises TooLarge and BadRequest.
     """
-    text, database = request[FORM].get("carried", ""), request.app[app_keys.DATABASE]
+    text = request[FORM].get("carried", "")
     target = local_path(request[FORM].get("next"))
     if not text:
         return await _enter(request, entry, target)
     fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
-    async with database.across() as conn:
-        companies = await sql.user_memberships(conn, user_id=entry.user_id)
+    companies = await run_personal(request, sql.user_memberships, user_id=entry.user_id)
     known = {NO_COMPANY, *(each["company_id"] for each in companies)}
     if company_id not in known or (entry.company_id or company_id) != company_id:
         return await _enter(request, entry, "/?notice=form_left_out")
@@ -147,8 +147,7 @@ async def _find_user(request: web.Request, email: str, password: str) -> Mapping
     """
     state, sender = request.app[SIGN_IN], request[SENDER]
     _refuse(state.tries.take(sender.group))
-    async with shared_connection(request) as conn:
-        user = await sql.user_account(conn, email=email)
+    user = await run_personal(request, sql.user_account, email=email)
     account = user["account"]
     _refuse(state.tries.take((account, sender.network)))
     wait = state.accounts.take(account)
@@ -173,8 +172,9 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
     network = request[SENDER].network
     if network is None:
         return False
-    async with shared_connection(request) as conn:
-        return await sql.user_is_near(conn, user_id=user_id, first=network[0], last=network[-1])
+    return await run_personal(
+        request, sql.user_is_near, user_id=user_id, first=network[0], last=network[-1]
+    )
 
 
 async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) -> str:
@@ -183,10 +183,10 @@ async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) 
     if not passwords.is_outdated(user["password_hash"]):
         return user["password_hash"]
     digest = await passwords.hash(password)
-    async with shared_connection(request) as conn:
-        await sql.user_rehash(
-            conn, user_id=user["id"], former=user["password_hash"], password_hash=digest
-        )
+    former = user["password_hash"]
+    await run_personal(
+        request, sql.user_rehash, user_id=user["id"], former=former, password_hash=digest
+    )
     return digest
 
 
@@ -195,12 +195,10 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 
     Raises SignInNeeded if the password has changed since it was checked.
     """
-    database = request.app[app_keys.DATABASE]
     if entry.company_id is None:
-        async with database.across() as conn:
-            companies = await sql.user_memberships(conn, user_id=entry.user_id)
+        companies = await run_personal(request, sql.user_memberships, user_id=entry.user_id)
         entry = replace(entry, company_id=companies[0]["company_id"] if companies else None)
-    token = await begin_session(database, entry)
+    token = await begin_session(request.app[app_keys.DATABASE], entry)
     if token is None:
         raise SignInNeeded
     response = redirect(target)
@@ -211,8 +209,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     """End the session."""
-    async with shared_connection(request) as conn:
-        await sql.session_end(conn, token_sha256=request[SESSION].digest)
+    await run_personal(request, sql.session_end, token_sha256=request[SESSION].digest)
     response = redirect("/sign-in?notice=signed_out")
     delete_cookie(response, request.app[app_keys.CONFIG])
     return response
@@ -346,8 +343,7 @@ async def confirm(request: web.Request) -> web.Response:
     user = await _find_user(request, session.email, request[FORM].get("password", ""))
     if user is None:
         return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
-    async with shared_connection(request) as conn:
-        await sql.session_end(conn, token_sha256=session.digest)
+    await run_personal(request, sql.session_end, token_sha256=session.digest)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     return await _enter_with_form(request, entry, session.form_secret)
 
@@ -371,10 +367,8 @@ async def choose_company(request: web.Request) -> web.Response:
     company = read_number(request[FORM].get("company", ""), 18)
     if company is None:
         raise NotFound(TEXTS["no_such_company"])
-    async with shared_connection(request) as conn:
-        shown = await sql.session_set_company(
-            conn, token_sha256=session.digest, user_id=session.user_id, company=company
-        )
+    key = {"token_sha256": session.digest, "user_id": session.user_id}
+    shown = await run_personal(request, sql.session_set_company, **key, company=company)
     if shown is None:
         raise NotFound(TEXTS["no_such_company"])
     return redirect("/")
@@ -384,9 +378,8 @@ async def choose_company(request: web.Request) -> web.Response:
 async def leave_company(request: web.Request) -> web.Response:
     """Refuse a role or leave a company."""
     session, company = request[SESSION], int(request.match_info["id"])
-    database = request.app[app_keys.DATABASE]
-    await people.leave(database, company, session.user_id)
+    await people.leave(request.app[app_keys.DATABASE], company, session.user_id)
     if company == session.company_id:
-        async with database.across() as conn:
-            await sql.session_show_any(conn, token_sha256=session.digest, user_id=session.user_id)
+        key = {"token_sha256": session.digest, "user_id": session.user_id}
+        await run_personal(request, sql.session_show_any, **key)
     return redirect("/companies?notice=left")
