@@ -167,7 +167,8 @@ class Api:
 
 
 async def _walk(api: Api) -> None:
-    code, now = _code(), datetime.now(UTC).isoformat(timespec="seconds")
+    # Unused: the time in tenths of seconds, which has at most twelve digits.
+    code, now = time.time_ns() // 10**8, datetime.now(UTC).isoformat(timespec="seconds")
     sale = {**SALE, "code": code, "issueDateTime": now}
     note = {**RETURN, "adjustmentNoteCode": code, "adjustmentNoteIssueDate": now}
     step = api.step
@@ -206,11 +207,6 @@ def _pick(found: Any) -> Any:
     if not isinstance(found, dict):
         return found
     return {name: _pick(value) for name, value in found.items() if name in SHOWN} or found
-
-
-def _code() -> int:
-    """Return an unused code: the time in tenths of seconds, which has at most twelve digits."""
-    return time.time_ns() // 10**8
 
 
 def _short(answer: Any) -> str:

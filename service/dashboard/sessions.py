@@ -210,10 +210,9 @@ def set_cookie(response: web.StreamResponse, config: Config, token: str) -> None
         secure=is_secure(config),
         httponly=True,
         samesite="Lax",
-        path="/",
     )
 
 
 def delete_cookie(response: web.StreamResponse, config: Config) -> None:
     """Remove the cookie from the browser."""
-    response.del_cookie(cookie_name(config), path="/", secure=is_secure(config), httponly=True)
+    response.del_cookie(cookie_name(config), secure=is_secure(config), httponly=True)

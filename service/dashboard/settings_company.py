@@ -8,7 +8,7 @@ from aiohttp import web
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, call, read_company
-from service.dashboard.pages import PageRoute, redirect
+from service.dashboard.pages import TEXTS, PageRoute, redirect
 from service.dashboard.sessions import ADMINISTER
 from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
@@ -17,24 +17,8 @@ from service.http.access import read_own
 from service.http.forms import FORM, FormFields
 
 COMPANY = "/api/companies"
-#: Members of the company that the profile shows, with their tables of codes.
-PROFILE = (
-    "name",
-    "tin_code",
-    "registration_type",
-    "registration_number",
-    "sst_registration_number",
-    "tourism_tax_registration_number",
-    "msic_code",
-    "business_activity_description",
-    "address",
-    "zip_code",
-    "city",
-    "state",
-    "country",
-    "phone",
-    "email",
-)
+#: Members of the company that the profile shows.
+PROFILE = tuple(TEXTS["settings"]["profile"]["fields"])
 #: Members that a document does not need.
 OPTIONAL = {"sst_registration_number", "tourism_tax_registration_number", "zip_code", "email"}
 #: Members that may be null.

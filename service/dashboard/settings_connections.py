@@ -56,11 +56,10 @@ async def _read_webhooks(request: web.Request) -> Mapping[str, Any]:
 async def _read_webhook(request: web.Request) -> Mapping[str, Any]:
     """Return an endpoint with its log of deliveries, and once the new secret."""
     ids, form = request.match_info, request.get(FORM, NO_FORM)
-    webhook = await read(request, WEBHOOK_API.format(**ids))
+    place, api = WEBHOOK.format(**ids), WEBHOOK_API.format(**ids)
+    webhook = await read(request, api)
     number = read_page_number(request)
-    window = {"page": number, "per_page": PER_PAGE}
-    log = await read(request, f"{WEBHOOK_API.format(**ids)}/deliveries", window)
-    place = WEBHOOK.format(**ids)
+    log = await read(request, f"{api}/deliveries", {"page": number, "per_page": PER_PAGE})
     return {
         "webhook": webhook,
         "place": place,
