@@ -256,10 +256,15 @@ def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
 
 
 def _set(parent: Any, steps: list[str], value: Any) -> None:
-    """Set a member of a body by the steps of its pointer. Missing objects and arrays are made."""
+    """Set a member of a body by the steps of its pointer. Missing objects and arrays are made.
+
+    A member of a stored array is left out: no form has such a field.
+    """
     for step, following in pairwise(steps):
         empty: Any = [] if following.isdigit() else {}
         if isinstance(parent, list):
+            if not step.isdigit():
+                return
             index = int(step)
             while len(parent) <= index:
                 parent.append(copy.deepcopy(empty))
@@ -269,7 +274,7 @@ def _set(parent: Any, steps: list[str], value: Any) -> None:
                 parent[step] = empty
             parent = parent[step]
     last = steps[-1]
-    if isinstance(parent, list):
+    if isinstance(parent, list) and last.isdigit():
         while len(parent) <= int(last):
             parent.append("")
         parent[int(last)] = value

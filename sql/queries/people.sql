@@ -6,11 +6,6 @@ select id, name, email, password_hash
   from users
  where lower(email) = lower(:email);
 
--- name: user_get :one
-select id, name, email, password_hash
-  from users
- where id = :user_id;
-
 -- name: user_account :one
 -- Return the person with an email address, null if there is none, and the address as it identifies
 -- people, also unknown ones.

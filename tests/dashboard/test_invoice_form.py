@@ -164,6 +164,13 @@ def test_a_message_is_at_the_field_of_its_member(path: str, field: str) -> None:
     assert list(_place_messages(both, shown)) == [field]
 
 
+@pytest.mark.parametrize("end", ["/classifications/abc", "/taxDetails/abc/taxType"])
+def test_a_member_of_a_stored_array_is_left_out(end: str) -> None:
+    line = {"id": "1", "classifications": ["022"], "taxDetails": [{"taxType": "02"}]}
+    fields = {"/lineItems/0/origin": "0", f"/lineItems/0{end}": "1"}
+    assert build_body(fields, {"lineItems": [line]}, ZoneInfo("UTC")) == {"lineItems": [line]}
+
+
 def test_a_stored_line_is_the_origin_of_one_line_of_the_form() -> None:
     stored = {"lineItems": [{"id": "1", "own": "x" * 100_000}, {"id": "2", "own": "y"}]}
     fields = {f"/lineItems/{number}/origin": "0" for number in range(100)}
