@@ -650,6 +650,23 @@ ONCE = (
         ("tests/api/test_kinds.py::test_a_reference_to_another_kind_is_not_stored[$1, null]",),
     ),
     Mutant(
+        "optional-member-in-place-of-one-of-the-record",
+        "sql/migrations/0002_documents.sql",
+        "'final_adjusted_amount', 'status',",
+        "'final_adjusted_amount',",
+        (
+            "tests/documents/test_document_members.py"
+            "::test_no_optional_member_replaces_one_of_the_record",
+        ),
+    ),
+    Mutant(
+        "optional-members-not-exported",
+        "service/documents/optional_members.py",
+        "NAMES.get(name, name): found[name]",
+        "name: found[name]",
+        ("tests/documents/test_document_members.py::test_exports_have_the_optional_members",),
+    ),
+    Mutant(
         "document-of-another-kind-found",
         DOCUMENTS,
         "and d.id = :id and d.kind = :kind\n   and d.deleted_at is null;",
