@@ -70,7 +70,10 @@ update documents
 
 -- name: consolidated_invoice_whole :value
 -- Return the record as JSON text with the invoices that it was made of.
-select consolidated_invoice_whole(:company_id, :id);
+select left(r.record, -1) || ',"invoice_ids":' || to_json(d.invoice_ids)::text || '}'
+  from consolidated_invoice_records r
+  join documents d on d.company_id = r.company_id and d.id = r.id
+ where r.company_id = :company_id and r.id = :id;
 
 -- name: consolidated_invoice_members_lock :many
 -- Lock the invoices of a locked consolidated invoice by id, in the same order as consolidations do.

@@ -166,8 +166,12 @@ with event as (
               from adjustment_note_records r
              where r.company_id = :company_id and r.id = (e.data -> 'adjustment_note_id')::bigint)
          when 'consolidated_invoice' then
-           consolidated_invoice_whole(
-             :company_id, (e.data -> 'consolidated_invoice_id')::bigint)::json
+           (select (left(r.record, -1) || ',"invoice_ids":' || to_json(d.invoice_ids)::text
+                    || '}')::json
+              from consolidated_invoice_records r
+              join documents d on d.company_id = r.company_id and d.id = r.id
+             where r.company_id = :company_id
+               and r.id = (e.data -> 'consolidated_invoice_id')::bigint)
          when 'einvoice_request' then
            (select to_json(r)
               from einvoice_request_records r
