@@ -2,7 +2,7 @@ create or replace view adjustment_note_records with (security_invoker = true) as
 select d.id,
        r.*,
        d.optional_members,
-       concat('{"id":', d.id, ',', d.optional_members, ',', right(to_json(r)::text, -1)) as record
+       record_text(d.id, d.optional_members, to_json(r)) as record
   from documents d
  cross join lateral (
        select d.company_id,
@@ -14,11 +14,8 @@ select d.id,
               instant(issue_date) as issue_date,
               status,
               status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
-              json_build_object(
-                'excludingTax', excluding_tax,
-                'includingTax', including_tax,
-                'payableAmount', payable_amount,
-                'netAmount', net_amount) as legal_monetary_total,
+              document_totals(excluding_tax, including_tax, payable_amount, net_amount)
+                as legal_monetary_total,
               instant(created_at) as created_at,
               instant(updated_at) as updated_at,
               reference,
