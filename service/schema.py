@@ -27,6 +27,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 MAX_VIOLATIONS = 50
 MANY_UNKNOWN = "An object must not have more than {} unknown members."
 MANY_NAMES = "The request body must not have more than {} different unknown members."
+_CAPITAL = re.compile("[A-Z]")
 
 Schema = dict[str, Any]
 #: Yields the violations of a keyword.
@@ -43,6 +44,7 @@ def _load_schemas() -> dict[str, Schema]:
     }
     for schema in files.values():
         del schema["$schema"]
+    _add_document_members(files)
     return files
 
 
@@ -62,9 +64,7 @@ def _add_document_members(files: Mapping[str, Schema]) -> None:
         files["records"]["$defs"][f"{kind}Export"]["properties"].update(members)
 
 
-_CAPITAL = re.compile("[A-Z]")
 ALL = _load_schemas()
-_add_document_members(ALL)
 #: {name of a body's schema: {title: body}}: the examples of the OpenAPI description.
 EXAMPLES: dict[str, dict[str, Any]] = json_codec.loads(
     (FOLDER / "examples" / "requests.json").read_bytes()

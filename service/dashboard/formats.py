@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup
 
 from service.documents import printing
+from service.schema import name_in_record
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 NONE = "–"
@@ -23,7 +24,6 @@ ELEMENTS = {
     "LegalMonetaryTotal": "Totals",
 }
 _STEP = re.compile(r"([A-Za-z]+)(?:\[([0-9]+|\*)\])?")
-_CAPITAL = re.compile("[A-Z]")
 
 
 def amount(number: Decimal | int | str | None, currency: str = "") -> str:
@@ -120,8 +120,8 @@ def party_facts(who: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _separate(name: str) -> str:
-    """Return the words of a name in camel case: InvoiceLine is " invoice line"."""
-    return _CAPITAL.sub(lambda found: f" {found[0].lower()}", name)
+    """Return the words of a name in camel or snake case: InvoiceLine is " invoice line"."""
+    return name_in_record(name).replace("_", " ")
 
 
 def field_name(path: str) -> str:
@@ -131,7 +131,7 @@ def field_name(path: str) -> str:
         if part.isdigit() and words:
             words[-1] += f" {int(part) + 1}"
         else:
-            words.append(_separate(part).replace("_", " "))
+            words.append(_separate(part))
     return ", ".join(words).capitalize()
 
 

@@ -53,9 +53,8 @@ class Session:
     """The session of a request. `digest` identifies it, `token` is the text in the cookie.
 
     `form_secret` is the person's. Company and role are None for a person who has accepted no role.
-    `is_recent` is true if the password was entered a short time ago, `is_stale` if the session was
-    not used in the last minute. `links_made` are the latest links that others made for the person,
-    who has not seen them yet.
+    `is_recent` is true if the password was entered a short time ago. `links_made` are the latest
+    links that others made for the person, who has not seen them yet.
     """
 
     token: str
@@ -70,7 +69,6 @@ class Session:
     company_name: str | None
     role: str | None
     is_recent: bool
-    is_stale: bool
     links_made: Sequence[Mapping[str, Any]]
 
     @property
@@ -162,10 +160,11 @@ async def get_session(database: Database, token: str) -> Session | None:
         )
         if row is None:
             return None
-        if row["is_stale"]:
+        values = dict(row)
+        if values.pop("is_stale"):
             await sql.session_touch(conn, token_sha256=digest)
-    links_made = json_codec.loads(row["links_made"].encode())
-    return Session(token, digest, **{**row, "links_made": links_made})
+    values["links_made"] = json_codec.loads(row["links_made"].encode())
+    return Session(token, digest, **values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Portal(Transport):
 
     def uses_own_client(self, tin: str) -> bool:
         """Return whether requests about a taxpayer are made with the company's own client."""
-        return choose_login(self._config, self._own, tin).is_own
+        return self._login_for(tin).is_own
 
     # Operations
 
@@ -315,12 +315,15 @@ class Portal(Transport):
     @contextmanager
     def _naming_client(self, tin: str) -> Iterator[Login]:
         """Yield the login for a taxpayer, and name the company's own client in its errors."""
-        login = choose_login(self._config, self._own, tin)
+        login = self._login_for(tin)
         try:
             yield login
         except PortalError as error:
             error.own_client_id = login.client_id if login.is_own else None
             raise
+
+    def _login_for(self, tin: str) -> Login:
+        return choose_login(self._config, self._own, tin)
 
 
 def _part(text: str) -> str:

@@ -64,11 +64,11 @@ def submit(call: Call) -> Any:
 def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     """Return the documents, with their format in upper case. Raises Refusal."""
     if content_type in XML_TYPES:
-        message = (
+        raise not_implemented(
             "The sandbox reads submissions in JSON only. XML documents are accepted in a JSON "
-            "submission with the format XML."
+            "submission with the format XML.",
+            "submission",
         )
-        raise refusal_with_detail(501, "NotImplemented", message, "submission")
     try:
         documents = msgspec.json.decode(body, type=Envelope).documents
     except msgspec.ValidationError as error:
@@ -117,6 +117,11 @@ def too_large(message: str) -> Refusal:
     return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
 
 
+def not_implemented(message: str, target: str) -> Refusal:
+    """Return the refusal of a request that the portal could process and the sandbox cannot."""
+    return refusal_with_detail(501, "NotImplemented", message, target)
+
+
 def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
     """Run the immediate checks of one document.
 
@@ -154,11 +159,11 @@ def decode_document(entry: Entry) -> UblDocument | Finding:
     except ValueError:
         return Finding(None, "Document cannot be parsed.", "document")
     if entry.format == "XML" and document.version in SIGNED_VERSIONS:
-        message = (
+        raise not_implemented(
             f"The sandbox cannot validate signatures in XML. Send version {document.version} "
-            "as JSON, or an XML document of version 1.0 or 1.2."
+            "as JSON, or an XML document of version 1.0 or 1.2.",
+            document.number,
         )
-        raise refusal_with_detail(501, "NotImplemented", message, document.number)
     return document
 
 

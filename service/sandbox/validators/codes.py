@@ -72,8 +72,8 @@ class CodeChecker:
     def check_place(self, party: UblParty) -> Iterator[Finding]:
         """Yield findings about country and state. The core fields check blank ones."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
-        unknown = list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
-        if country and unknown:
+        found = self.check_code("countries", country, f"{party.root}.{COUNTRY}")
+        if unknown := list(found) if country else []:
             yield from unknown
         elif country not in ("", "MYS"):
             if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
