@@ -37,11 +37,11 @@ from service.portal.client import Portal, portal_session
 from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
-from service.submission.comparison import PRIORITIES
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.database_identity import DatabaseMonitor, record_database_identity
+from service.submission.following.comparison import PRIORITIES
+from service.submission.operator.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.signers import Signers
-from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 

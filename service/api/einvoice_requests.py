@@ -33,9 +33,9 @@ from service.http.requests import (
     warn_of_removed,
 )
 from service.offload import offload
-from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.document_kinds import lock_document
+from service.submission.locked_documents import lock_document
+from service.submission.sending import submit
 
 NOUN = "E-invoice request"
 operations: list[Operation] = []

@@ -21,8 +21,8 @@ from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.idempotency import CLAIM
 from service.http.requests import warn_of_doubts
-from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.sending import submit
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Invoices", noun=INVOICE.title)

@@ -19,7 +19,7 @@ from service.http.access import company_transaction
 from service.http.idempotency import store_response_without
 from service.http.requests import not_found, or_not_found, read_body, read_path_id
 from service.http.tokens import digest_of, make_token
-from service.submission.document_kinds import lock_document
+from service.submission.locked_documents import lock_document
 
 NOUN = "Link"
 MOST = 100  # links of a document that can be used

@@ -18,8 +18,9 @@ from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import check_if_match, not_found, or_not_found, read_body
 from service.portal.logins import Login, OwnClient
-from service.submission import login_check, own_clients
+from service.submission import own_clients
 from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.operator import login_check
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Company")

@@ -23,11 +23,11 @@ from service.http.requests import (
     read_body,
     read_path_id,
 )
-from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.failures import refuse_cancellation, refuse_submission
-from service.submission.preflight import preflight_document
-from service.submission.submit import submit as submit_to_portal
+from service.submission.following import cancel
+from service.submission.machine.failures import refuse_cancellation, refuse_submission
+from service.submission.sending.preflight import preflight_document
+from service.submission.sending.submit import submit as submit_to_portal
 
 CANCELLED = "The submitted document has been cancelled."
 SUBMITTED_DOCUMENT = "Submitted document"

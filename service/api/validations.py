@@ -16,8 +16,8 @@ from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.http.requests import read_body
-from service.submission import login_check, tin_checks
-from service.submission.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
+from service.submission.operator import login_check, tin_checks
+from service.submission.operator.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Validations")

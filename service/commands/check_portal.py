@@ -13,8 +13,8 @@ from service.commands.reconcile import submission_context
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.submission.connection_check import CheckStep, ConnectionCheck
 from service.submission.context import SubmissionContext
+from service.submission.operator.connection_check import CheckStep, ConnectionCheck
 from service.submission.signers import Signers
 
 #: Widths of the columns of the state and of the name.

@@ -35,7 +35,7 @@ from service.db.migrations import SchemaError
 from service.documents.signing.certificate import UnusableCredentials
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
-from service.submission.manual_resolution import CannotResolve
+from service.submission.operator.manual_resolution import CannotResolve
 
 #: The modules with commands, in the order of the help.
 MODULES = (

@@ -21,11 +21,11 @@ from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import LOGIN_REFUSED
-from service.submission import manual_resolution
-from service.submission.comparison import compare
-from service.submission.comparison_rules import MOST_DAYS
+from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import SubmissionContext
-from service.submission.send import compare_clocks, describe_clocks_apart
+from service.submission.following.comparison import compare
+from service.submission.machine.comparison_rules import MOST_DAYS
+from service.submission.operator import manual_resolution
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
 WHAT_TO_DO = (

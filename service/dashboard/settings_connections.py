@@ -27,7 +27,7 @@ from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.http.forms import FORM, FormFields
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.tin_checks import TIN_CHECKS, make_own_question
+from service.submission.operator.tin_checks import TIN_CHECKS, make_own_question
 
 WEBHOOKS, WEBHOOK = "/settings/webhooks", "/settings/webhooks/{id}"
 WEBHOOKS_API, WEBHOOK_API = "/api/webhooks", "/api/webhooks/{id}"

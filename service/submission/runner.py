@@ -9,9 +9,10 @@ from datetime import timedelta
 from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
-from service.submission import state_machine, store
+from service.submission import store
 from service.submission.context import Claim, SubmissionContext
-from service.submission.types import (
+from service.submission.machine import state_machine
+from service.submission.machine.types import (
     NO_DELAY,
     Claimed,
     Command,

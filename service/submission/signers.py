@@ -29,7 +29,7 @@ from service.documents.signing import certificate, signature
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
 from service.offload import offload
-from service.submission.failures import refuse_submission
+from service.submission.machine.failures import refuse_submission
 
 SIGNED_VERSIONS = {"1.1"}
 CHARACTERS_OF_A_LINE = 800  # minimum of a line item in a document's JSON

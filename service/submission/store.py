@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,11 +23,11 @@ from service.documents.ubl import document
 from service.documents.ubl.pointers import locate_errors
 from service.errors import describe_error
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
-from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
-from service.submission.failures import describe_not_sent, name_failure
-from service.submission.matching import mask_foreign_uuids
-from service.submission.types import (
+from service.submission.foreign_uuids import mask_foreign_uuids
+from service.submission.machine import state_machine
+from service.submission.machine.failures import describe_not_sent, name_failure
+from service.submission.machine.types import (
     Change,
     Part,
     RecordSightings,
@@ -340,7 +341,27 @@ async def _create_parts(
     for part in parts:
         numbers = {doc.id: doc.number for doc in submission.docs if doc.id in part.ids}
         body = document.build_envelope([entries[number] for number in numbers.values()])
-        await batch.create_part(conn, claim, part, list(numbers), body)
+        await _create_part(conn, claim, part, list(numbers), body)
+
+
+async def _create_part(
+    conn: Connection, claim: Claim, part: Part, document_ids: list[int], body: bytes
+) -> None:
+    """Move documents of a locked submission into a new one, due at once.
+
+    The new submission is never merged, because that would restore what was separated.
+    """
+    part_id = await sql.submission_part(
+        conn,
+        **claim.key,
+        attempt_key=uuid.uuid4(),
+        body=body,
+        state=part.state,
+        submission_uid=part.uid,
+        possibly_received=part.possibly_received,
+        last_error=json_codec.dumps(part.error) if part.error else None,
+    )
+    await sql.submitted_document_part(conn, **claim.key, into=part_id, document_ids=document_ids)
 
 
 @persistent

@@ -13,10 +13,12 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
-from service.submission import cancel, comparison, poll, send, store
-from service.submission.comparison import HELD, REGULAR, UNKNOWN
+from service.submission import store
 from service.submission.context import Claim, SubmissionContext
-from service.submission.unknown_outcomes import mark_uncertain
+from service.submission.following import cancel, comparison, poll
+from service.submission.following.comparison import HELD, REGULAR, UNKNOWN
+from service.submission.following.unknown_outcomes import mark_uncertain
+from service.submission.sending import send
 
 log = logging.getLogger(__name__)
 

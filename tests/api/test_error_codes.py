@@ -14,7 +14,7 @@ from service.documents import states
 from service.error_codes import CODES
 from service.errors import ApiError, Unauthorized
 from service.http.error_responses import HTTP_ERRORS
-from service.submission.failures import FAILURES, name_failure
+from service.submission.machine.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve
 from tests.api.test_specification_rules import statuses_of
 from tests.api_invoices import create_invoice, create_valid_invoice

@@ -17,7 +17,7 @@ from service.commands.operator_errors import OperatorError
 from service.documents.ubl import reader
 from service.portal import responses, transport
 from service.portal.errors import PortalError
-from service.submission import document_comparison
+from service.submission.following import document_comparison
 from tests.growth.door import Door
 from tests.growth.shapes import PIECES, list_body_shapes, make_entries, repeat
 from tests.harness.paths import ROOT

@@ -15,9 +15,9 @@ from types import coroutine
 from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
-from service.submission import cancellation, comparison_rules, matching, state_machine
-from service.submission.send import transmit
-from service.submission.types import (
+from service.submission.following import matching
+from service.submission.machine import cancellation, comparison_rules, state_machine
+from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
@@ -39,6 +39,7 @@ from service.submission.types import (
     SubmittedDocument,
     Write,
 )
+from service.submission.sending.send import transmit
 from tests.harness.world_portal import LOST, Choose, Entry, SimulatedPortal, encode
 from tests.harness.world_tables import (
     BEGIN,

@@ -8,8 +8,14 @@ from typing import Any
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.documents import Document
 from service.portal.responses import SubmissionReceipt
-from service.submission.comparison_rules import LIVE
-from service.submission.types import NO_DELAY, Event, NotReceived, OutcomeUnknown, RefusalReceived
+from service.submission.machine.comparison_rules import LIVE
+from service.submission.machine.types import (
+    NO_DELAY,
+    Event,
+    NotReceived,
+    OutcomeUnknown,
+    RefusalReceived,
+)
 from tests.harness.world_tables import BEGIN, TIN
 
 #: Chooses one of some options.

@@ -11,8 +11,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.portal.documents import Document
-from service.submission.comparison_rules import CHANGING, DUPLICATE, FURTHEST, ORPHAN, PortalFinding
-from service.submission.types import Sighting, Submission, SubmittedDocument
+from service.submission.machine.comparison_rules import (
+    CHANGING,
+    DUPLICATE,
+    FURTHEST,
+    ORPHAN,
+    PortalFinding,
+)
+from service.submission.machine.types import Sighting, Submission, SubmittedDocument
 
 OPEN = {"Queued", "Sending", "Uncertain"}
 LEASE, EVERY = timedelta(seconds=60), timedelta(hours=1)

@@ -59,7 +59,7 @@ EXCLUSION = (
     ),
     Mutant(
         "sent-while-another-holds-the-lock",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         "        if not await _lock(context, claim, stack):\n",
         "        if not await _lock(context, claim, stack) and False:\n",
         (
@@ -84,7 +84,7 @@ EXCLUSION = (
     ),
     Mutant(
         "another-request-sent-again",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         'if stored["request_sha256"] not in (None, self._sha256):',
         "if False:",
         (
@@ -254,21 +254,21 @@ EXCLUSION = (
 EVIDENCE = (
     Mutant(
         "queue-of-the-portal-not-listed",
-        "service/submission/comparison.py",
+        "service/submission/following/comparison.py",
         "span.until + CLOCK_TOLERANCE, bool(",
         "span.since + 2 * CLOCK_TOLERANCE, bool(",
         (f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
     ),
     Mutant(
         "listed-document-counts-as-absent",
-        "service/submission/unknown_outcomes.py",
+        "service/submission/following/unknown_outcomes.py",
         "                    await batch.compare(shown)\n",
         "",
         (f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",),
     ),
     Mutant(
         "receipt-not-read-confirms-absence",
-        "service/submission/unknown_outcomes.py",
+        "service/submission/following/unknown_outcomes.py",
         "reaches_back and _receipt_uids(submission) <= self.receipts.keys()",
         "reaches_back",
         (f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",),
@@ -335,7 +335,7 @@ EVIDENCE = (
     ),
     Mutant(
         "late-cancellation-not-read",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "CANCEL_GRACE = timedelta(hours=2)",
         "CANCEL_GRACE = timedelta(0)",
         (
@@ -348,7 +348,7 @@ EVIDENCE = (
 ONCE = (
     Mutant(
         "bytes-before-the-intent",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         '        failpoints.reach("before_intent_commit")\n',
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
         (
@@ -357,14 +357,14 @@ ONCE = (
     ),
     Mutant(
         "old-intent-sent",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         "            if time.monotonic() - self.began > STALE_SECONDS:",
         "            if False:",
         ("tests/submission/test_claims.py::test_expired_intent_is_not_sent",),
     ),
     Mutant(
         "sent-without-an-intent",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         "await transmission.send() if await transmission.commit_intent() else None",
         "await transmission.send()",
         (FAILOVERS,),
@@ -423,7 +423,7 @@ ONCE = (
     ),
     Mutant(
         "sending-found-queued-again",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         'return [Write("Uncertain", error=ABANDONED, still_sent=True)]',
         'return [Write("Queued", error=ABANDONED)]',
         (
@@ -432,21 +432,21 @@ ONCE = (
     ),
     Mutant(
         "one-confirmation-of-absence",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "    if not submission.absence_confirmations:\n",
         "    if False:\n",
         (ABSENCE,),
     ),
     Mutant(
         "settling-time-ignored",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "is_settled = sent_at + times.portal_settle <= at",
         "is_settled = True",
         (ABSENCE,),
     ),
     Mutant(
         "evidence-gap-ignored",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "        or submission.absence_confirmed_at + times.portal_confirmation_gap <= at\n",
         "        or True\n",
         (ABSENCE,),
@@ -475,7 +475,7 @@ ONCE = (
     ),
     Mutant(
         "duplicate-answer-is-a-refusal",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         "    return OutcomeUnknown(error)  # a Duplicate",
         "    return Refusal(error)",
         (
@@ -484,7 +484,7 @@ ONCE = (
     ),
     Mutant(
         "matched-by-number-only",
-        "service/submission/matching.py",
+        "service/submission/following/matching.py",
         "        and there.type_code in (None, doc.document_type)\n"
         "        and there.issued_at in (None, doc.issued_at)\n",
         "",
@@ -494,7 +494,7 @@ ONCE = (
     ),
     Mutant(
         "uuid-of-another-submission-adopted",
-        "service/submission/matching.py",
+        "service/submission/following/matching.py",
         "        elif submission_id == one.submission_id:\n",
         "        else:\n",
         (
@@ -503,14 +503,14 @@ ONCE = (
     ),
     Mutant(
         "copy-of-the-portal-not-compared",
-        "service/submission/matching.py",
+        "service/submission/following/matching.py",
         "self._decide(candidate, is_same)",
         "self._decide(candidate, bool(content))",
         ("tests/submission/test_document_identity.py::test_document_with_other_bytes_is_unproven",),
     ),
     Mutant(
         "row-proves-under-a-shared-tin",
-        "service/submission/matching.py",
+        "service/submission/following/matching.py",
         "by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}",
         "by_row = set(shared)",
         (
@@ -519,14 +519,14 @@ ONCE = (
     ),
     Mutant(
         "uuid-of-another-company-adopted",
-        "service/submission/matching.py",
+        "service/submission/following/matching.py",
         "            left.append(replace(one, is_elsewhere=True))\n",
         "            left.append(one)\n",
         ("tests/submission/test_document_identity.py::test_uuid_of_another_company_is_unproven",),
     ),
     Mutant(
         "total-of-a-row-not-compared",
-        "service/submission/document_comparison.py",
+        "service/submission/following/document_comparison.py",
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
         (
@@ -535,7 +535,7 @@ ONCE = (
     ),
     Mutant(
         "unproven-document-counts-as-absent",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "    elif unproven := submission.unproven():\n"
         "        write = _request_review(submission, unproven)\n",
         "",
@@ -809,7 +809,7 @@ KEPT = (
     ),
     Mutant(
         "claim-of-an-interrupted-submit-kept",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         "        await store.release_interrupted(",
         "        lambda: store.release_interrupted(",
         (
@@ -818,7 +818,7 @@ KEPT = (
     ),
     Mutant(
         "submit-without-its-claim",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         "            await guard(conn, row)\n",
         "",
         (
@@ -843,7 +843,7 @@ KEPT = (
     ),
     Mutant(
         "cancellation-without-its-claim",
-        "service/submission/cancel.py",
+        "service/submission/following/cancel.py",
         "        await order.guard(conn)\n",
         "",
         ("tests/api/test_idempotency_claims.py::test_no_post_route_has_an_effect_without_its_key",),
@@ -871,7 +871,7 @@ KEPT = (
     ),
     Mutant(
         "refused-cancellation-believed",
-        "service/submission/cancellation.py",
+        "service/submission/machine/cancellation.py",
         "            elif not isinstance(error, Refused) and state.sent_by is None:\n",
         "            elif state.sent_by is None:\n",
         (
@@ -880,7 +880,7 @@ KEPT = (
     ),
     Mutant(
         "unclear-cancellation-ends-at-once",
-        "service/submission/cancellation.py",
+        "service/submission/machine/cancellation.py",
         "        if self.is_unclear:\n            return False\n",
         "        return True\n",
         (
@@ -889,7 +889,7 @@ KEPT = (
     ),
     Mutant(
         "repeated-cancellation-forgets-the-first",
-        "service/submission/cancel.py",
+        "service/submission/following/cancel.py",
         'CancellationState(row["now"], row["sent_by"])',
         'CancellationState(row["now"])',
         (
@@ -898,7 +898,7 @@ KEPT = (
     ),
     Mutant(
         "late-process-sends-a-cancellation",
-        "service/submission/cancel.py",
+        "service/submission/following/cancel.py",
         "        if time.monotonic() > self.cancellation.send_until:\n",
         "        if False:\n",
         (
@@ -1042,7 +1042,7 @@ APART = (
     ),
     Mutant(
         "sent-under-an-unverified-tin",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
         ("tests/security/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
@@ -1363,7 +1363,7 @@ EXACT = (
     ),
     Mutant(
         "check-of-companies-after-a-refused-operator",
-        "service/submission/connection_check.py",
+        "service/submission/operator/connection_check.py",
         'return "" if company.own or self._operator_works else NO_OPERATOR',
         'return ""',
         ("tests/operations/test_check_portal.py::test_a_refused_operator_login_is_attempted_once",),
@@ -1379,14 +1379,14 @@ EXACT = (
     ),
     Mutant(
         "check-for-an-unverified-tin",
-        "service/submission/connection_check.py",
+        "service/submission/operator/connection_check.py",
         'if company.lacks("/tin_code"):',
         "if False:",
         ("tests/operations/test_check_portal.py::test_nothing_is_requested_for_an_unverified_tin",),
     ),
     Mutant(
         "check-without-identity-of-the-certificate",
-        "service/submission/connection_check.py",
+        "service/submission/operator/connection_check.py",
         "names_issuer = company.has_own_login or not self._config.portal_intermediary",
         "names_issuer = False",
         (
@@ -1508,7 +1508,7 @@ EXACT = (
     ),
     Mutant(
         "wait-of-the-portal-forgotten",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         "changes, delay=_delay_after(event, NO_DELAY), error=event.error)",
         "changes, error=event.error)",
         (
@@ -1723,7 +1723,7 @@ NOTES = "tests/api/test_notes.py"
 OUTCOMES = (
     Mutant(
         "debit-note-cancelled-though-credited",
-        "service/submission/cancel.py",
+        "service/submission/following/cancel.py",
         'if latest["status"] == "Valid":',
         "if False:",
         (f"{NOTES}::test_a_debit_note_whose_amount_was_credited_is_not_cancelled",),
@@ -1782,7 +1782,7 @@ OUTCOMES = (
     ),
     Mutant(
         "refused-login-repeated-after-seconds",
-        "service/submission/failures.py",
+        "service/submission/machine/failures.py",
         "return retry_after(max(asked, PERSON_SECONDS))",
         "return retry_after(asked)",
         ("tests/api/test_error_codes.py::test_a_failed_submission_has_its_code",),
@@ -2001,7 +2001,7 @@ HELD = (
     ),
     Mutant(
         "comparison-does-not-reach-back",
-        "service/submission/comparison_rules.py",
+        "service/submission/machine/comparison_rules.py",
         "min(FURTHEST, now - known_until + KNOWN_MARGIN)",
         "KNOWN_MARGIN",
         (
@@ -2010,7 +2010,7 @@ HELD = (
     ),
     Mutant(
         "possibly-sent-document-not-adopted",
-        "service/submission/comparison_rules.py",
+        "service/submission/machine/comparison_rules.py",
         '    if row and row["state"] == "Queued" and may_be_sent:\n',
         '    if row and row["state"] == "Queued" and row["possibly_received"]:\n',
         (
@@ -2019,14 +2019,14 @@ HELD = (
     ),
     Mutant(
         "orphan-not-reported",
-        "service/submission/comparison_rules.py",
+        "service/submission/machine/comparison_rules.py",
         "        verdict.findings.append(_finding(ORPHAN, tin, listed, row))\n",
         "",
         (FAILOVERS,),
     ),
     Mutant(
         "closed-document-reported-as-the-duplicate",
-        "service/submission/comparison_rules.py",
+        "service/submission/machine/comparison_rules.py",
         '(other.status if other else row["status"]) not in LIVE',
         "other is None",
         (f"{COMPARISON}::test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled",),
@@ -2044,7 +2044,7 @@ HELD = (
     ),
     Mutant(
         "absence-confirmed-by-a-wrong-clock",
-        "service/submission/comparison.py",
+        "service/submission/following/comparison.py",
         "complete=not difference)",
         "complete=True)",
         (
@@ -2053,7 +2053,7 @@ HELD = (
     ),
     Mutant(
         "hold-ended-by-a-wrong-clock",
-        "service/submission/comparison.py",
+        "service/submission/following/comparison.py",
         "    if span.is_held and difference:\n",
         "    if False:\n",
         ("tests/portal/test_portal_clock.py::test_a_hold_does_not_end_while_the_clocks_differ",),
@@ -2104,14 +2104,14 @@ HELD = (
     ),
     Mutant(
         "listed-cancellation-ignored",
-        "service/submission/later_states.py",
+        "service/submission/following/later_states.py",
         """states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid"}""",
         """states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid", "Cancelled"}""",
         (f"{LATER}::test_a_comparison_takes_over_rejections_and_cancellations",),
     ),
     Mutant(
         "comparison-without-the-former-window",
-        "service/submission/comparison_rules.py",
+        "service/submission/machine/comparison_rules.py",
         """basis["compared_at"] - CHANGING if""",
         """basis["compared_at"] if""",
         (f"{LATER}::test_a_comparison_covers_what_may_have_changed_since_the_latest_one",),
@@ -2211,7 +2211,7 @@ HELD = (
     ),
     Mutant(
         "refused-page-ends-the-comparison",
-        "service/submission/comparison.py",
+        "service/submission/following/comparison.py",
         "    await asyncio.sleep(wait.total_seconds())\n    return True",
         "    return False",
         (f"{MANY_HOLDS}::test_refused_page_is_requested_again_and_the_pages_before_are_kept",),
@@ -2751,7 +2751,7 @@ LIMITED = (
     ),
     Mutant(
         "deeply-nested-copy-is-an-error",
-        "service/submission/document_comparison.py",
+        "service/submission/following/document_comparison.py",
         ", ArithmeticError, RecursionError)",
         ", ArithmeticError)",
         (
@@ -2789,7 +2789,7 @@ NOT_SENT = "tests/submission/test_not_sent.py"
 UNSENT = (
     Mutant(
         "refusal-rolled-back",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         "        return refusal\n",
         "        raise refusal\n",
         (f"{NOT_SENT}::test_a_failed_check_is_the_last_submission",),
@@ -2815,14 +2815,14 @@ UNSENT = (
     ),
     Mutant(
         "unsent-document-rejected",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         '_set_all(submission, "NotSent", [{**event.error',
         '_set_all(submission, "Rejected", [{**event.error',
         (f"{NOT_SENT}::test_a_refused_login_makes_the_document_not_sent",),
     ),
     Mutant(
         "absent-document-rejected",
-        "service/submission/state_machine.py",
+        "service/submission/machine/state_machine.py",
         '_set_all(submission, "NotSent", [NEVER_THERE])',
         '_set_all(submission, "Rejected", [NEVER_THERE])',
         (f"{NOT_SENT}::test_an_absent_document_is_not_sent",),
@@ -2836,28 +2836,28 @@ UNSENT = (
     ),
     Mutant(
         "all-errors-in-the-record",
-        "service/submission/failures.py",
+        "service/submission/machine/failures.py",
         "for error in errors[:MOST_ERRORS]",
         "for error in errors",
         (f"{NOT_SENT}::test_a_record_has_a_limited_number_of_errors",),
     ),
     Mutant(
         "held-submission-not-named",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         "    if started.is_held:\n",
         "    if False:\n",
         (f"{HOLD}::test_submit_immediately_is_answered_at_once_during_a_hold",),
     ),
     Mutant(
         "hold-since-the-commit-not-named",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         '    if outcome["is_held"]:  # since',
         "    if False:  # since",
         (f"{HOLD}::test_a_hold_that_begins_before_the_send_is_reported",),
     ),
     Mutant(
         "held-submission-waited-for",
-        "service/submission/submit.py",
+        "service/submission/sending/submit.py",
         ' in ANSWERED or row["is_held"]',
         " in ANSWERED",
         (f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",),
@@ -2974,7 +2974,7 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "confirmation-not-read-again",
-        "service/submission/send.py",
+        "service/submission/sending/send.py",
         "before is not None and before == await sql.send_confirmation_get(conn)",
         "before is not None",
         (

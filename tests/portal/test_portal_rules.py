@@ -19,7 +19,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.kind import INVOICE
 from service.documents.ubl import document
-from service.submission.document_kinds import lock_document
+from service.submission.locked_documents import lock_document
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import cancel_latest, create_record, request_json, submit

@@ -14,8 +14,9 @@ from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
-from service.submission import send, state_machine
-from service.submission.types import Event, Submission, SubmittedDocument
+from service.submission.machine import state_machine
+from service.submission.machine.types import Event, Submission, SubmittedDocument
+from service.submission.sending import send
 from tests.harness.processes import free_port
 from tests.harness.sandbox import Administration
 from tests.portal.test_portal_client import TIN, config_for, fresh_submission

@@ -10,7 +10,7 @@ import aiohttp
 import asyncpg
 import pytest
 
-from service.submission.send import STALE_SECONDS
+from service.submission.sending.send import STALE_SECONDS
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import submit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from service.portal.listings import PAGE_SIZE
 from service.portal.rate_limits import QUOTAS, limits
-from service.submission.comparison_rules import CHANGING
+from service.submission.machine.comparison_rules import CHANGING
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.submission import comparison
 from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.following import comparison
 from tests.api_invoices import create_invoice, create_lost_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import submit

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from service.db.statements import sql
-from service.submission import batch, send
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
+from service.submission.sending import batch, send
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice
 from tests.api_requests import request_json, submit

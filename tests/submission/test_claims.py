@@ -10,12 +10,12 @@ import pytest
 
 from service import json_codec
 from service.db.statements import sql
-from service.submission import state_machine
 from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
+from service.submission.machine import state_machine
+from service.submission.machine.types import Change, NotReceived, RecordSightings, Sighting, Write
 from service.submission.runner import SubmissionRun
-from service.submission.send import PortalTransmission, hash_request, send
-from service.submission.types import Change, NotReceived, RecordSightings, Sighting, Write
+from service.submission.sending.send import PortalTransmission, hash_request, send
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_until_status
 from tests.api_requests import submit

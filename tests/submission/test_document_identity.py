@@ -17,19 +17,19 @@ from service.db.transactions import Database
 from service.portal.client import Portal, portal_session
 from service.portal.documents import Document
 from service.portal.errors import Held, NotSent, Refused, Unclear
-from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, CompanyContext
-from service.submission.document_comparison import copy_differences
-from service.submission.matching import (
+from service.submission.following.document_comparison import copy_differences
+from service.submission.following.matching import (
     MOST_COPIES,
     Matches,
     Unproven,
     find_first_send,
     find_matches,
-    mask_foreign_uuids,
 )
-from service.submission.types import Sighting, SightingsReceived, Submission
+from service.submission.foreign_uuids import mask_foreign_uuids
+from service.submission.machine import state_machine
+from service.submission.machine.types import Sighting, SightingsReceived, Submission
 from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,

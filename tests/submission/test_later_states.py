@@ -10,7 +10,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import Config
 from service.db.statements import sql
-from service.submission.comparison_rules import CHANGING, FURTHEST, first_moment
+from service.submission.machine.comparison_rules import CHANGING, FURTHEST, first_moment
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import request_json

@@ -5,8 +5,8 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from service.submission import state_machine
-from service.submission.types import (
+from service.submission.machine import state_machine
+from service.submission.machine.types import (
     FindByNumber,
     StatesUnavailable,
     Submission,

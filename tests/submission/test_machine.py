@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from service.documents import states
 from service.portal.responses import SubmissionReceipt
-from service.submission import state_machine
-from service.submission.types import (
+from service.submission.machine import state_machine
+from service.submission.machine.types import (
     Claimed,
     ListingEnded,
     StatesReceived,

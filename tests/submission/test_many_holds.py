@@ -16,7 +16,7 @@ from service.config import Config, read_config
 from service.db.statements import sql
 from service.portal import listings
 from service.submission import worker
-from service.submission.comparison_rules import MOST_DAYS
+from service.submission.machine.comparison_rules import MOST_DAYS
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_requests import request_json
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until

@@ -10,8 +10,8 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config
 from service.portal.documents import OddRow
-from service.submission.odd_rows import may_be_document
-from service.submission.types import Submission, SubmittedDocument
+from service.submission.following.odd_rows import may_be_document
+from service.submission.machine.types import Submission, SubmittedDocument
 from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,

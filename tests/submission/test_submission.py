@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.submission import state_machine
+from service.submission.machine import state_machine
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import (
     get_documents,

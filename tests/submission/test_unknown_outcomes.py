@@ -8,9 +8,9 @@ import asyncpg
 
 from service.portal.listings import Listing
 from service.submission import store as records
-from service.submission.batch import create_part
 from service.submission.context import Claim
-from service.submission.types import (
+from service.submission.following.unknown_outcomes import UnknownOutcomes
+from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     ListingEnded,
     Part,
@@ -18,7 +18,7 @@ from service.submission.types import (
     Submission,
     SubmittedDocument,
 )
-from service.submission.unknown_outcomes import UnknownOutcomes
+from service.submission.sending.batch import create_part
 from tests.api_invoices import create_lost_invoice
 from tests.api_reads import get_invoice
 from tests.conftest import Client, Sandbox, StartService, until

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from service.db.statements import sql
-from service.submission.comparison_rules import CHANGING, FURTHEST
-from service.submission.send import hash_request
+from service.submission.machine.comparison_rules import CHANGING, FURTHEST
+from service.submission.sending.send import hash_request
 from tests.conftest import Company
 from tests.harness.world import FAILOVERS, TIMES, World, run_steps
 from tests.harness.world_tables import EVERY, LEASE, Row

@@ -22,13 +22,13 @@ from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError
-from service.submission import cancellation as rules
 from service.submission import store
-from service.submission.cancellation import CancellationState, End, Note, Wait
 from service.submission.context import CompanyContext, SubmissionContext
-from service.submission.document_kinds import lock_document
-from service.submission.failures import FAILURES, refuse_cancellation
-from service.submission.types import Change
+from service.submission.locked_documents import lock_document
+from service.submission.machine import cancellation as rules
+from service.submission.machine.cancellation import CancellationState, End, Note, Wait
+from service.submission.machine.failures import FAILURES, refuse_cancellation
+from service.submission.machine.types import Change
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from service.documents import states
 from service.portal.documents import UNKNOWN, Document
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled, Unclear
-from service.submission.types import NO_DELAY, Times
+from service.submission.machine.types import NO_DELAY, Times
 
 LONGEST_LOOK = timedelta(seconds=60)  # between two reads of the state
 MOST_DOUBLINGS = 10

@@ -9,11 +9,10 @@ from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.later_states import describe_change, record_rejection_requests
-from service.submission.matching import find_first_send
-from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
-from service.submission.types import (
+from service.submission.following.later_states import describe_change, record_rejection_requests
+from service.submission.following.matching import find_first_send
+from service.submission.following.odd_rows import record_odd_rows
+from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
@@ -24,6 +23,7 @@ from service.submission.types import (
     Submission,
     SubmittedDocument,
 )
+from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
 
 NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
 LATER = make_reason("Held", "The remaining documents are read at the next poll.")

@@ -25,10 +25,10 @@ from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import WHAT_THE_COMPANY_DOES, OwnClient, RefusedLogins
 from service.submission import own_clients
+from service.submission.clocks import describe_clocks_apart, read_database_clock
 from service.submission.context import SubmissionContext
-from service.submission.login_check import describe_refusal
-from service.submission.send import describe_clocks_apart, read_database_clock
-from service.submission.tin_checks import TinChecks, make_own_question
+from service.submission.operator.login_check import describe_refusal
+from service.submission.operator.tin_checks import TinChecks, make_own_question
 
 #: Field of an address -> name of the step that connects to it.
 CONNECTIONS = {

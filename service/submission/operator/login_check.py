@@ -7,7 +7,7 @@ from service.errors import BadRequest, TooManyRequests, Unavailable, retry_after
 from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import OwnClient
 from service.submission.context import SubmissionContext
-from service.submission.types import NO_DELAY
+from service.submission.machine.types import NO_DELAY
 
 #: Code of the errors of a refused login.
 REFUSED_CODE = "portal_credentials_refused"

@@ -3,21 +3,28 @@
 import hashlib
 import time
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
 from service import failpoints
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
-from service.portal.client import Portal
-from service.portal.clock import MOST_APART, ClockReading
+from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.open_submission import OpenSubmission
-from service.submission import batch, state_machine, store
+from service.submission import store
+from service.submission.clocks import describe_clocks_apart, read_database_clock
 from service.submission.context import Claim, CompanyContext, SubmissionContext
+from service.submission.machine import state_machine
+from service.submission.machine.state_machine import NOTHING_SENT
+from service.submission.machine.types import (
+    Event,
+    NotReceived,
+    OutcomeUnknown,
+    RefusalReceived,
+    RequestChanged,
+)
 from service.submission.runner import (
     SubmissionRun,
     advance,
@@ -27,15 +34,7 @@ from service.submission.runner import (
     make_error,
     retry_delay,
 )
-from service.submission.state_machine import NOTHING_SENT
-from service.submission.types import (
-    Error,
-    Event,
-    NotReceived,
-    OutcomeUnknown,
-    RefusalReceived,
-    RequestChanged,
-)
+from service.submission.sending import batch
 
 # At most this time passes between the intent and the first byte, so that the claim is still held.
 STALE_SECONDS = 2
@@ -107,36 +106,6 @@ async def _lock(context: SubmissionContext, claim: Claim, stack: AsyncExitStack)
     """Lock a submission until the stack is closed. Return false if another session has it."""
     locked = context.session.lock_submissions(claim.company_id, [claim.id])
     return claim.id in await stack.enter_async_context(locked)
-
-
-async def read_database_clock(context: SubmissionContext) -> ClockReading | None:
-    """Return a reading of the database's clock. None if the database does not respond."""
-    try:
-        async with context.database.across() as conn:
-            now = await sql.database_now(conn)
-    except TRANSIENT_DB_ERRORS:
-        return None
-    return ClockReading(now, time.monotonic())
-
-
-async def compare_clocks(
-    context: SubmissionContext, portal: Portal, tin: str = ""
-) -> timedelta | None:
-    """Return how far the portal's clock is ahead of the database's if that blocks sending."""
-    reading = await read_database_clock(context)
-    if reading is None:
-        return None
-    return await portal.clocks_apart(tin, reading, partial(read_database_clock, context))
-
-
-def describe_clocks_apart(difference: timedelta) -> Error:
-    """Return the error of a submission that is not sent because the clocks differ."""
-    seconds, most = abs(difference).total_seconds(), MOST_APART.total_seconds()
-    message = (
-        f"The portal clock and the database clock differ by {seconds:.0f} seconds "
-        f"(at most {most:.0f} allowed). {NOTHING_SENT}"
-    )
-    return make_reason("ClocksApart", message)
 
 
 def hash_request(tin: str, body: bytes) -> bytes:

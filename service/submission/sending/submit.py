@@ -28,23 +28,24 @@ from service.errors import BadRequest, describe_error, format_traceback, make_re
 from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.offload import offload
-from service.submission import checks, eligibility, store
+from service.submission import store
 from service.submission.context import Claim, SubmissionContext
-from service.submission.document_kinds import (
+from service.submission.locked_documents import (
     LockedRecord,
     SendableDocument,
     check_ready,
     load_document,
     lock_document,
 )
-from service.submission.failures import (
+from service.submission.machine.failures import (
     describe_not_sent,
     list_reasons,
     name_failure,
     refuse_submission,
 )
-from service.submission.send import send
-from service.submission.state_machine import OUTCOME_UNKNOWN
+from service.submission.machine.state_machine import OUTCOME_UNKNOWN
+from service.submission.sending import checks, eligibility
+from service.submission.sending.send import send
 
 log = logging.getLogger(__name__)
 

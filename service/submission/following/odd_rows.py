@@ -9,7 +9,7 @@ from service.db.statements import sql
 from service.portal.documents import OddRow
 from service.portal.listings import Listing
 from service.submission.context import SubmissionContext
-from service.submission.types import Submission, SubmittedDocument
+from service.submission.machine.types import Submission, SubmittedDocument
 
 MOST_RECORDED = 100  # rows of one response
 MOST_TEXT = 1000  # characters of the problems of one row

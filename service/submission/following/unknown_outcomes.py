@@ -20,11 +20,21 @@ from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Throttled
 from service.portal.listings import Listing
-from service.submission import state_machine
-from service.submission.comparison_claim import BATCH, ComparisonClaim, is_external_error
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.matching import find_matches
-from service.submission.odd_rows import may_be_document, record_odd_rows
+from service.submission.following.comparison_claim import BATCH, ComparisonClaim, is_external_error
+from service.submission.following.matching import find_matches
+from service.submission.following.odd_rows import may_be_document, record_odd_rows
+from service.submission.machine import state_machine
+from service.submission.machine.types import (
+    CLOCK_TOLERANCE,
+    Claimed,
+    Event,
+    ListingEnded,
+    ListingUnavailable,
+    LockUnavailable,
+    SightingsReceived,
+    Submission,
+)
 from service.submission.runner import (
     Step,
     SubmissionRun,
@@ -34,16 +44,6 @@ from service.submission.runner import (
     make_error,
     retry_delay,
     run_batch,
-)
-from service.submission.types import (
-    CLOCK_TOLERANCE,
-    Claimed,
-    Event,
-    ListingEnded,
-    ListingUnavailable,
-    LockUnavailable,
-    SightingsReceived,
-    Submission,
 )
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from service.documents.optional_members import read_stored_body
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
 from service.offload import offload
-from service.submission.failures import refuse_submission
+from service.submission.machine.failures import refuse_submission
 
 
 async def lock_document(

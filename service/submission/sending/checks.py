@@ -11,7 +11,7 @@ from service.documents.ubl import parties
 from service.documents.ubl.document import NOTE_TYPES
 from service.errors import make_reason
 from service.offload import offload
-from service.submission.document_kinds import SendableDocument
+from service.submission.locked_documents import SendableDocument
 
 MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8

@@ -3,8 +3,8 @@
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.errors import BadRequest, make_reason
-from service.submission.document_kinds import SendableDocument
-from service.submission.failures import refuse_submission
+from service.submission.locked_documents import SendableDocument
+from service.submission.machine.failures import refuse_submission
 
 HELD = (
     "Sending is held since {since:%Y-%m-%dT%H:%M:%SZ}: {reason} Nothing was sent. "

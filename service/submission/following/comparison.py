@@ -28,15 +28,20 @@ from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
 from service.portal.listings import Collector, Listing
-from service.submission import comparison_rules, store
-from service.submission.comparison_claim import ComparisonClaim, ComparisonStopped, hold_claim
-from service.submission.comparison_rules import FURTHEST, PortalFinding, Row, Verdict
+from service.submission import store
+from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import CompanyContext, SubmissionContext
-from service.submission.later_states import follow_listing
-from service.submission.odd_rows import record_odd_rows
-from service.submission.send import compare_clocks, describe_clocks_apart
-from service.submission.types import CLOCK_TOLERANCE, ListingEnded
-from service.submission.unknown_outcomes import UnknownOutcomes, describe_failure
+from service.submission.following.comparison_claim import (
+    ComparisonClaim,
+    ComparisonStopped,
+    hold_claim,
+)
+from service.submission.following.later_states import follow_listing
+from service.submission.following.odd_rows import record_odd_rows
+from service.submission.following.unknown_outcomes import UnknownOutcomes, describe_failure
+from service.submission.machine import comparison_rules
+from service.submission.machine.comparison_rules import FURTHEST, PortalFinding, Row, Verdict
+from service.submission.machine.types import CLOCK_TOLERANCE, ListingEnded
 
 log = logging.getLogger(__name__)
 

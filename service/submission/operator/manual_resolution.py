@@ -16,12 +16,19 @@ from service.documents.ubl import document
 from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import Refused
-from service.submission import document_comparison, store
-from service.submission.comparison_rules import FURTHEST
+from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.matching import is_candidate
-from service.submission.odd_rows import may_be_document, record_odd_rows
-from service.submission.types import CLOCK_TOLERANCE, Change, Submission, SubmittedDocument, Write
+from service.submission.following import document_comparison
+from service.submission.following.matching import is_candidate
+from service.submission.following.odd_rows import may_be_document, record_odd_rows
+from service.submission.machine.comparison_rules import FURTHEST
+from service.submission.machine.types import (
+    CLOCK_TOLERANCE,
+    Change,
+    Submission,
+    SubmittedDocument,
+    Write,
+)
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "An operator has confirmed that the portal never received the document: {}"

@@ -24,7 +24,7 @@ from typing import Any
 from service.documents import states
 from service.errors import make_reason
 from service.portal.responses import SubmissionReceipt
-from service.submission.types import (
+from service.submission.machine.types import (
     NO_DELAY,
     Change,
     Claimed,

@@ -1,4 +1,4 @@
-"""Merges unsent submissions into one portal request, and moves documents into new submissions.
+"""Merges unsent submissions into one portal request.
 
 The bytes of a document never change, and neither does the body of a submission: a merged or split
 submission is a new one, whose body has the same entries. The old one is Merged or Split.
@@ -11,12 +11,11 @@ from typing import Any
 
 from asyncpg import Record
 
-from service import failpoints, json_codec
+from service import failpoints
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.ubl import document
 from service.submission.context import Claim, SubmissionContext
-from service.submission.types import Part
 
 log = logging.getLogger(__name__)
 
@@ -44,26 +43,6 @@ async def merge_waiting(context: SubmissionContext, claim: Claim) -> Claim | Non
     context.due.set()  # the next submission of the company can be prepared
     log.info("submission %s merged=%d", merged_claim, len(entries))
     return merged_claim
-
-
-async def create_part(
-    conn: Connection, claim: Claim, part: Part, document_ids: list[int], body: bytes
-) -> None:
-    """Move documents of a locked submission into a new one, due at once.
-
-    The new submission is never merged, because that would restore what was separated.
-    """
-    part_id = await sql.submission_part(
-        conn,
-        **claim.key,
-        attempt_key=uuid.uuid4(),
-        body=body,
-        state=part.state,
-        submission_uid=part.uid,
-        possibly_received=part.possibly_received,
-        last_error=json_codec.dumps(part.error) if part.error else None,
-    )
-    await sql.submitted_document_part(conn, **claim.key, into=part_id, document_ids=document_ids)
 
 
 @dataclass(slots=True)

@@ -18,16 +18,16 @@ from service.documents.ubl import document as ubl
 from service.errors import BadRequest, make_reason
 from service.http.requests import or_not_found
 from service.offload import offload
-from service.submission import checks
 from service.submission.context import SubmissionContext
-from service.submission.document_kinds import (
+from service.submission.locked_documents import (
     LockedRecord,
     SendableDocument,
     check_ready,
     load_document,
     lock_document,
 )
-from service.submission.failures import list_reasons
+from service.submission.machine.failures import list_reasons
+from service.submission.sending import checks
 
 #: Status of a record that is not sent again -> error code and message.
 ALREADY_SENT = {

@@ -25,8 +25,8 @@ from service.errors import (
 from service.http.limits import RateLimiter
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
-from service.submission.failures import PERSON_SECONDS
-from service.submission.login_check import REFUSED_CODE, describe_refusal
+from service.submission.machine.failures import PERSON_SECONDS
+from service.submission.operator.login_check import REFUSED_CODE, describe_refusal
 from service.submission.runner import retry_delay
 
 PERSON_WAIT = timedelta(seconds=PERSON_SECONDS)

@@ -10,7 +10,7 @@ from service.documents import states
 from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
-from service.submission.types import Change, Error
+from service.submission.machine.types import Change, Error
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
 

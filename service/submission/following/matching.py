@@ -17,7 +17,6 @@ leaves its look undecided.
 """
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,20 +26,17 @@ from service.documents.ubl import document
 from service.offload import offload
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
-from service.submission import document_comparison
-from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.types import Error, Sighting, Submission, SubmittedDocument
+from service.submission.context import Claim, CompanyContext
+from service.submission.following import document_comparison
+from service.submission.foreign_uuids import extract_uuids
+from service.submission.machine.types import Error, Sighting, Submission, SubmittedDocument
 
 log = logging.getLogger(__name__)
 
-#: The portal's codes for a document whose identity it has validated before. Portal: 14.8
-DUPLICATE_CODES = {"DV302", "DS302"}
 MOST_NAMED = 3  # uuids that are looked up for one such rejection
 #: Copies fetched for one listing. The portal allows 60 a minute for all companies, and a page of up
 #: to 100 rows every 5 seconds: fetching all copies would block the other companies.
 MOST_COPIES = 20
-ANOTHER = "another document"  # replaces a uuid that may be another company's
-_UUID = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ async def find_matches(
     async with context.database.reading(company_id) as conn:
         candidates = await _check_uuids(conn, company_id, candidates)
         shared = {
-            tin: await _is_shared(conn, company_id, tin)
+            tin: await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
             for tin in {one.submission.tin for one in candidates}
         }
         open_ones = [one for one in candidates if not _add_known(matches, one)]
@@ -139,7 +135,7 @@ async def find_first_send(
     The rejection names the uuid of the earlier document. Return None if no named document is proven
     to be the sent one. Raises PortalError. Portal: 14.8
     """
-    for uuid in _extract_uuids(errors)[:MOST_NAMED]:
+    for uuid in extract_uuids(errors)[:MOST_NAMED]:
         if uuid == doc.uuid:
             continue
         try:
@@ -157,34 +153,6 @@ async def find_first_send(
             if sighting.submitted_document_id == doc.id:
                 return there, sighting
     return None
-
-
-async def mask_foreign_uuids(
-    context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
-) -> list[Error]:
-    """Remove uuids that may be another company's from the errors."""
-    uuids = _extract_uuids(errors)
-    if not uuids:
-        return errors
-    async with context.database.reading(company_id) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
-        is_shared = await _is_shared(conn, company_id, tin)
-    own = {row["uuid"] for row in rows if row["own_submission"] is not None}
-    recorded = {row["uuid"] for row in rows}
-    foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]
-    return [{**error, "message": _mask(error["message"], foreign)} for error in errors]
-
-
-def _mask(message: str, uuids: list[str]) -> str:
-    for uuid in uuids:
-        message = message.replace(uuid, ANOTHER)
-    return message
-
-
-def _extract_uuids(errors: list[Error]) -> list[str]:
-    """Return the uuids that rejections of duplicates name, each once."""
-    texts = [error["message"] for error in errors if error["code"] in DUPLICATE_CODES]
-    return list(dict.fromkeys(_UUID.findall(" ".join(texts))))
 
 
 # Candidates
@@ -230,10 +198,6 @@ async def _check_uuids(
         elif submission_id == one.submission_id:
             left.append(one)
     return left
-
-
-async def _is_shared(conn: Connection, company_id: int, tin: str) -> bool:
-    return await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
 
 
 async def _load_bodies(

@@ -12,7 +12,7 @@ from typing import Any
 
 from service.documents import states
 from service.portal.documents import Document, OddRow
-from service.submission.state_machine import CANCEL_GRACE
+from service.submission.machine.state_machine import CANCEL_GRACE
 
 Row = Mapping[str, Any]  # of comparison_attempts
 

@@ -1,0 +1,40 @@
+"""The uuids in the portal's rejections of duplicates, which may be another company's."""
+
+import re
+
+from service.db.statements import sql
+from service.submission.context import SubmissionContext
+from service.submission.machine.types import Error
+
+#: The portal's codes for a document whose identity it has validated before. Portal: 14.8
+DUPLICATE_CODES = {"DV302", "DS302"}
+ANOTHER = "another document"  # replaces a uuid that may be another company's
+_UUID = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
+
+
+async def mask_foreign_uuids(
+    context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
+) -> list[Error]:
+    """Remove uuids that may be another company's from the errors."""
+    uuids = extract_uuids(errors)
+    if not uuids:
+        return errors
+    async with context.database.reading(company_id) as conn:
+        rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+        is_shared = await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
+    own = {row["uuid"] for row in rows if row["own_submission"] is not None}
+    recorded = {row["uuid"] for row in rows}
+    foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]
+    return [{**error, "message": _mask(error["message"], foreign)} for error in errors]
+
+
+def _mask(message: str, uuids: list[str]) -> str:
+    for uuid in uuids:
+        message = message.replace(uuid, ANOTHER)
+    return message
+
+
+def extract_uuids(errors: list[Error]) -> list[str]:
+    """Return the uuids that rejections of duplicates name, each once."""
+    texts = [error["message"] for error in errors if error["code"] in DUPLICATE_CODES]
+    return list(dict.fromkeys(_UUID.findall(" ".join(texts))))
