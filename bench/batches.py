@@ -85,9 +85,12 @@ async def count_requests(service: Service) -> Counter[str]:
     return Counter({**counts["calls"], REFUSED: refused})
 
 
-async def create_ready_invoices(service: Service, company: Company, invoices: int) -> None:
-    """Create invoices of a company that submits automatically."""
-    bodies = ({**make_invoice(code), "isReady": True} for code in range(1, invoices + 1))
+async def create_ready_invoices(
+    service: Service, company: Company, invoices: int, first: int = 1
+) -> None:
+    """Create invoices, the first with this code, of a company that submits automatically."""
+    codes = range(first, first + invoices)
+    bodies = ({**make_invoice(code), "isReady": True} for code in codes)
 
     async def create_some() -> None:
         for body in bodies:

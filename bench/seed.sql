@@ -60,8 +60,8 @@ with changed as (
      and code between :first::bigint and :last::bigint
   returning id, code, status, issue_date),
 submission as (
-  insert into submissions (company_id, attempt_key, tin, body, state, on_absence, last_sent_at)
-  select id, gen_random_uuid(), tin_code, '', 'Finished', 'release', clock_timestamp()
+  insert into submissions (company_id, attempt_key, tin, state, on_absence, last_sent_at)
+  select id, gen_random_uuid(), tin_code, 'Finished', 'release', clock_timestamp()
     from companies
    where id = :company_id
   returning id),

@@ -6,6 +6,8 @@ import aiohttp
 import asyncpg
 import pytest
 
+from service.db.statements import sql
+from service.submission.sending.send import StoredRequest, build_request
 from tests.conftest import AnyClient, until
 
 
@@ -81,3 +83,13 @@ async def wait_until_idle(owner: asyncpg.Connection) -> None:
            and datname = current_database() and xact_start is not null
     """
     await until(lambda: owner.fetchval(busy), lambda count: count == 0)
+
+
+async def read_request(owner: asyncpg.Connection) -> tuple[str, StoredRequest]:
+    """Return the taxpayer and the request of the latest submission that was not merged."""
+    row = await owner.fetchrow(
+        "select company_id, id, tin from submissions where state <> 'Merged' order by id desc"
+    )
+    assert row
+    contents = await sql.submission_contents(owner, company_id=row["company_id"], ids=[row["id"]])
+    return row["tin"], build_request(row["tin"], contents)

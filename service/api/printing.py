@@ -106,7 +106,7 @@ async def print_document(kind: DocumentKind, request: web.Request) -> web.Respon
         request, partial(_read_printed, kind, company, document_id)
     )
     zone = request.app[app_keys.CONFIG].time_zone
-    size = len(sent["document"] if sent else row["body"])
+    size = len(sent["content"] if sent else row["body"])
     text = await offload(size, _render, kind, row, dict(issuer), sent, zone)
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
@@ -132,7 +132,7 @@ def _render(
     zone: ZoneInfo,
 ) -> str:
     if sent:
-        shown, record = reader.read(sent["document"]), dict(sent)
+        shown, record = reader.read(sent["content"]), dict(sent)
     else:
         shown = printing.make_draft_printout(read_stored_body(row["body"]), issuer)
         record = {

@@ -19,7 +19,6 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
-from service.documents.ubl import document
 from service.documents.ubl.pointers import locate_errors
 from service.errors import describe_error
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
@@ -266,7 +265,7 @@ async def write_result(
     if not await _move(conn, claim.company_id, [(claim, submission, command)]):
         return False
     await apply_changes(conn, claim.company_id, command.changes)
-    await _create_parts(conn, claim, submission, command.parts)
+    await create_parts(conn, claim, command.parts)
     return True
 
 
@@ -331,37 +330,24 @@ def _move_values(claim: Claim, submission: Submission, command: Write) -> dict[s
     }
 
 
-async def _create_parts(
-    conn: Connection, claim: Claim, submission: Submission, parts: Sequence[Part]
-) -> None:
-    """Move the documents of each part into a submission of their own."""
-    if not parts:
-        return
-    entries = document.read_entries(await sql.submission_body(conn, **claim.key))
-    for part in parts:
-        numbers = {doc.id: doc.number for doc in submission.docs if doc.id in part.ids}
-        body = document.build_envelope([entries[number] for number in numbers.values()])
-        await _create_part(conn, claim, part, list(numbers), body)
-
-
-async def _create_part(
-    conn: Connection, claim: Claim, part: Part, document_ids: list[int], body: bytes
-) -> None:
-    """Move documents of a locked submission into a new one, due at once.
+async def create_parts(conn: Connection, claim: Claim, parts: Sequence[Part]) -> None:
+    """Move the documents of each part from a locked submission into a new one, due at once.
 
     The new submission is never merged, because that would restore what was separated.
     """
-    part_id = await sql.submission_part(
-        conn,
-        **claim.key,
-        attempt_key=uuid.uuid4(),
-        body=body,
-        state=part.state,
-        submission_uid=part.uid,
-        possibly_received=part.possibly_received,
-        last_error=json_codec.dumps(part.error) if part.error else None,
-    )
-    await sql.submitted_document_part(conn, **claim.key, into=part_id, document_ids=document_ids)
+    for part in parts:
+        part_id = await sql.submission_part(
+            conn,
+            **claim.key,
+            attempt_key=uuid.uuid4(),
+            state=part.state,
+            submission_uid=part.uid,
+            possibly_received=part.possibly_received,
+            last_error=json_codec.dumps(part.error) if part.error else None,
+        )
+        await sql.submitted_document_part(
+            conn, **claim.key, into=part_id, document_ids=sorted(part.ids)
+        )
 
 
 @persistent

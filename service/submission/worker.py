@@ -5,7 +5,6 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from service.db.statements import sql
@@ -47,7 +46,7 @@ STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
 FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
-    "Queued": partial(send.send, is_merged=True),
+    "Queued": send.send,
     "Sending": mark_uncertain,
     "Accepted": poll.poll,
 }

@@ -17,7 +17,7 @@ select 'submission' as what,
                from submitted_documents d
               where d.company_id = s.company_id and d.submission_id = s.id
               order by d.id) as documents,
-       encode(sha256(s.body), 'hex') as bytes_sha256,
+       encode(s.request_sha256, 'hex') as request_sha256,
        s.last_sent_at,
        s.last_error ->> 'code' as code,
        s.last_error ->> 'message' as says,

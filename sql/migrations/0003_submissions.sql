@@ -6,7 +6,6 @@ create table submissions (
   id bigint generated always as identity,
   attempt_key uuid not null,
   tin text not null,
-  body bytea not null,
   request_sha256 bytea,
   state text not null default 'Queued',
   on_absence text not null,
@@ -85,19 +84,9 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
--- The bytes of a merged submission are those of the one that it was merged into.
-create function drop_merged_body() returns trigger language plpgsql as $$
-begin
-  new.body := '';
-  return new;
-end $$;
-comment on function drop_merged_body is
-  'Empty the bytes of a submission that was merged into another one.';
-create trigger merged_body_dropped before update on submissions
-  for each row when (new.state = 'Merged') execute function drop_merged_body();
 call keep_companies_apart('submissions');
 grant select, insert on submissions to einvoice_service;
--- The service cannot change the bytes of a submission or its promise.
+-- The service cannot change the promise of a submission.
 grant update (
   state, fence, lease_until, not_before, claims, sends, reads, absence_confirmations,
       absence_confirmed_at,
@@ -109,8 +98,7 @@ create policy across_companies on submissions to einvoice_across using (true);
 grant select, update on submissions to einvoice_across;
 grant select on submissions to einvoice_reader;
 call describe('submissions', '
-  Submissions: one request to the portal each, with its immutable bytes and its outcome. Never
-  deleted.
+  Submissions: one request to the portal each, with its outcome. Never deleted.
 
   company_id: Company that submits.
   id: Identifies the submission.
@@ -119,8 +107,6 @@ call describe('submissions', '
   tin: Taxpayer in whose name it is sent.
   request_sha256: SHA-256 of the TIN and the bytes of the first request. A request that differs is
     not sent. Null: never sent.
-  body: Exact bytes of the request, the same for each send. Empty if it was merged into another
-    one.
   state: State of the submission''s state machine.
   on_absence: Response to the client, also after a crash: failed or pending. Decides whether an
     absent submission is released or sent again.
@@ -259,6 +245,26 @@ call describe('submitted_documents', '
   cancel_unclear: Whether a cancellation request without a trustworthy response ended without
     effect. If the document is cancelled after all, that request may be the cause.
   deleted_at: When its document was deleted. Null: it is not. Written by triggers.
+');
+
+-- A table of its own, so that a change of a status does not write the bytes again. PostgreSQL
+-- compresses them.
+create table submitted_contents (
+  company_id bigint not null,
+  submitted_document_id bigint not null,
+  content bytea not null,
+  primary key (company_id, submitted_document_id),
+  foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id)
+);
+call keep_companies_apart('submitted_contents');
+grant select, insert on submitted_contents to einvoice_service;
+grant select on submitted_contents to einvoice_reader;
+call describe('submitted_contents', '
+  Bytes of submitted documents. Never changed: each request contains the same.
+
+  company_id: Company that submits.
+  submitted_document_id: Submitted document.
+  content: Exact bytes of the document, which a request contains in Base64.
 ');
 
 -- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for

@@ -2,17 +2,18 @@
 -- if the submission has been claimed again since.
 
 -- name: submission_insert :one
--- Insert a submission with its bytes before anything is sent. With a :lease the caller claims it at
--- once; without, a worker takes it after :delay.
-insert into submissions (company_id, attempt_key, tin, body, on_absence, possibly_received, fence,
+-- Insert a submission before anything is sent. With a :lease the caller claims it at once; without,
+-- a worker takes it after :delay.
+insert into submissions (company_id, attempt_key, tin, on_absence, possibly_received, fence,
        lease_until, not_before)
-values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received, 1,
+values (:company_id, :attempt_key, :tin, :on_absence, :possibly_received, 1,
         clock_timestamp() + :lease::interval,
         clock_timestamp() + coalesce(:delay::interval, interval '0'))
 returning id, fence;
 
 -- name: submitted_document_insert :value
--- Insert a document of a submission, and count the attempt of the record that it is a version of.
+-- Insert a document of a submission with its bytes, and count the attempt of the record that it is
+-- a version of.
 -- Can violate submitted_documents_one_live_per_document if another submission has a live document
 -- of it.
 with subject as (
@@ -28,13 +29,17 @@ with subject as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id, 'submit', document_name(kind, id), decode(:document_hash, 'hex')
     from subject
+), submitted as (
+  insert into submitted_documents (company_id, submission_id, kind, document_id, number,
+         document_type, document_version, issued_at, document_hash)
+  select :company_id, :submission_id, kind, id, :number, :document_type, :document_version,
+         :issued_at, :document_hash
+    from subject
+  returning id
 )
-insert into submitted_documents (company_id, submission_id, kind, document_id, number,
-       document_type, document_version, issued_at, document_hash)
-select :company_id, :submission_id, kind, id, :number, :document_type, :document_version,
-       :issued_at, :document_hash
-  from subject
-returning id;
+insert into submitted_contents (company_id, submitted_document_id, content)
+select :company_id, id, :content from submitted
+returning submitted_document_id;
 
 -- name: submission_refuse :exec
 -- Record that the submission of a locked document was refused before anything was stored for it: as
@@ -55,10 +60,11 @@ select :company_id, kind || '.not_sent',
 -- name: submission_confirmed_absent :one
 -- Return the bytes and issue time of the latest submission of a document, if they were sent, also
 -- by an earlier submission, and confirmed absent.
-select d.id, s.body, d.issued_at
+select d.id, c.content, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
- where d.company_id = :company_id and s.company_id = :company_id
+  join submitted_contents c on c.company_id = d.company_id and c.submitted_document_id = d.id
+ where d.company_id = :company_id and s.company_id = :company_id and c.company_id = :company_id
    and s.state = 'NotReceived' and (s.first_sent_at is not null or s.possibly_received)
    and d.id = (select max(id)
                  from submitted_documents
@@ -113,8 +119,8 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
 -- Sending later may have been sent. No row also while sending is held, on another database than the
 -- recorded one, whose rows may be older than what was sent, after a request with another hash, and
--- if the stored bytes have another hash. Nothing may be sent if `confirmation` is null, or another
--- one after the commit.
+-- if the submission has other documents than the request. Nothing may be sent if `confirmation` is
+-- null, or another one after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -122,7 +128,11 @@ update submissions
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
    and (request_sha256 is null or request_sha256 = :request_sha256)
-   and sha256(convert_to(tin || e'\n', 'UTF8') || body) = :request_sha256
+   and :document_hashes::text[] = array(
+         select document_hash
+           from submitted_documents
+          where company_id = :company_id and submission_id = :id
+          order by id)
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)
@@ -197,73 +207,80 @@ update submissions
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued';
 
 -- name: submission_unsent_lock :one
--- Lock a claimed submission that was never sent, and return the size of its bytes and the numbers
--- of its documents. No row: it was sent, or the claim is lost.
-select s.id, s.tin, s.claims, octet_length(s.body) as size,
-       (select array_agg(d.number)
-          from submitted_documents d
-         where d.company_id = :company_id and d.submission_id = s.id) as numbers
+-- Lock a claimed submission that was never sent, and return the bytes and numbers of its documents.
+-- No row: it was sent, or the claim is lost.
+select s.id, s.tin, s.claims, sent.size, sent.numbers
   from submissions s
+ cross join lateral (
+         select sum(octet_length(c.content)) as size, array_agg(d.number) as numbers
+           from submitted_documents d
+           join submitted_contents c on c.company_id = d.company_id
+                                        and c.submitted_document_id = d.id
+          where d.company_id = :company_id and c.company_id = :company_id
+            and d.submission_id = s.id) sent
  where s.company_id = :company_id and s.id = :id and s.fence = :fence
    and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
-   for update;
+   for update of s;
 
 -- name: submission_unsent_others :many
 -- Lock the other submissions of the same taxpayer that were never sent and are not claimed, oldest
 -- first. Those with a claim that gave no result are left out and go alone. Does not wait for locks.
-select s.id, octet_length(s.body) as size,
-       (select array_agg(d.number)
-          from submitted_documents d
-         where d.company_id = :company_id and d.submission_id = s.id) as numbers
+select s.id, sent.size, sent.numbers
   from submissions s
+ cross join lateral (
+         select sum(octet_length(c.content)) as size, array_agg(d.number) as numbers
+           from submitted_documents d
+           join submitted_contents c on c.company_id = d.company_id
+                                        and c.submitted_document_id = d.id
+          where d.company_id = :company_id and c.company_id = :company_id
+            and d.submission_id = s.id) sent
  where s.company_id = :company_id and s.id <> :id and s.tin = :tin
    and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
        and not s.possibly_received
    and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
  order by s.id
  limit :most
-   for update skip locked;
+   for update of s skip locked;
 
--- name: submission_bodies :many
-select id, body
-  from submissions
- where company_id = :company_id and id = any (:ids::bigint[])
- order by id;
+-- name: submission_merge :exec
+-- Move the documents of locked submissions that were never sent to another one, and end them.
+-- Earlier claims on them become invalid.
+with merged as (
+  update submissions
+     set state = 'Merged', merged_into = :into, fence = fence + 1, claims = 0, lease_until = null,
+         updated_at = clock_timestamp()
+   where company_id = :company_id
+     and id = any (:ids::bigint[])
+     and state = 'Queued'
+     and first_sent_at is null
+  returning id, pg_notify('submission_moved', format('%s:%s', company_id, id))
+)
+update submitted_documents d
+   set submission_id = :into, updated_at = clock_timestamp()
+  from merged m
+ where d.company_id = :company_id and d.submission_id = m.id;
 
 -- name: submission_request :one
--- Return the bytes of the request, the hash of the first one, and who confirms a commit now.
-select body, request_sha256, send_confirmation() as confirmation
+-- Return the hash of the first request, and who confirms a commit now.
+select request_sha256, send_confirmation() as confirmation
   from submissions
  where company_id = :company_id and id = :id;
 
--- name: submission_body :value
-select body from submissions where company_id = :company_id and id = :id;
-
--- name: submission_merge :many
--- End submissions that were never sent and whose documents moved to :into. Earlier claims on them
--- become invalid.
-update submissions
-   set state = 'Merged', merged_into = :into, fence = fence + 1, claims = 0, lease_until = null,
-       updated_at = clock_timestamp()
- where company_id = :company_id
-   and id = any (:ids::bigint[])
-   and state = 'Queued'
-   and first_sent_at is null
-returning id, pg_notify('submission_moved', format('%s:%s', company_id, id));
-
--- name: submitted_document_merge :many
--- Move the documents of submissions that were never sent to another submission.
-update submitted_documents
-   set submission_id = :into, updated_at = clock_timestamp()
- where company_id = :company_id and submission_id = any (:ids::bigint[])
-returning number;
+-- name: submission_contents :many
+-- Return the bytes of the documents of submissions, in the order of a request.
+select d.submission_id, d.number, d.document_hash, c.content
+  from submitted_documents d
+  join submitted_contents c on c.company_id = d.company_id and c.submitted_document_id = d.id
+ where d.company_id = :company_id and c.company_id = :company_id
+   and d.submission_id = any (:ids::bigint[])
+ order by d.id;
 
 -- name: submission_part :value
 -- Insert a submission for some documents of another one that was sent. It keeps the promise and the
 -- times of sending.
-insert into submissions (company_id, attempt_key, tin, body, on_absence, state, split_from,
+insert into submissions (company_id, attempt_key, tin, on_absence, state, split_from,
        submission_uid, first_sent_at, last_sent_at, possibly_received, last_error)
-select company_id, :attempt_key, tin, :body, on_absence, :state, id, :submission_uid, first_sent_at,
+select company_id, :attempt_key, tin, on_absence, :state, id, :submission_uid, first_sent_at,
        last_sent_at, possibly_received or :possibly_received, :last_error::jsonb
   from submissions
  where company_id = :company_id and id = :id

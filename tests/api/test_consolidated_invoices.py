@@ -1,7 +1,6 @@
 """Consolidated invoices: eligible sales, totals, submission, cancellation and races."""
 
 import asyncio
-import base64
 import json
 import random
 from collections import Counter
@@ -157,9 +156,8 @@ async def test_consolidated_invoice_becomes_valid(
     (listed,) = await sandbox.ledger()
     assert (listed["type"], listed["status"]) == (code, "Valid")
     assert [await get_consolidated_id(api, each) for each in ids] == [consolidated_id] * 3
-    stored: Any = await owner.fetchval("select body from submissions")
-    (entry,) = json.loads(stored)["documents"]
-    sent = json.loads(base64.b64decode(entry["document"]))
+    content: Any = await owner.fetchval("select content from submitted_contents")
+    sent = json.loads(content)
     party = sent["Invoice"][0][
         "AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"
     ][0]["Party"][0]

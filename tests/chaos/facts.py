@@ -109,7 +109,7 @@ class Facts:
 
 #: Statements whose rows the judge reads.
 STATEMENTS = (
-    *("records", "documents", "bodies", "unresolved", "persons"),
+    *("records", "documents", "unresolved", "persons"),
     *("counters", "adjustments", "events", "attempts", "audit"),
 )
 

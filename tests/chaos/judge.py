@@ -1,7 +1,6 @@
 """Compare the portal's ledger, the database, and the effects that were acknowledged to clients."""
 
 import asyncio
-import base64
 import hashlib
 import json
 import time
@@ -227,27 +226,15 @@ def needs_person(facts: Facts) -> Iterator[str]:
 
 def locked_changed(facts: Facts) -> Iterator[str]:
     """Yield the sent documents whose hash, or whose record's first line, differs from the bytes."""
-    sent = {(row["company_id"], row["id"]): _read_body(row["body"]) for row in facts["bodies"]}
     for row in facts["documents"]:
         if row["status"] in ("Submitted", "Valid", "Submitting"):
-            sha256, text = sent[row["company_id"], row["submission_id"]].get(
-                row["number"], (None, None)
-            )
+            sha256 = hashlib.sha256(row["content"]).hexdigest()
+            item = json.loads(row["content"])["Invoice"][0]["InvoiceLine"][0]["Item"][0]
+            text = item["Description"][0]["_"]
             stored = facts.records[row["kind"], row["company_id"], row["record_id"]]["text"]
             if sha256 != row["document_hash"] or stored not in (None, text):
                 name = f"{row['number']} of company {row['company_id']}"
                 yield f"{name}: sent {text!r}, stored {stored!r}"
-
-
-def _read_body(body: bytes) -> dict[str, tuple[str, str]]:
-    """Return {number: (hash, text of the first line)} of the documents in a submission."""
-    documents = {}
-    for entry in json.loads(body)["documents"]:
-        raw = base64.b64decode(entry["document"])
-        item = json.loads(raw)["Invoice"][0]["InvoiceLine"][0]["Item"][0]
-        text = item["Description"][0]["_"]
-        documents[entry["codeNumber"]] = hashlib.sha256(raw).hexdigest(), text
-    return documents
 
 
 RULES = (

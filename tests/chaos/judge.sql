@@ -25,18 +25,11 @@ select d.company_id, d.id, d.number, d.document_type, d.issued_at, d.document_ha
                    when 'consolidated_invoice' then 'consolidated'
                    else 'invoice' end as kind,
        d.document_id as record_id,
-       s.tin, s.state, s.on_absence
+       s.tin, s.state, s.on_absence, c.content
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+  join submitted_contents c on c.company_id = d.company_id and c.submitted_document_id = d.id
  order by d.id;
-
--- name: bodies_all :many
--- Return the sent bytes of all submissions that have documents.
-select s.company_id, s.id, s.body
-  from submissions s
- where exists (select
-                 from submitted_documents d
-                where d.company_id = s.company_id and d.submission_id = s.id);
 
 -- name: unresolved_all :many
 -- Return the unfinished submissions with their progress.

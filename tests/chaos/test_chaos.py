@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from tests.api_invoices import create_valid_invoice
+from tests.api_reads import read_request
 from tests.api_requests import request_json
 from tests.chaos import judge, report, rules, schedule
 from tests.chaos.chaos_run import Progress, Size, play
@@ -364,13 +365,13 @@ async def test_judge_reports_documents_sent_twice(
 ) -> None:
     """The same bytes are sent again, to portals with and without late duplicate detection."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
-    body: Any = await owner.fetchval("select body from submissions")
-    await send_again(sandbox, body)
+    _, request = await read_request(owner)
+    await send_again(sandbox, request.body)
     assert len(await sandbox.ledger()) == 2
     assert await judged(detects) == found
 
 
-async def send_again(sandbox: Sandbox, body: str) -> None:
+async def send_again(sandbox: Sandbox, body: bytes) -> None:
     (there,) = await sandbox.ledger()
     answer = await sandbox.request(
         there["taxpayer"], "POST", "documentsubmissions/", json=json.loads(body)

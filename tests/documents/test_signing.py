@@ -53,9 +53,10 @@ async def store_certificate(
 
 async def get_sent_document(owner: asyncpg.Connection) -> tuple[dict[str, Any], Any]:
     """Return the last document that was sent, without its signature, and the signature block."""
-    (row,) = await owner.fetch("select body from submissions order by id desc limit 1")
-    (entry,) = json_codec.loads(bytes(row["body"]))["documents"]
-    return split_signature(parse_as_written(base64.b64decode(entry["document"])))
+    content: Any = await owner.fetchval(
+        "select content from submitted_contents order by submitted_document_id desc"
+    )
+    return split_signature(parse_as_written(content))
 
 
 def signed_by(block: Any) -> bytes:
@@ -120,9 +121,8 @@ async def test_version_1_0_is_not_signed_and_needs_no_certificate(
 ) -> None:
     api = await start()
     await create_valid_invoice(api)
-    (row,) = await owner.fetch("select body from submissions")
-    body = json_codec.loads(bytes(row["body"]))
-    assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
+    content: Any = await owner.fetchval("select content from submitted_contents")
+    assert b"Signature" not in content
 
 
 async def test_concurrent_submissions_are_all_signed(
@@ -134,9 +134,8 @@ async def test_concurrent_submissions_are_all_signed(
         status
         for status, _ in await asyncio.gather(*[submit(api, invoice_id) for invoice_id in ids])
     } == {200}
-    for body in await owner.fetch("select body from submissions"):
-        (entry,) = json_codec.loads(bytes(body["body"]))["documents"]
-        verify(*split_signature(parse_as_written(base64.b64decode(entry["document"]))))
+    for row in await owner.fetch("select content from submitted_contents"):
+        verify(*split_signature(parse_as_written(row["content"])))
 
 
 # The source of the certificate

@@ -19,9 +19,9 @@ MANY = """
 insert into companies (name, tin_code)
 select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
 insert into submissions (
-    company_id, attempt_key, tin, body, on_absence, state, has_outcome, created_at,
+    company_id, attempt_key, tin, on_absence, state, has_outcome, created_at,
     first_sent_at, last_sent_at, not_before)
-select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state,
+select c.id, gen_random_uuid(), c.tin_code, 'retry', r.state,
        r.state = 'Accepted' and n % 1000 > 9, r.at, sent.at, sent.at, now() + interval '1 hour'
   from companies c
  cross join lateral (
@@ -98,8 +98,8 @@ async def test_claims_of_submissions_leave_the_indexes_alone(
 ) -> None:
     """The index holds second claims without a result; a first claim is an ordinary event."""
     await owner.execute(
-        "insert into submissions (company_id, attempt_key, tin, body, on_absence) "
-        "select $1, gen_random_uuid(), 'C', '', 'retry' from generate_series(1, 5)",
+        "insert into submissions (company_id, attempt_key, tin, on_absence) "
+        "select $1, gen_random_uuid(), 'C', 'retry' from generate_series(1, 5)",
         company.id,
     )
     claim = "update submissions set fence = fence + 1, claims = claims + 1, lease_until = now()"

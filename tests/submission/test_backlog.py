@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import comparison
 from tests.api_invoices import create_invoice, create_lost_invoice, create_submitted_invoice
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, read_request
 from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import StartProcess
@@ -134,8 +133,9 @@ async def test_failing_submission_causes_no_manual_review_of_others(
 ) -> None:
     ids = await make_backlog(6)
     await owner.execute(
-        """update submissions set body = 'no longer JSON'
-            where id = (select submission_id from submitted_documents where document_id = $1)""",
+        """update submitted_contents set content = 'no longer JSON'
+            where submitted_document_id = (
+                  select id from submitted_documents where document_id = $1)""",
         ids[2],
     )
     api = await start(PORTAL_LEASE_SECONDS="0.5")
@@ -161,7 +161,9 @@ async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
 # A listing that grows while it is read
 
 
-async def put_copies(sandbox: Sandbox, tin: str, body: str, count: int, series: int | str) -> None:
+async def put_copies(
+    sandbox: Sandbox, tin: str, body: bytes, count: int, series: int | str
+) -> None:
     """Submit `count` copies of a document under other numbers, as third-party software would."""
     (entry,) = json.loads(body)["documents"]
     content, entries = base64.b64decode(entry["document"]).decode(), []
@@ -184,16 +186,15 @@ async def test_absence_is_confirmed_while_the_company_keeps_sending(
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
     await create_submitted_invoice(idle)
-    row: Any = await owner.fetchrow("select tin, body from submissions")
-    tin, rounds = row["tin"], 0
-    await put_copies(sandbox, tin, row["body"], 350, "first")
+    (tin, request), rounds = await read_request(owner), 0
+    await put_copies(sandbox, tin, request.body, 350, "first")
     absent = await create_lost_invoice(idle, sandbox, "drop")
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
     api = await start(PORTAL_TIMEOUT_SECONDS="60")
     while (await get_invoice(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
         if pages >= 3 * rounds + 1:  # every third page, so that a listing can end
-            await put_copies(sandbox, tin, row["body"], 110, rounds)
+            await put_copies(sandbox, tin, request.body, 110, rounds)
             rounds += 1
         assert rounds < 30, "absence was not confirmed while documents kept arriving"
         await asyncio.sleep(0.01)

@@ -15,9 +15,9 @@ from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionCont
 from service.submission.machine import state_machine
 from service.submission.machine.types import Change, NotReceived, RecordSightings, Sighting, Write
 from service.submission.runner import SubmissionRun
-from service.submission.sending.send import PortalTransmission, hash_request, send
+from service.submission.sending.send import PortalTransmission, StoredRequest, send
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import wait_until_status
+from tests.api_reads import read_request, wait_until_status
 from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.companies import AUTOMATIC
@@ -25,7 +25,10 @@ from tests.harness.companies import AUTOMATIC
 #: The claim on the comparison of a company, by this process.
 COMPARE = """insert into comparisons (company_id, fence, lease_until)
              values ($1, 1, now() + interval '1 minute')"""
-CHANGE_BYTES = "update submissions set body = body || 'x'"
+CHANGE_BYTES = "update submitted_contents set content = content || 'x'"
+HASH_BYTES = """update submitted_documents set document_hash = encode(sha256(content), 'hex')
+                  from submitted_contents where submitted_document_id = id"""
+ANOTHER_DOCUMENT = "update submitted_documents set document_hash = 'x'"
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
@@ -70,14 +73,16 @@ class Claimed:
     claim: Claim
     invoice_id: int
     owner: asyncpg.Connection
-    sha256: bytes  # of its request
+    request: StoredRequest
 
     async def run(self, name: str, claim: Claim | None = None, **values: object) -> Any:
         """Run a statement for a claim, by default the valid one."""
         claim = claim or self.claim
         statement = getattr(sql, name)
         if "request_sha256" in statement.variables:
-            values = {"request_sha256": self.sha256, **values}
+            hashes = self.request.document_hashes
+            request = {"request_sha256": self.request.sha256, "document_hashes": hashes}
+            values = {**request, **values}
         async with self.context.database.company(claim.company_id) as conn:
             return await statement(
                 conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values
@@ -112,10 +117,9 @@ async def claimed(idle: Client, owner: asyncpg.Connection) -> Claimed:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
         )
-    request = await owner.fetchrow("select tin, body from submissions")
-    assert request
+    _, request = await read_request(owner)
     claim = Claim(row["company_id"], row["id"], row["fence"])
-    return Claimed(context, claim, invoice_id, owner, hash_request(*request))
+    return Claimed(context, claim, invoice_id, owner, request)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -203,7 +207,9 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
     assert await claimed.rows() == before
 
 
-@pytest.mark.parametrize("change", [CHANGE_BYTES, "update submissions set request_sha256 = 'x'"])
+@pytest.mark.parametrize(
+    "change", [ANOTHER_DOCUMENT, "update submissions set request_sha256 = 'x'"]
+)
 async def test_no_intent_is_committed_for_another_request(claimed: Claimed, change: str) -> None:
     await claimed.owner.execute(change)
     before = await claimed.rows()
@@ -211,12 +217,16 @@ async def test_no_intent_is_committed_for_another_request(claimed: Claimed, chan
     assert await claimed.rows() == before
 
 
-async def test_a_request_that_differs_from_an_earlier_one_is_not_sent(
-    claimed: Claimed, sandbox: Sandbox
+@pytest.mark.parametrize(
+    ("was_sent", "change"), [(False, CHANGE_BYTES), (True, f"{CHANGE_BYTES}; {HASH_BYTES}")]
+)
+async def test_changed_documents_are_not_sent(
+    claimed: Claimed, sandbox: Sandbox, was_sent: bool, change: str
 ) -> None:
-    """The bytes were changed between two sends: the portal would take it for another document."""
-    assert await claimed.run("submission_send")
-    await claimed.owner.execute(f"{CHANGE_BYTES}, state = 'Queued'")
+    """The portal would take them for other documents."""
+    if was_sent:
+        assert await claimed.run("submission_send")
+    await claimed.owner.execute(f"update submissions set state = 'Queued'; {change}")
     await send(claimed.context, claimed.claim)
     row = await claimed.submission()
     assert (row["state"], json_codec.loads(row["last_error"].encode())["code"]) == (

@@ -22,7 +22,13 @@ from tests.api_invoices import (
     create_submitted_invoice,
     create_valid_invoice,
 )
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import (
+    get_documents,
+    get_invoice,
+    read_request,
+    wait_for_status,
+    wait_until_status,
+)
 from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.bodies import now
@@ -109,9 +115,9 @@ async def send_twice(
     """Send the bytes of an invoice twice. Return its id, and the uuid of the second document."""
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await create_valid_invoice(api)
-    (row,) = await owner.fetch("select tin, body from submissions")
+    tin, request = await read_request(owner)
     async with portal_session(config) as session:
-        answer = await Portal(session, config).submit(row["tin"], row["body"])
+        answer = await Portal(session, config).submit(tin, request.body)
     (uuid,) = answer.accepted.values()
     return invoice_id, uuid
 

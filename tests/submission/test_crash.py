@@ -216,8 +216,8 @@ async def test_no_work_is_claimed_after_sigterm(
     await until(lambda: _refuses(service))
     due = await owner.fetchval(
         """
-        insert into submissions (company_id, attempt_key, tin, body, on_absence, fence)
-        values ($1, gen_random_uuid(), 'C20880050010', '{}', 'retry', 1) returning id
+        insert into submissions (company_id, attempt_key, tin, on_absence, fence)
+        values ($1, gen_random_uuid(), 'C20880050010', 'retry', 1) returning id
         """,
         company.id,
     )

@@ -162,8 +162,8 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
 ) -> None:
     hour = timedelta(hours=1)
     await owner.execute(
-        "insert into submissions (company_id, attempt_key, tin, body, on_absence, state,"
-        " last_sent_at) values ($1, gen_random_uuid(), 'C1', '', 'release', 'Finished',"
+        "insert into submissions (company_id, attempt_key, tin, on_absence, state,"
+        " last_sent_at) values ($1, gen_random_uuid(), 'C1', 'release', 'Finished',"
         " now() - $2::interval)",
         *[company.id, sent * hour],
     )

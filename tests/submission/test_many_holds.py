@@ -182,8 +182,8 @@ async def test_held_companies_are_compared_before_others(
     await owner.execute(COMPARED, large.id, 900)
     for each, ago in ((sending, 1), (routine, 20)):
         await owner.execute(
-            "insert into submissions (company_id, attempt_key, tin, body, on_absence, state,"
-            " last_sent_at) values ($1, gen_random_uuid(), 'C1', '', 'release', 'Finished',"
+            "insert into submissions (company_id, attempt_key, tin, on_absence, state,"
+            " last_sent_at) values ($1, gen_random_uuid(), 'C1', 'release', 'Finished',"
             " now() - $2 * interval '1 hour')",
             each.id,
             ago,

@@ -1,7 +1,5 @@
 """Submissions that need a person: they are listed, and resolved only if the portal agrees."""
 
-import base64
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -88,7 +86,7 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     stuck = await make_stuck("accept_then_drop")
     (listed,) = (await run_command(config, attention))["submissions"]
     assert (listed["id"], listed["last_error"]["code"]) == (stuck.submission, "Unclear")
-    assert len(listed["body_sha256"]) == 64
+    assert len(listed["request_sha256"]) == 64
     (entry,) = await sandbox.ledger()
     await stuck.refuse(None, entry["uuid"])
     await stuck.refuse(["ABC"], "does not show")
@@ -148,13 +146,15 @@ async def change_document(
     owner: asyncpg.Connection, submission: int, change: Callable[[str], str]
 ) -> None:
     """Change the text of the document in a submission, as if another one had been sent."""
-    (row,) = await owner.fetch("select body from submissions where id = $1", submission)
-    body = json.loads(row["body"])
-    (entry,) = body["documents"]
-    text = change(base64.b64decode(entry["document"]).decode())
-    entry["document"] = base64.b64encode(text.encode()).decode()
+    (row,) = await owner.fetch(
+        "select id, content from submitted_contents"
+        " join submitted_documents on id = submitted_document_id where submission_id = $1",
+        submission,
+    )
     await owner.execute(
-        "update submissions set body = $1 where id = $2", json.dumps(body).encode(), submission
+        "update submitted_contents set content = $1 where submitted_document_id = $2",
+        change(row["content"].decode()).encode(),
+        row["id"],
     )
 
 

@@ -15,9 +15,9 @@ from tests.conftest import Client, Company, until
 
 ADD = """
 insert into submissions
-       (company_id, attempt_key, tin, body, on_absence, fence, state, has_outcome, first_sent_at,
+       (company_id, attempt_key, tin, on_absence, fence, state, has_outcome, first_sent_at,
         last_sent_at, not_before)
-select $1, gen_random_uuid(), 'C', '', 'retry', 1, 'Accepted', $2, now(),
+select $1, gen_random_uuid(), 'C', 'retry', 1, 'Accepted', $2, now(),
        now(), now() - $3 * interval '1 second' - n * interval '1 ms'
   from generate_series(1, $4::int) n
 """

@@ -18,7 +18,6 @@ from service.submission.machine.types import (
     Submission,
     SubmittedDocument,
 )
-from service.submission.sending.batch import create_part
 from tests.api_invoices import create_lost_invoice
 from tests.api_reads import get_invoice
 from tests.conftest import Client, Sandbox, StartService, until
@@ -83,7 +82,7 @@ async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
         shown = (claimed.claim.id, "U1", former.docs[0].number, "S1", "submit")
         await records.insert_sightings(conn, company_id, [shown])
         part = Part(frozenset({former.docs[0].id}), "Uncertain", "S1")
-        await create_part(conn, claimed.claim, part, [former.docs[0].id], b"{}")
+        await records.create_parts(conn, claimed.claim, [part])
     row: Any = await claimed.owner.fetchrow("select id, fence from submissions order by id desc")
     moved: Any = await records.load(claimed.context, Claim(company_id, row["id"], row["fence"]))
     assert row["id"] != claimed.claim.id

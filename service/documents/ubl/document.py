@@ -35,7 +35,6 @@ from service.documents.ubl.shipping import build_delivery, build_payment_means, 
 HOME_CURRENCY = "MYR"
 
 NAMESPACE = "urn:oasis:names:specification:ubl:schema:xsd:"
-NO_BODY = "The bytes are not the body of a submission."
 NAMESPACES = {
     "_D": NAMESPACE + "Invoice-2",
     "_A": NAMESPACE + "CommonAggregateComponents-2",
@@ -130,30 +129,8 @@ def build_entry(number: str, content: bytes) -> dict[str, Any]:
 
 
 def build_envelope(entries: Sequence[dict[str, Any]]) -> bytes:
-    """Return the body of a submission with new entries or those of other submissions."""
+    """Return the body of a submission with some entries."""
     return encode({"documents": entries})
-
-
-def read_entries(body: bytes) -> dict[str, dict[str, Any]]:
-    """Return {number: entry} of the body of a submission. Raises ValueError for other bytes."""
-    try:
-        return {entry["codeNumber"]: entry for entry in json_codec.loads(body)["documents"]}
-    except (json_codec.NotJson, LookupError, TypeError) as error:
-        raise ValueError(NO_BODY) from error
-
-
-def read_contents(body: bytes) -> dict[str, bytes]:
-    """Return {number: bytes of the document} of the body of a submission.
-
-    Raises ValueError for other bytes.
-    """
-    try:
-        return {
-            number: base64.b64decode(entry["document"], validate=True)
-            for number, entry in read_entries(body).items()
-        }
-    except (LookupError, TypeError) as error:
-        raise ValueError(NO_BODY) from error
 
 
 def _with_plain_numbers(part: object) -> object:

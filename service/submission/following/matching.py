@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents.ubl import document
 from service.offload import offload
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
@@ -116,8 +115,7 @@ async def find_matches(
             for tin in {one.submission.tin for one in candidates}
         }
         open_ones = [one for one in candidates if not _add_known(matches, one)]
-        bodies = await _load_bodies(conn, company_id, open_ones)
-    contents = await _extract_contents(bodies, open_ones)
+        contents = await _load_contents(conn, company_id, open_ones)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
     await _Prover(context, contents, by_row, matches, named=named).prove(open_ones)
     return matches
@@ -200,27 +198,13 @@ async def _check_uuids(
     return left
 
 
-async def _load_bodies(
+async def _load_contents(
     conn: Connection, company_id: int, candidates: list[_Candidate]
-) -> dict[int, bytes]:
-    """Return {submission: body}."""
-    ids = sorted({one.submission_id for one in candidates})
-    rows = await sql.submission_bodies(conn, company_id=company_id, ids=ids) if ids else []
-    return {row["id"]: row["body"] for row in rows}
-
-
-async def _extract_contents(
-    bodies: dict[int, bytes], candidates: list[_Candidate]
 ) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): bytes of the sent document}."""
-    contents = {
-        submission_id: await offload(len(body), document.read_contents, body)
-        for submission_id, body in bodies.items()
-    }
-    wanted = {(one.submission_id, one.doc.number) for one in candidates}
-    return {
-        (submission_id, number): contents[submission_id][number] for submission_id, number in wanted
-    }
+    ids = sorted({one.submission_id for one in candidates})
+    rows = await sql.submission_contents(conn, company_id=company_id, ids=ids) if ids else []
+    return {(row["submission_id"], row["number"]): row["content"] for row in rows}
 
 
 # Outcome of a candidate

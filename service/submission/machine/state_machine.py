@@ -77,7 +77,7 @@ UNPROVEN = make_reason(
     "that could not be proven to be the one that was sent.",
 )
 REQUEST_CHANGED = make_reason(
-    "RequestChanged", "The stored request differs from the one that was sent before."
+    "RequestChanged", "The stored documents differ from those that were stored or sent first."
 )
 UUID_TAKEN = make_reason(
     "UuidTaken", "The portal returned an identifier that cannot be recorded for this document."

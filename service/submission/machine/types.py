@@ -142,7 +142,7 @@ class NotReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestChanged:
-    """The request differs from that of an earlier send. It was not sent."""
+    """The stored documents, or the request of an earlier send, differ. Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import asyncpg
 
 from service.db.statements import sql
 from service.documents import states
-from service.documents.ubl import document
 from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import Refused
@@ -182,8 +181,8 @@ async def _find_recorded(
 async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, bytes]:
     """Return the bytes of the sent documents by number."""
     async with context.database.reading(case.company_id) as conn:
-        body = await sql.submission_body(conn, company_id=case.company_id, id=case.id)
-    return document.read_contents(body)
+        rows = await sql.submission_contents(conn, company_id=case.company_id, ids=[case.id])
+    return {row["number"]: row["content"] for row in rows}
 
 
 async def _check_is_sent(

@@ -2,14 +2,18 @@
 
 import hashlib
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from service import failpoints
 from service.db.statements import sql
+from service.documents.ubl import document
 from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
+from service.offload import offload
 from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.open_submission import OpenSubmission
@@ -81,36 +85,43 @@ async def transmit(transmission: Transmission) -> Event | None:
     return await transmission.send() if await transmission.commit_intent() else None
 
 
-async def send(context: SubmissionContext, claim: Claim, is_merged: bool = False) -> None:
+async def send(context: SubmissionContext, claim: Claim) -> None:
     """Send a claimed Queued submission and record the outcome.
 
-    With `is_merged`, others that wait for the same taxpayer are merged with it once the rate
-    limiter has admitted it. A lock of this process's session keeps all other processes away while
-    this process lives, even if it is paused.
+    If a worker has claimed it, others that wait for the same taxpayer are merged into it once the
+    rate limiter has admitted it. A lock of this process's session keeps all other processes away
+    while this process lives, even if it is paused.
     """
     context = await context.sign_in(claim.company_id)
     async with AsyncExitStack() as stack:
-        if not await _lock(context, claim, stack):
+        locked = context.session.lock_submissions(claim.company_id, [claim.id])
+        if claim.id not in await stack.enter_async_context(locked):
             await store.set_aside(context, claim, context.config.portal_retry)
             return
         failpoints.reach("lock_taken")
         submission_run = await begin_claimed(context, claim)
         if submission_run is None:
             return
-        request = PortalTransmission(context, submission_run, stack, is_merged)
+        request = PortalTransmission(context, submission_run, stack)
         if event := await transmit(request):
             await advance(context, request.run, event)
 
 
-async def _lock(context: SubmissionContext, claim: Claim, stack: AsyncExitStack) -> bool:
-    """Lock a submission until the stack is closed. Return false if another session has it."""
-    locked = context.session.lock_submissions(claim.company_id, [claim.id])
-    return claim.id in await stack.enter_async_context(locked)
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request that is made of stored documents."""
+
+    body: bytes
+    sha256: bytes  # of the taxpayer and the body
+    document_hashes: list[str]  # SHA-256 of each document in hexadecimal
 
 
-def hash_request(tin: str, body: bytes) -> bytes:
-    """Return the SHA-256 of what a request tells the portal: the taxpayer and the bytes."""
-    return hashlib.sha256(tin.encode() + b"\n" + body).digest()
+def build_request(tin: str, contents: Sequence[Mapping[str, Any]]) -> StoredRequest:
+    """Return the request of a submission with these rows of `submission_contents`."""
+    entries = [document.build_entry(row["number"], row["content"]) for row in contents]
+    body = document.build_envelope(entries)
+    sha256 = hashlib.sha256(tin.encode() + b"\n" + body).digest()
+    return StoredRequest(body, sha256, [entry["documentHash"] for entry in entries])
 
 
 class PortalTransmission:
@@ -125,15 +136,13 @@ class PortalTransmission:
         context: CompanyContext,
         submission_run: SubmissionRun,
         stack: AsyncExitStack,
-        is_merged: bool = False,
     ) -> None:
-        self.run = submission_run  # of the merged submission, if there is one
+        self.run = submission_run
         self.began = 0.0  # when the intent was begun, in monotonic seconds
         self._context = context
         self._stack = stack
-        self._is_merged = is_merged
-        self._sha256 = b""  # of the request
-        self._request: OpenSubmission | None = None
+        self._request: StoredRequest | None = None
+        self._open: OpenSubmission | None = None
         self._confirmation: str | None = None  # who confirms the commit of the intent
 
     async def admit(self) -> Event | None:
@@ -148,33 +157,29 @@ class PortalTransmission:
             submission.tin, database_clock, partial(read_database_clock, context)
         ):
             return NotReceived(describe_clocks_apart(difference))
-        was_sent = submission.first_sent_at or submission.possibly_received
-        if self._is_merged and submission.on_absence == "retry" and not was_sent:
-            await self._merge()
+        if await batch.merge_waiting(context, self.run.claim, submission):
+            # Without its documents, no intent can be committed.
+            self.run = await begin(context, self.run.claim) or self.run
         return None
 
-    async def _merge(self) -> None:
-        """Continue with the merged submission. Without its lock, no intent can be committed."""
-        merged = await batch.merge_waiting(self._context, self.run.claim)
-        if merged is None or merged == self.run.claim:
-            return
-        is_locked = await _lock(self._context, merged, self._stack)
-        merged_run = await begin(self._context, merged) if is_locked else None
-        self.run = merged_run or self.run
-
     async def connect(self) -> Event | None:
-        """Open the request that will carry the stored bytes, unless another one was sent before."""
+        """Open a request with the stored documents, unless they or the request have changed."""
         context, claim, tin = self._context, self.run.claim, self.run.submission.tin
         async with context.database.reading(claim.company_id) as conn:
             stored = await sql.submission_request(conn, **claim.key)
-        self._sha256 = hash_request(tin, stored["body"])
-        if stored["request_sha256"] not in (None, self._sha256):
+            contents = await sql.submission_contents(
+                conn, company_id=claim.company_id, ids=[claim.id]
+            )
+        size = sum(len(row["content"]) for row in contents)
+        self._request = request = await offload(size, build_request, tin, contents)
+        is_repeated = stored["request_sha256"] in (None, request.sha256)
+        if not is_repeated or request.document_hashes != [row["document_hash"] for row in contents]:
             return RequestChanged()
         if stored["confirmation"] is None:
             return NotReceived(STANDBYS_CHANGED)
         try:
-            self._request = await self._stack.enter_async_context(
-                context.portal.open_submission(tin, stored["body"])
+            self._open = await self._stack.enter_async_context(
+                context.portal.open_submission(tin, request.body)
             )
         except PortalError as why:
             return await _classify(context, why)
@@ -182,6 +187,8 @@ class PortalTransmission:
 
     async def commit_intent(self) -> bool:
         """Commit the intent. Return false if the claim was lost or sending is held."""
+        if self._request is None:
+            raise RuntimeError(f"There is no request for submission {self.run.claim}.")
         self.began = time.monotonic()
         context, claim, submission = self._context, self.run.claim, self.run.submission
         async with context.database.company(claim.company_id) as conn:
@@ -189,7 +196,8 @@ class PortalTransmission:
                 conn,
                 **claim.key,
                 fence=claim.fence,
-                request_sha256=self._sha256,
+                request_sha256=self._request.sha256,
+                document_hashes=self._request.document_hashes,
                 lease=context.config.portal_lease,
             )
             failpoints.reach("before_intent_commit")
@@ -207,7 +215,7 @@ class PortalTransmission:
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
-        if self._request is None:
+        if self._open is None:
             raise RuntimeError(f"There is no connection to send submission {self.run.claim}.")
         if not await _is_confirmed(self._context, self._confirmation):
             return NotReceived(STANDBYS_CHANGED)
@@ -217,7 +225,7 @@ class PortalTransmission:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            event = await self._request.send(reject_stale)
+            event = await self._open.send(reject_stale)
         except PortalError as why:
             event = await _classify(self._context, why)
         failpoints.reach("answer_read")

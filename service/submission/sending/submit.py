@@ -324,13 +324,12 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     former = await sql.submission_confirmed_absent(
         conn, company_id=document.company_id, document_id=document.row["id"]
     )
-    content = former and ubl.read_contents(former["body"]).get(document.number)
-    if not content:
+    if former is None:
         return None
     built = await offload(document.size, document.build, former["issued_at"])
-    if _encode_unsigned(json_codec.loads(content)) != _encode_unsigned(built):
+    if _encode_unsigned(json_codec.loads(former["content"])) != _encode_unsigned(built):
         return None
-    return Former(former["id"], Content(former["issued_at"], content, was_sent=True))
+    return Former(former["id"], Content(former["issued_at"], former["content"], was_sent=True))
 
 
 def _encode_unsigned(built: dict[str, Any]) -> bytes:
@@ -348,7 +347,6 @@ async def _store(
         company_id=document.company_id,
         attempt_key=intent.attempt_key,
         tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
-        body=ubl.build_envelope([ubl.build_entry(document.number, content.data)]),
         on_absence=intent.on_absence,
         possibly_received=content.was_sent,
         lease=intent.lease,
@@ -364,6 +362,7 @@ async def _store(
         document_version=document.version,
         issued_at=content.issued_at,
         document_hash=hashlib.sha256(content.data).hexdigest(),
+        content=content.data,
     )
     if intent.lease is None:
         await sql.work_due_notify(conn)

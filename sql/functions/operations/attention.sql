@@ -10,7 +10,7 @@ create or replace function attention()
              'on_absence', s.on_absence,
              'sends', s.sends,
              'last_sent_at', s.last_sent_at,
-             'body_sha256', encode(sha256(s.body), 'hex'),
+             'request_sha256', encode(s.request_sha256, 'hex'),
              'submission_uid', s.submission_uid,
              'last_error', s.last_error,
              'adopt_with', public.adoption_command(s.company_id, s.id),
