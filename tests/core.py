@@ -26,7 +26,7 @@ PROCESSES = (
 
 def mark_core(items: Iterable[pytest.Item]) -> None:
     """Mark the tests that a mutant names, those without a service, and the specification's."""
-    named = {name for mutant in MUTANTS for name in mutant.tests}
+    named = {mutant.test for mutant in MUTANTS}
     for item in items:
         if item.get_closest_marker("long") is None and (_names(item, named) or _is_quick(item)):
             item.add_marker("core")

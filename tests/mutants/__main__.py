@@ -70,9 +70,7 @@ def _list(mutants: Sequence[Mutant]) -> int:
     """Print the mutants. Return 1 if one of them does not apply to the current code."""
     code = 0
     for mutant in mutants:
-        print(f"{mutant.name}\n    {mutant.file}")
-        for test in mutant.tests:
-            print(f"    {test}")
+        print(f"{mutant.name}\n    {mutant.file}\n    {mutant.test}")
         try:
             check(mutant)
         except NotApplicable as why:

@@ -69,15 +69,14 @@ def mutated(text: str, mutant: Mutant) -> str:
 
 
 def check(mutant: Mutant, root: Path = ROOT) -> None:
-    """Raise NotApplicable if the mutant or one of its test files does not fit the tree."""
+    """Raise NotApplicable if the mutant or the file of its test does not fit the tree."""
     path = root / mutant.file
     if mutant.old:
         mutated(path.read_text() if path.exists() else "", mutant)
     elif path.exists():
         raise NotApplicable(f"the mutant adds {mutant.file}, which exists already")
-    for test in mutant.tests:
-        if not (root / test.partition("::")[0]).exists():
-            raise NotApplicable(f"its test {test} does not exist")
+    if not (root / mutant.test.partition("::")[0]).exists():
+        raise NotApplicable(f"its test {mutant.test} does not exist")
 
 
 def apply(mutant: Mutant, root: Path) -> None:
@@ -115,8 +114,8 @@ class Runner:
 
     async def baseline(self, mutants: Sequence[Mutant]) -> Result | None:
         """Run all selected tests without a mutant. Return the failure, or None if all pass."""
-        tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
-        nothing = Mutant("without any mutant", "", "", "", tests)
+        tests = list(dict.fromkeys(mutant.test for mutant in mutants))
+        nothing = Mutant("without any mutant", "", "", "", "")
         code, seconds, output = await self._pytest(
             self.base, tests, self.limit * max(1, len(mutants) / 2), self._workers
         )
@@ -153,7 +152,7 @@ class Runner:
         try:
             await asyncio.to_thread(shutil.copytree, self.base, tree)
             apply(mutant, tree)
-            code, seconds, output = await self._pytest(tree, mutant.tests, self.limit, 0)
+            code, seconds, output = await self._pytest(tree, [mutant.test], self.limit, 0)
         except NotApplicable as error:
             return Result(mutant, NOT_APPLICABLE, 0, str(error))
         finally:
