@@ -45,13 +45,12 @@ assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 def register(line: CommandLine) -> None:
     """Add the command."""
-    parser = line.add(
+    line.add(
         "import-codes",
         on_database(import_codes),
         "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
         "stay.",
-    )
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    ).add_argument("files", nargs="+", metavar="FILE")
 
 
 async def import_codes(

@@ -1,5 +1,6 @@
 """The comparison with the portal, and the manual resolution of what needs a person."""
 
+import argparse
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -81,16 +82,16 @@ def register(line: CommandLine) -> None:
     parser.add_argument(
         "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
     )
-    _register_resolve_submission(line)
-
-
-def _register_resolve_submission(line: CommandLine) -> None:
     parser = line.add(
         "resolve-submission",
         on_database(resolve_submission),
         "Resolve a submission that needs manual review. `--received` must name the document that "
         "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
     )
+    _add_outcome_options(parser)
+
+
+def _add_outcome_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("submission_id", type=int, metavar="ID")
     add_company_option(parser)
     outcome = parser.add_mutually_exclusive_group(required=True)
