@@ -8,27 +8,22 @@ import pytest
 
 from service.db.statements import sql
 from service.submission.sending.send import StoredRequest, build_request
+from tests.api_requests import expect
 from tests.conftest import AnyClient, until
 
 
 async def get_json(api: AnyClient, path: str) -> Any:
-    async with api.get(path) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await expect(api, 200, "GET", path)
 
 
 async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice."""
-    async with api.get(f"/api/invoices/{invoice_id}") as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await expect(api, 200, "GET", f"/api/invoices/{invoice_id}")
 
 
 async def get_documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]:
     """Return the submitted documents of an invoice, newest first."""
-    async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await expect(api, 200, "GET", f"/api/invoices/{invoice_id}/submitted-documents")
 
 
 async def get_statuses(api: AnyClient, invoice_id: int) -> list[str]:
@@ -93,3 +88,13 @@ async def read_request(owner: asyncpg.Connection) -> tuple[str, StoredRequest]:
     assert row
     contents = await sql.submission_contents(owner, company_id=row["company_id"], ids=[row["id"]])
     return row["tin"], build_request(row["tin"], contents)
+
+
+async def wait_for_lock(owner: asyncpg.Connection) -> None:
+    """Wait until a statement of the service waits for a lock."""
+    await until(
+        lambda: owner.fetchval(
+            "select count(*) from pg_stat_activity"
+            " where wait_event_type = 'Lock' and datname = current_database()"
+        )
+    )

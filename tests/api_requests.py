@@ -28,6 +28,23 @@ async def request_json(api: AnyClient, method: str, path: str | URL, **request: 
         return response.status, await response.json()
 
 
+async def expect(api: AnyClient, status: int, method: str, path: str | URL, **request: Any) -> Any:
+    """Send a request, check the status of its response, and return its JSON."""
+    given, body = await request_json(api, method, path, **request)
+    assert given == status, body
+    return body
+
+
+def list_rules(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the path and the rule of each violation in an answer."""
+    return [(each["path"], each["rule"]) for each in answer["errors"]]
+
+
+def list_paths(answer: Mapping[str, Any]) -> list[str]:
+    """Return the path of each error in an answer."""
+    return [each["path"] for each in answer["errors"]]
+
+
 def list_routes(api: Client, *methods: str) -> list[tuple[str, str]]:
     """Return (method, path with {parts}) of the routes under /api, of all methods or the given."""
     app = api.app
@@ -58,16 +75,16 @@ async def submit(
     api: AnyClient, record_id: int, place: str = "/api/invoices", **body: Any
 ) -> Answer:
     """Submit a record and return the status and the JSON of the response."""
-    async with api.post(f"{place}/{record_id}/submit-to-portal", json=body) as response:
-        return response.status, await response.json()
+    return await request_json(api, "POST", f"{place}/{record_id}/submit-to-portal", json=body)
 
 
-async def cancel_latest(api: AnyClient, invoice_id: int, **body: Any) -> Answer:
-    """Cancel an invoice and return the status and the JSON of the response."""
-    async with api.post(
-        f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
-    ) as response:
-        return response.status, await response.json()
+async def cancel_latest(
+    api: AnyClient, record_id: int, place: str = "/api/invoices", **body: Any
+) -> Answer:
+    """Cancel a record's document and return the status and the JSON of the response."""
+    noun = "adjustment-note" if place == "/api/adjustment-notes" else "invoice"
+    path = f"{place}/{record_id}/cancel-latest-{noun}-submitted"
+    return await request_json(api, "POST", path, json=body)
 
 
 INTEGRATIONS = "/api/integrations/"
@@ -169,11 +186,12 @@ async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:
         await owner.execute(f"insert {insert} from submissions order by id limit 1")
 
 
-async def create_organization(environment: Mapping[str, str], account: int, *companies: int) -> str:
+async def create_organization(
+    environment: Mapping[str, str], account: int, *companies: int, name: str = "Penang Branch"
+) -> str:
     """Create an organization of an account, as a command does, and return its id."""
     async with connected_pool(environment["DATABASE_URL"], 1) as pool:
-        made = await insert_organization(Database(pool), account, "Penang Branch", companies)
-        return made["id"]
+        return (await insert_organization(Database(pool), account, name, companies))["id"]
 
 
 async def create_integration_records(

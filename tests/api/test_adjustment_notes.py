@@ -11,7 +11,7 @@ import pytest
 
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import request_json, submit
+from tests.api_requests import list_rules, request_json, submit
 from tests.conftest import Client, Company, Sandbox
 from tests.harness.bodies import buyer, line, note
 
@@ -40,9 +40,8 @@ STRANGER = buyer(
 
 async def request_note(api: Client, invoice_id: int | str, **changes: Any) -> tuple[int, Any]:
     """Return (status, body) of the creation of a note for an invoice."""
-    return await request_json(
-        api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
-    )
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    return await request_json(api, "POST", path, json=note(**changes))
 
 
 def line_of_price(price: float) -> list[Any]:
@@ -63,11 +62,8 @@ async def test_a_new_note_is_a_draft_with_its_own_amounts(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
     )
     row: Any = await owner.fetchrow("select * from documents where kind = 'adjustment_note'")
-    assert (row["company_id"], row["id"], row["invoice_id"]) == (
-        company.id,
-        body["data"]["id"],
-        valid,
-    )
+    assert row["company_id"] == company.id
+    assert (row["id"], row["invoice_id"]) == (body["data"]["id"], valid)
     assert (row["code"], row["type"], row["status"]) == (7, "DEBIT_NOTE", "Draft")
     assert row["issue_date"].isoformat() == "2026-01-31T01:30:00+00:00"
     assert (str(row["excluding_tax"]), str(row["payable_amount"])) == ("48.50", "52.38")
@@ -94,11 +90,7 @@ async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
 
 async def test_note_with_a_wrong_target_type_is_rejected(api: Client, valid: int) -> None:
     status, body = await request_note(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
-    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
-        422,
-        "/targetInvoiceType",
-        "target",
-    )
+    assert (status, list_rules(body)) == (422, [("/targetInvoiceType", "target")])
 
 
 async def test_note_above_the_remaining_amount_is_rejected(api: Client, valid: int) -> None:
@@ -112,10 +104,7 @@ async def test_note_above_the_remaining_amount_is_rejected(api: Client, valid: i
         given, body = await request_note(api, valid, type=note_type, lineItems=line_of_price(price))
         assert given == status, (note_type, price)
         if status == 422:
-            assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
-                "/lineItems",
-                "amount",
-            )
+            assert list_rules(body) == [("/lineItems", "amount")]
 
 
 async def test_draft_note_does_not_adjust_the_invoice(api: Client, valid: int) -> None:
@@ -155,7 +144,5 @@ async def test_note_that_violates_a_document_rule_is_rejected(api: Client, valid
         ({"lineItems": [line(originCountry="MY")]}, "/lineItems/0/originCountry", "code"),
     ):
         status, body = await request_note(api, valid, **changes)
-        assert (status, [(error["path"], error["rule"]) for error in body["errors"]]) == (
-            422,
-            [(path, rule)],
-        )
+        assert status == 422
+        assert list_rules(body) == [(path, rule)]

@@ -18,6 +18,7 @@ from service.http import requests
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import (
+    expect,
     fill_path,
     list_routes,
     normalise_error,
@@ -232,10 +233,14 @@ async def test_content_type_is_case_insensitive_and_may_have_a_charset(api: Clie
         "Application/JSON",
         "application/json;charset=UTF-16",
     ):
-        given, body = await request_json(
-            api, "PUT", f"/api/invoices/{invoice_id}", data=b"{}", headers={"Content-Type": kind}
+        await expect(
+            api,
+            200,
+            "PUT",
+            f"/api/invoices/{invoice_id}",
+            data=b"{}",
+            headers={"Content-Type": kind},
         )
-        assert given == 200, (kind, body)
 
 
 async def test_every_route_rejects_a_compressed_body(everywhere: Client) -> None:
@@ -270,27 +275,20 @@ async def _pieces(count: int) -> AsyncIterator[bytes]:
 async def test_body_of_exactly_the_size_limit_is_accepted(start: StartService) -> None:
     api = await start(MAX_BODY_BYTES="4096")
     body = json.dumps(invoice()).encode()
-    assert (
-        await request_json(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE)
-    )[0] == 201
+    await expect(api, 201, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE)
 
 
 async def test_default_body_size_limit_is_2_mib(api: Client) -> None:
     for data, status in ((b" " * (2 * 1024 * 1024), 422), (b" " * (2 * 1024 * 1024 + 1), 413)):
-        assert (await request_json(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[
-            0
-        ] == status
+        await expect(api, status, "POST", "/api/invoices", data=data, headers=JSON_TYPE)
 
 
 async def test_missing_body_is_an_empty_object(api: Client) -> None:
     invoice_id = await create_invoice(api)
     for data in (None, b"", b" \r\n\t"):
         headers = JSON_TYPE if data else {}
-        assert (
-            await request_json(
-                api, "PUT", f"/api/invoices/{invoice_id}", data=data, headers=headers
-            )
-        )[0] == 200, data
+        path = f"/api/invoices/{invoice_id}"
+        assert (await request_json(api, "PUT", path, data=data, headers=headers))[0] == 200, data
 
 
 async def test_whitespace_body_counts_as_missing_for_any_content_type(everywhere: Client) -> None:
@@ -311,10 +309,7 @@ async def test_whitespace_body_is_accepted_by_actions(api: Client) -> None:
     invoice_id = await create_invoice(api)
     for path in ("preflight", "submit-to-portal", "cancel-latest-invoice-submitted"):
         request = {"data": b" \n", "skip_auto_headers": ("Content-Type",)}
-        status, body = await request_json(
-            api, "POST", f"/api/invoices/{invoice_id}/{path}", **request
-        )
-        assert status == 200, (path, body)
+        await expect(api, 200, "POST", f"/api/invoices/{invoice_id}/{path}", **request)
 
 
 async def test_32_levels_of_nesting_are_stored_and_returned(api: Client) -> None:
@@ -323,7 +318,7 @@ async def test_32_levels_of_nesting_are_stored_and_returned(api: Client) -> None
         deep = [deep]
     invoice_id = await create_invoice(api, buyer=buyer(deep=deep))
     assert (await get_invoice(api, invoice_id))["buyer"]["deep"] == deep
-    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={}))[0] == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={})
 
 
 async def test_a_body_with_the_most_values_can_be_read_and_updated(api: Client) -> None:
@@ -332,10 +327,7 @@ async def test_a_body_with_the_most_values_can_be_read_and_updated(api: Client) 
     more = json_codec.MAX_VALUES - sum(map(text.count, ",[{"))
     invoice_id = await create_invoice(api, buyer=buyer(more=[0] * (more + 1)))
     for method, path, body in (("PUT", "", {}), ("POST", "/preflight", {}), ("GET", "", None)):
-        status, answer = await request_json(
-            api, method, f"/api/invoices/{invoice_id}{path}", json=body
-        )
-        assert status == 200, answer
+        await expect(api, 200, method, f"/api/invoices/{invoice_id}{path}", json=body)
 
 
 async def test_any_text_except_nul_is_returned_unchanged(api: Client) -> None:
@@ -350,8 +342,7 @@ async def test_any_text_except_nul_is_returned_unchanged(api: Client) -> None:
 
 async def get_violations(api: Client, **changes: Any) -> dict[str, Any]:
     """Return {path: (rule, message)} of a rejected creation."""
-    status, body = await request_json(api, "POST", "/api/invoices", json=invoice(**changes))
-    assert status == 422, body
+    body = await expect(api, 422, "POST", "/api/invoices", json=invoice(**changes))
     return {error["path"]: (error["rule"], error["message"]) for error in body["errors"]}
 
 
@@ -387,11 +378,7 @@ async def test_at_most_fifty_violations_are_reported(api: Client) -> None:
 
 async def test_document_with_more_than_1000_lines_is_rejected(api: Client) -> None:
     for count, status in ((1000, 201), (1001, 422), (5000, 422)):
-        assert (
-            await request_json(
-                api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count)
-            )
-        )[0] == status
+        await expect(api, status, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count))
 
 
 #: name -> (schema, body, the rule that is violated first)
@@ -515,46 +502,6 @@ def test_consolidated_invoice_of_more_than_10000_invoices_is_rejected() -> None:
     assert rules(10_000) == [] and rules(10_001) == [("/invoiceIds", "maxItems")]
 
 
-#: (changed members, path of the violation, words of its message: the table, the nearest code)
-CODES = (
-    ({"currencyCode": "RM", "exchangeRate": 1}, "/currencyCode", ["currencies", "MYR"]),
-    ({"buyer": buyer(type="COMPANY")}, "/buyer/type", ["party types", "LOCAL_COMPANY"]),
-    (
-        {"buyer": buyer(registration={"type": "IC", "number": "1"})},
-        "/buyer/registration/type",
-        ["registration types"],
-    ),
-    (
-        {"buyer": buyer(address={"state": "Selangor", "country": "MYS"})},
-        "/buyer/address/state",
-        ["states", '"10"'],
-    ),
-    (
-        {"buyer": buyer(address={"country": "Malaysia"})},
-        "/buyer/address/country",
-        ["countries", "MYS"],
-    ),
-    (
-        {"lineItems": [line(classifications=["022", "22"])]},
-        "/lineItems/0/classifications/1",
-        ["classifications", "022"],
-    ),
-    (
-        {"lineItems": [line(taxDetails=[{"taxType": "2"}])]},
-        "/lineItems/0/taxDetails/0/taxType",
-        ["tax types", "02"],
-    ),
-    ({"lineItems": [line(originCountry="MY")]}, "/lineItems/0/originCountry", ["countries", "MYS"]),
-)
-
-
-async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: Client) -> None:
-    for changes, path, words in CODES:
-        rule, message = (await get_violations(api, **changes))[path]
-        assert rule == "code"
-        assert all(word in message for word in words), message
-
-
 async def test_updates_and_notes_check_the_same_codes(api: Client) -> None:
     invoice_id = await create_invoice(api)
     wrong = [line(originCountry="MY")]
@@ -573,7 +520,6 @@ async def test_body_is_validated_before_the_record_is_read(
     await open_integrations(stranger, environment)
     invoice_id = await create_invoice(api)
     for method, path in list_routes(stranger, "POST", "PUT"):
-        given = await request_json(
-            stranger, method, fill_path(path, invoice_id), json={"nothing": 1}
-        )
+        body = {"nothing": 1}
+        given = await request_json(stranger, method, fill_path(path, invoice_id), json=body)
         assert normalise_error(path, *given)[0] == 422, (method, path)

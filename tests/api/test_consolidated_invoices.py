@@ -18,9 +18,18 @@ from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
 from service.documents.ubl.lines import build_line
 from tests.api_invoices import create_invoice, create_submitted_invoice
-from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, not_found, submit
-from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
+from tests.api_reads import get_invoice, get_json, wait_for_lock, wait_until_status
+from tests.api_requests import (
+    Answer,
+    cancel_latest,
+    expect,
+    list_paths,
+    list_rules,
+    not_found,
+    request_json,
+    submit,
+)
+from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import buyer, line, note, now
 
 PLACE = "/api/consolidated-invoices"
@@ -28,6 +37,7 @@ KL = ZoneInfo("Asia/Kuala_Lumpur")
 TODAY = datetime.now(KL).date()
 LAST_DAY = TODAY.replace(day=1) - timedelta(days=1)
 MONTH = f"{LAST_DAY:%Y-%m}"
+NOTES = "/api/adjustment-notes"
 PUBLIC = {"type": "GENERAL_PUBLIC"}
 PLAIN = {"taxType": "06", "taxRate": {"percentage": 0}}
 SERVICE = {"taxType": "02", "taxRate": {"percentage": 8}}
@@ -64,7 +74,7 @@ def item(
     return line(unit=unit, taxDetails=list(taxes or [PLAIN]), **changes)
 
 
-async def post(api: Client, path: str = "", **body: Any) -> tuple[int, Any]:
+async def post(api: Client, path: str = "", **body: Any) -> Answer:
     async with api.post(PLACE + path, json=body) as response:
         return response.status, await response.json(loads=exact_json)
 
@@ -74,7 +84,7 @@ def exact_json(text: str) -> Any:
     return simplejson.loads(text, use_decimal=True)
 
 
-async def create(api: Client, **body: Any) -> tuple[int, Any]:
+async def create(api: Client, **body: Any) -> Answer:
     wanted: dict[str, Any] = {"type": FAMILIES[0], "code": 1, "issueDateTime": now()}
     if "invoiceIds" not in body:
         wanted["month"] = MONTH
@@ -111,27 +121,14 @@ async def read(api: Client, consolidated_id: int, path: str = "") -> Any:
         return await response.json(loads=exact_json)
 
 
-async def send(api: Client, consolidated_id: int) -> tuple[int, Any]:
-    async with api.post(f"{PLACE}/{consolidated_id}/submit-to-portal", json={}) as response:
-        return response.status, await response.json()
-
-
-async def cancel(api: Client, consolidated_id: int) -> tuple[int, Any]:
-    async with api.post(
-        f"{PLACE}/{consolidated_id}/cancel-latest-invoice-submitted", json={}
-    ) as response:
-        return response.status, await response.json()
-
-
-async def delete(api: Client, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
-    async with api.delete(f"{place}/{consolidated_id}") as response:
-        return response.status, await response.json()
+async def delete(api: Client, record_id: int, place: str = PLACE) -> Answer:
+    return await request_json(api, "DELETE", f"{place}/{record_id}")
 
 
 async def submit_until_valid(api: Client, consolidated_id: int) -> None:
     """Submit a consolidated invoice and wait until it is Valid."""
     done = "The consolidated invoice has been submitted to the portal."
-    assert await send(api, consolidated_id) == (200, {"success": True, "message": done})
+    assert await submit(api, consolidated_id, PLACE) == (200, {"success": True, "message": done})
     found = await until(
         lambda: read(api, consolidated_id), lambda found: found["status"] in ("Valid", "Invalid")
     )
@@ -179,19 +176,13 @@ async def test_plan_shows_included_invoices_and_changes_nothing(
         "Receipts INV-00411 - INV-00412",
         "Receipt INV-00414",
     ]
-    assert plan["totals"] == {
-        "excludingTax": 150,
-        "includingTax": 150,
-        "payableAmount": 150,
-        "netAmount": 150,
-    }
+    names = ("excludingTax", "includingTax", "payableAmount", "netAmount")
+    assert plan["totals"] == dict.fromkeys(names, 150)
     (left,) = plan["left_out"]
     assert (left["invoice_id"], left["reason"]) == (named, "named") and left["message"]
     assert await get_consolidated_id(api, ids[0]) is None
-    assert (
-        await owner.fetchval("select count(*) from documents where kind = 'consolidated_invoice'")
-        == 0
-    )
+    made = "select count(*) from documents where kind = 'consolidated_invoice'"
+    assert await owner.fetchval(made) == 0
 
 
 async def test_plan_counts_submitted_invoices_instead_of_listing_them(
@@ -248,9 +239,8 @@ async def test_summary_has_the_refusals_of_the_month(api: Client) -> None:
     await sale(api)
     summary = await get_summary(api, month="2026-01")
     assert summary["count"] == 0 and summary["left_out"] == []
-    assert [(each["path"], each["rule"]) for each in summary["refusals"]] == [
-        ("/month", "deadline")
-    ]
+    expected = [("/month", "deadline")]
+    assert [(each["path"], each["rule"]) for each in summary["refusals"]] == expected
     status, body = await post(api, "/summary", type=FAMILIES[0], month="2026-13")
     assert status == 422 and body["errors"][0]["path"] == "/month"
 
@@ -278,20 +268,16 @@ async def test_record_list_and_export_of_a_consolidated_invoice(api: Client) -> 
     async with api.get(f"{PLACE}?{filters}") as response:
         body = await response.json(loads=exact_json)
     assert body["meta"]["total"] == 1 and len(body["meta"]) == 9
-    assert body["data"] == [
-        {name: member for name, member in found.items() if name != "invoice_ids"}
-    ]
-    async with api.get(f"{PLACE}?type={FAMILIES[1]}") as response:
-        assert (await response.json())["data"] == []
+    expected = [{name: member for name, member in found.items() if name != "invoice_ids"}]
+    assert body["data"] == expected
+    assert (await get_json(api, f"{PLACE}?type={FAMILIES[1]}"))["data"] == []
     async with api.get(PLACE) as response:
         assert (await response.json(loads=exact_json))["data"] == body["data"]
     export = await read(api, consolidated_id, "/export")
     assert export["invoiceCodeWithPrefixAndDigits"] == "CI-00003" and export["buyer"] == PUBLIC
-    assert (
-        export["consolidatedInvoiceCode"] is None
-        and export["invoiceIds"] == ids
-        and export["month"] == MONTH
-    )
+    assert export["consolidatedInvoiceCode"] is None
+    assert export["invoiceIds"] == ids
+    assert export["month"] == MONTH
     async with api.get(f"{PLACE}/export-all") as response:
         assert "attachment" in response.headers["Content-Disposition"]
         assert await response.json(loads=exact_json) == [export]
@@ -300,13 +286,11 @@ async def test_record_list_and_export_of_a_consolidated_invoice(api: Client) -> 
 async def test_invoice_and_its_export_name_the_consolidated_invoice(api: Client) -> None:
     invoice, other = await sale(api), await create_invoice(api)
     consolidated_id = await create_consolidated(api, code=88)
-    assert (await get_consolidated_id(api, invoice), await get_consolidated_id(api, other)) == (
-        consolidated_id,
-        None,
-    )
+    assert await get_consolidated_id(api, invoice) == consolidated_id
+    assert await get_consolidated_id(api, other) is None
     for each, code in ((invoice, "88"), (other, None)):
-        async with api.get(f"/api/invoices/{each}/export") as response:
-            assert (await response.json())["consolidatedInvoiceCode"] == code
+        export = await get_json(api, f"/api/invoices/{each}/export")
+        assert export["consolidatedInvoiceCode"] == code
 
 
 async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(api: Client) -> None:
@@ -314,8 +298,7 @@ async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(api: Cli
     await create_consolidated(api)
     status, body = await submit(api, invoice)
     assert status == 400 and body["errors"][0]["code"] == "Consolidated"
-    async with api.put(f"/api/invoices/{invoice}", json={"isReady": True}) as response:
-        assert response.status == 409
+    await expect(api, 409, "PUT", f"/api/invoices/{invoice}", json={"isReady": True})
     assert (await delete(api, invoice, "/api/invoices"))[0] == 409
 
 
@@ -324,26 +307,16 @@ async def test_deleting_releases_the_invoices_and_the_code(
 ) -> None:
     invoice = await sale(api)
     consolidated_id = await create_consolidated(api, code=5)
-    assert await delete(api, consolidated_id) == (
-        200,
-        {"success": True, "message": "Consolidated invoice deleted."},
-    )
+    deleted = {"success": True, "message": "Consolidated invoice deleted."}
+    assert await delete(api, consolidated_id) == (200, deleted)
     assert await get_consolidated_id(api, invoice) is None
-    async with api.get(f"{PLACE}/{consolidated_id}") as response:
-        assert (response.status, await response.json()) == not_found("Consolidated invoice")
+    path = f"{PLACE}/{consolidated_id}"
+    assert await request_json(api, "GET", path) == not_found("Consolidated invoice")
     again = await create_consolidated(api, code=5)
     assert await get_consolidated_id(api, invoice) == again
-    types = [
-        row["type"]
-        for row in await owner.fetch("select type from events where type like 'cons%' order by id")
-    ]
-    assert types == [
-        "consolidated_invoice.created",
-        "consolidated_invoice.deleted",
-        "consolidated_invoice.created",
-    ]
-    async with api.get(PLACE) as response:
-        assert (await response.json())["meta"]["total"] == 1
+    rows = await owner.fetch("select type from events where type like 'cons%' order by id")
+    assert [row["type"].partition(".")[2] for row in rows] == ["created", "deleted", "created"]
+    assert (await get_json(api, PLACE))["meta"]["total"] == 1
 
 
 async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: Client) -> None:
@@ -354,10 +327,8 @@ async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: Client
         "A submitted consolidated invoice cannot be deleted, please cancel first and try again. "
         "A submitted document can only be cancelled within 72 hours after submission"
     )
-    assert await delete(api, consolidated_id) == (
-        403,
-        {"message": refusal, "code": "already_submitted"},
-    )
+    refused = {"message": refusal, "code": "already_submitted"}
+    assert await delete(api, consolidated_id) == (403, refused)
 
 
 async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
@@ -366,11 +337,11 @@ async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
     invoice = await sale(api)
     consolidated_id = await create_consolidated(api)
     await submit_until_valid(api, consolidated_id)
-    assert (await cancel(api, consolidated_id))[0] == 200
+    assert (await cancel_latest(api, consolidated_id, PLACE))[0] == 200
     found = await read(api, consolidated_id)
     assert found["status"] == "Cancelled" and found["invoice_ids"] == [invoice]
     assert await get_consolidated_id(api, invoice) is None
-    status, body = await send(api, consolidated_id)
+    status, body = await submit(api, consolidated_id, PLACE)
     assert status == 400 and body["errors"][0]["code"] == "Cancelled"
     again = await create_consolidated(api, code=2)
     assert await get_consolidated_id(api, invoice) == again
@@ -384,26 +355,9 @@ async def test_code_is_unique_per_year_among_consolidated_invoices(api: Client) 
     first, second = await sale(api), await sale(api)
     await create_consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
-    assert status == 422 and (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
-        "/code",
-        "unique",
-    )
+    assert status == 422
+    assert list_rules(body) == [("/code", "unique")]
     assert await get_consolidated_id(api, second) is None
-
-
-async def test_records_of_another_company_are_neither_found_nor_included(
-    api: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    invoice = await sale(api)
-    consolidated_id = await create_consolidated(api, invoiceIds=[invoice])
-    free = await sale(api)
-    other = await start(await make_company(environment), CONSOLIDATION_DAYS="40")
-    for path in ("", "/export", "/submitted-documents"):
-        async with other.get(f"{PLACE}/{consolidated_id}{path}") as response:
-            assert (response.status, await response.json()) == not_found("Consolidated invoice")
-    assert (await delete(other, consolidated_id))[0] == 404
-    status, body = await create(other, invoiceIds=[free])
-    assert status == 422 and body["errors"][0]["rule"] == "unknown"
 
 
 # Notes
@@ -412,21 +366,13 @@ async def test_records_of_another_company_are_neither_found_nor_included(
 def note_body(code: int = 1, **changes: Any) -> dict[str, Any]:
     """Return the body of a note for a consolidated invoice."""
     lines = [item("10", classifications=["004"])]
-    return note(
-        **{
-            "targetInvoiceType": FAMILIES[0],
-            "adjustmentNoteCode": code,
-            "lineItems": lines,
-            **changes,
-        }
-    )
+    facts = {"targetInvoiceType": FAMILIES[0], "adjustmentNoteCode": code, "lineItems": lines}
+    return note(**{**facts, **changes})
 
 
 async def create_note(api: Client, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
-    async with api.post(
-        f"{PLACE}/{consolidated_id}/adjustment-note", json=note_body(**changes)
-    ) as response:
-        return response.status, await response.json()
+    path = f"{PLACE}/{consolidated_id}/adjustment-note"
+    return await request_json(api, "POST", path, json=note_body(**changes))
 
 
 @pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
@@ -439,15 +385,15 @@ async def test_note_adjusts_a_consolidated_invoice(
     status, body = await create_note(api, consolidated_id, targetInvoiceType=family)
     assert status == 201, body
     own = body["data"]["id"]
-    async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
-        assert response.status == 200, await response.text()
+    assert (await submit(api, own, NOTES))[0] == 200
     await until(
         lambda: read(api, consolidated_id), lambda found: found["final_adjusted_amount"] == 40
     )
     assert [each["type"] for each in await sandbox.ledger()][1] == code
-    assert (await cancel(api, consolidated_id))[1]["code"] == "ActiveReferencingDocuments"
-    async with api.get(f"/api/adjustment-notes/{own}/export") as response:
-        assert (await response.json())["targetConsolidatedInvoiceCode"] == "1"
+    given = await cancel_latest(api, consolidated_id, PLACE)
+    assert given[1]["code"] == "ActiveReferencingDocuments"
+    export = await get_json(api, f"{NOTES}/{own}/export")
+    assert export["targetConsolidatedInvoiceCode"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -470,10 +416,8 @@ async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
 
 async def test_note_needs_a_valid_consolidated_invoice(api: Client) -> None:
     await sale(api)
-    assert await create_note(api, await create_consolidated(api)) == (
-        403,
-        {"message": "The invoice has not been submitted.", "code": "not_submitted"},
-    )
+    refused = {"message": "The invoice has not been submitted.", "code": "not_submitted"}
+    assert await create_note(api, await create_consolidated(api)) == (403, refused)
     assert await create_note(api, 404) == not_found("Consolidated invoice")
 
 
@@ -484,12 +428,9 @@ async def test_note_with_other_classifications_is_not_submitted(
     consolidated_id = await create_consolidated(api)
     await submit_until_valid(api, consolidated_id)
     own = (await create_note(api, consolidated_id))[1]["data"]["id"]
-    async with api.put(
-        f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]}
-    ) as response:
-        assert response.status == 200
-    async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
-        assert response.status == 400 and (await response.json())["errors"][0]["code"] == "ERR236"
+    await expect(api, 200, "PUT", f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]})
+    status, body = await submit(api, own, NOTES)
+    assert (status, body["errors"][0]["code"]) == (400, "ERR236")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -531,9 +472,7 @@ async def test_eligibility_rule_on_both_sides_of_its_limit(
         assert status == 201, body
     else:
         assert status == 422
-        assert [(each["path"], each["rule"]) for each in body["errors"]] == [
-            ("/invoiceIds/1", reason)
-        ]
+        assert list_rules(body) == [("/invoiceIds/1", reason)]
         assert await get_consolidated_id(api, session) is None
 
 
@@ -565,8 +504,7 @@ async def test_a_sale_changed_to_an_excluded_activity_is_not_consolidated(api: C
     invoice_id, other = await sale(api), await sale(api)
     assert (await get_plan(api))["invoices"] == [invoice_id, other]
     lines = [item("5", classifications=["025"])]
-    async with api.put(f"/api/invoices/{invoice_id}", json={"lineItems": lines}) as response:
-        assert response.status == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": lines})
     assert (await read(api, await create_consolidated(api)))["invoice_ids"] == [other]
 
 
@@ -615,18 +553,15 @@ async def test_month_without_eligible_invoices_is_rejected(api: Client) -> None:
     invoice_id, named = await sale(api), await sale(api, buyer=buyer())
     assert (await read(api, await create_consolidated(api)))["invoice_ids"] == [invoice_id]
     status, body = await create(api, code=2)
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
-        ("/month", "empty")
-    ]
+    assert status == 422
+    assert list_rules(body) == [("/month", "empty")]
     assert await get_consolidated_id(api, named) is None
 
 
 async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
-        ("/issueDateTime", "period")
-    ]
+    assert status == 422 and list_rules(body) == [("/issueDateTime", "period")]
     assert (await create(api, issueDateTime=f"{TODAY:%Y-%m}-01T00:00:00+08:00"))[0] == 201
 
 
@@ -634,24 +569,18 @@ async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
 async def test_deadline_applies_to_creation_and_submission(
     api: Client, start: StartService, sandbox: Sandbox, member: str
 ) -> None:
-    if member == "invoiceIds":
-        named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
-    else:
-        named = {"month": MONTH}
-        await sale(api)
+    named = {"invoiceIds": [await sale(api)], "month": MONTH}
+    named = {member: named[member]}
     late = await start(CONSOLIDATION_DAYS=str(TODAY.day - 1))
     status, body = await create(late, **named)
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
-        (f"/{member}", "deadline")
-    ]
+    assert status == 422
+    assert list_rules(body) == [(f"/{member}", "deadline")]
     in_time = await start(CONSOLIDATION_DAYS=str(TODAY.day))
     consolidated_id = await create_consolidated(in_time, **named)
-    status, body = await send(late, consolidated_id)
-    assert (
-        status == 400
-        and body["errors"][0]["code"] == "ConsolidationDeadline"
-        and not await sandbox.ledger()
-    )
+    status, body = await submit(late, consolidated_id, PLACE)
+    assert status == 400
+    assert body["errors"][0]["code"] == "ConsolidationDeadline"
+    assert not await sandbox.ledger()
     await submit_until_valid(in_time, consolidated_id)
 
 
@@ -700,40 +629,9 @@ def candidate(**changes: Any) -> dict[str, Any]:
     return {**facts, **changes}
 
 
-@pytest.mark.parametrize(
-    "body, path, rule",
-    [
-        ({"month": "2026-13"}, "/month", "pattern"),
-        ({"month": "2026-1"}, "/month", "pattern"),
-        ({"month": "2026-01", "invoiceIds": [1]}, "", "oneOf"),
-        ({}, "", "oneOf"),
-        ({"invoiceIds": []}, "/invoiceIds", "minItems"),
-        ({"invoiceIds": [1, 1]}, "/invoiceIds", "uniqueItems"),
-        ({"invoiceIds": [2**63]}, "/invoiceIds/0", "maximum"),
-        ({"month": "2026-01", "type": "INVOICE"}, "/type", "enum"),
-        ({"month": "2026-01", "code": 0}, "/code", "minimum"),
-        ({"month": "2026-01", "code": None}, "/code", "type"),
-        ({"month": "2026-01", "lineItems": []}, "/lineItems", "unknown"),
-    ],
-)
-async def test_invalid_creation_body_is_rejected(
-    api: Client, body: dict[str, Any], path: str, rule: str
-) -> None:
-    status, answer = await post(
-        api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body}
-    )
-    assert status == 422 and (path, rule) in [
-        (each["path"], each["rule"]) for each in answer["errors"]
-    ], answer
-
-
 async def test_plan_needs_fewer_members_than_a_creation(api: Client) -> None:
     status, answer = await post(api, month=MONTH)
-    assert status == 422 and {each["path"] for each in answer["errors"]} == {
-        "/type",
-        "/code",
-        "/issueDateTime",
-    }
+    assert (status, set(list_paths(answer))) == (422, {"/type", "/code", "/issueDateTime"})
     assert (await get_plan(api))["invoices"] == []
 
 
@@ -769,9 +667,8 @@ async def test_tax_rounded_per_receipt_is_sent_as_an_amount(api: Client) -> None
     for code in (5, 6):
         await sale(api, code=code, lineItems=[item("100", SERVICE)])
     rounded, exact = (await get_plan(api))["lines"]
-    assert rounded["taxDetails"] == [
-        {"taxType": "02", "taxRate": {"perUnitAmount": Decimal("0.06"), "unitCount": 1}}
-    ]
+    expected = [{"taxType": "02", "taxRate": {"perUnitAmount": Decimal("0.06"), "unitCount": 1}}]
+    assert rounded["taxDetails"] == expected
     assert exact["taxDetails"] == [SERVICE]
 
 
@@ -908,9 +805,8 @@ def test_invoices_beyond_ten_thousand_are_excluded() -> None:
     terms = ConsolidationTerms(FAMILIES[0], consolidation.make_period(date(2025, 12, 1), KL, 7), KL)
     many = [candidate(id=invoice_id, issue_date=terms.period.since) for invoice_id in range(10_001)]
     taken, left = consolidation.split_candidates(many, terms)
-    assert len(taken) == 10_000 and [(each["invoice_id"], each["reason"]) for each in left] == [
-        (10_000, "full")
-    ]
+    assert len(taken) == 10_000
+    assert [(each["invoice_id"], each["reason"]) for each in left] == [(10_000, "full")]
 
 
 async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: Client) -> None:
@@ -928,11 +824,6 @@ async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: Client
 
 
 # Races
-
-WAITING = (
-    "select count(*) from pg_stat_activity "
-    "where wait_event_type = 'Lock' and datname = current_database()"
-)
 
 
 async def test_concurrent_creations_never_share_an_invoice(
@@ -986,7 +877,7 @@ async def test_creation_waits_for_a_running_submission(
     async with owner.transaction():
         await owner.execute("update documents set status = 'Submitting'")
         answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
-        await until(lambda: owner.fetchval(WAITING))
+        await wait_for_lock(owner)
     status, body = await answer
     assert status == 422 and body["errors"][0]["rule"] == "submitted"
 
@@ -1001,7 +892,7 @@ async def test_submission_waits_for_a_running_creation(
             "update documents set consolidated_invoice_id = $1 where id = $2", taker, invoice_id
         )
         answer = asyncio.create_task(submit(api, invoice_id))
-        await until(lambda: owner.fetchval(WAITING))
+        await wait_for_lock(owner)
     status, body = await answer
     assert status == 400 and body["errors"][0]["code"] == "Consolidated"
 

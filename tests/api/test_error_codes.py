@@ -154,9 +154,8 @@ async def lose_the_response(setting: Setting) -> dict[str, Any]:
 
 
 async def hold(setting: Setting) -> dict[str, Any]:
-    assert await run_command(read_config(setting.environment), hold_sending, "A restore.") == {
-        "held": 1
-    }
+    found = await run_command(read_config(setting.environment), hold_sending, "A restore.")
+    assert found == {"held": 1}
     return {}
 
 

@@ -10,7 +10,7 @@ from service import json_codec
 from service.db.statements import sql
 from tests.api.test_notes import create_valid_note
 from tests.api_invoices import create_one_of_each, create_valid_invoice
-from tests.api_requests import list_routes, request_json
+from tests.api_requests import expect, list_routes, request_json
 from tests.conftest import Client, Company, StartService
 from tests.harness.bodies import note
 from tests.harness.environments import GENEROUS
@@ -48,7 +48,7 @@ async def test_an_id_of_another_kind_is_as_unknown_as_any(start: StartService) -
         assert answer == await send(api, method, path, UNKNOWN), (method, path)
         assert answer[0] == 404, (method, path)
     for place in PLACES:
-        assert (await request_json(api, "GET", f"{place}/{ids[place]}"))[0] == 200
+        await expect(api, 200, "GET", f"{place}/{ids[place]}")
 
 
 @pytest.mark.parametrize("members", ["$1, null", "null, $1"])

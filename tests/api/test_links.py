@@ -9,7 +9,7 @@ from yarl import URL
 from service.api.links import MOST
 from tests.api.test_notes import create_note
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
-from tests.api_requests import not_found, request_json
+from tests.api_requests import expect, not_found, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.harness.environments import GENEROUS
 
@@ -19,8 +19,7 @@ MISSING = (404, {"message": "Link not found", "code": "not_found"})
 
 async def create_link(api: Client, place: str, **body: str) -> dict[str, Any]:
     """Create a link and return its data."""
-    status, answer = await request_json(api, "POST", f"{place}/links", json=body)
-    assert status == 201, answer
+    answer = await expect(api, 201, "POST", f"{place}/links", json=body)
     return answer["data"]
 
 
@@ -91,9 +90,8 @@ async def test_a_link_for_a_request_needs_a_pending_invoice(api: Client) -> None
         },
     )
     note = await create_note(api, invoice_id)
-    status, answer = await request_json(
-        api, "POST", f"/api/adjustment-notes/{note}/links", json=body
-    )
+    path = f"/api/adjustment-notes/{note}/links"
+    status, answer = await request_json(api, "POST", path, json=body)
     assert status == 422 and answer["errors"][0]["path"] == "/purpose"
 
 
@@ -126,7 +124,7 @@ async def test_a_link_of_another_document_is_unknown(api: Client) -> None:
 
 async def test_links_of_an_unknown_or_deleted_document_are_not_found(api: Client) -> None:
     invoice_id = await create_invoice(api)
-    assert (await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+    await expect(api, 200, "DELETE", f"/api/invoices/{invoice_id}")
     for each in (invoice_id, 999999999):
         place = f"/api/invoices/{each}/links"
         for method, path in (("POST", place), ("GET", place), ("DELETE", f"{place}/1")):
@@ -160,4 +158,4 @@ async def test_only_the_digest_of_a_link_is_stored(
 @pytest.mark.parametrize("body", [{"purpose": "print"}, {"days": 3}, {"purpose": None}])
 async def test_an_invalid_link_is_a_violation(api: Client, body: dict[str, Any]) -> None:
     place = f"/api/invoices/{await create_invoice(api)}/links"
-    assert (await request_json(api, "POST", place, json=body))[0] == 422
+    await expect(api, 422, "POST", place, json=body)

@@ -15,7 +15,7 @@ import pytest
 from service.documents import money
 from service.documents.doubts import find_doubts
 from tests.api_invoices import create_valid_invoice
-from tests.api_requests import create_record, request_json
+from tests.api_requests import create_record, expect, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.harness.bodies import buyer, invoice, line, note
 
@@ -168,8 +168,7 @@ def describe(mistake: Mistake) -> str:
 
 @pytest.mark.parametrize("mistake", REFUSED, ids=describe)
 async def test_a_mistake_is_refused_by_name(api: Client, mistake: Mistake) -> None:
-    status, answer = await request_json(api, "POST", INVOICES, json=change(invoice(), mistake))
-    assert status == 422
+    answer = await expect(api, 422, "POST", INVOICES, json=change(invoice(), mistake))
     messages = {each["path"]: each["message"] for each in answer["errors"]}
     assert mistake.text in messages[mistake.path]
 
@@ -304,5 +303,4 @@ async def test_a_request_is_refused_by_name(
 async def test_a_byte_order_mark_is_ignored(api: Client) -> None:
     body = b"\xef\xbb\xbf" + json.dumps(invoice()).encode()
     headers = {"Content-Type": "application/json"}
-    status, _ = await request_json(api, "POST", INVOICES, data=body, headers=headers)
-    assert status == 201
+    await expect(api, 201, "POST", INVOICES, data=body, headers=headers)

@@ -81,11 +81,8 @@ async def test_the_client_submits_reads_and_cancels(
     submission = await client.submissions.get_submission(answer.submission_uid)
     assert (submission.overall_status, submission.document_count) == ("Valid", 2)
     first = submission.document_summary[0]
-    assert (first.internal_id, first.status, first.totals.total_payable_amount) == (
-        "A",
-        "Valid",
-        Decimal(580),
-    )
+    assert first.internal_id == "A"
+    assert (first.status, first.totals.total_payable_amount) == ("Valid", Decimal(580))
     assert (await client.documents.get_details(first.uuid))["longId"]
     assert (await client.documents.get_raw(first.uuid))["document"].encode() == texts["A"]
     cancelled = await client.documents.cancel_document(first.uuid, "Wrong buyer")
@@ -131,9 +128,8 @@ async def test_the_client_searches_documents_and_taxpayers(
     recent = await client.documents.get_recent_documents(invoice_direction=DocumentDirection.SENT)
     assert recent["metadata"]["totalCount"] == 1
     assert await client.taxpayer.validate_tin(tin=SUPPLIER, id_type="BRN", id_value="201801024680")
-    assert await client.taxpayer.search_tin(id_type="BRN", id_value="202101033579") == {
-        "tin": BUYER
-    }
+    found = await client.taxpayer.search_tin(id_type="BRN", id_value="202101033579")
+    assert found == {"tin": BUYER}
 
 
 async def test_the_client_rejects_as_the_buyer(
@@ -142,9 +138,8 @@ async def test_the_client_rejects_as_the_buyer(
     uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     async with AsyncMyInvoisClient(*CREDENTIALS, on_behalf_of=BUYER) as buyer:
         await buyer.login()  # otherwise it would log in for the intermediary
-        assert (
-            await buyer.documents.reject_document(uuid, "Never ordered")
-        ).status == "Requested for Rejection"
+        found = await buyer.documents.reject_document(uuid, "Never ordered")
+        assert found.status == "Requested for Rejection"
     details = await client.documents.get_details(uuid)
     assert (details["status"], details["documentStatusReason"]) == ("Valid", "Never ordered")
 

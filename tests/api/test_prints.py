@@ -16,7 +16,7 @@ from tests.api.test_consolidated_invoices import submit_until_valid as send_cons
 from tests.api.test_notes import SELLER, create_note, create_valid_note
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.harness.bodies import buyer, line
 from tests.submission.test_submission import STRANGER
@@ -160,9 +160,7 @@ async def test_an_invalid_document_is_printed_as_stored(api: Client) -> None:
     invoice_id = await create_submitted_invoice(api, buyer=STRANGER)
     await wait_for_status(api, invoice_id, "Invalid")
     changed = [line(description="Tea leaves")]
-    assert (
-        await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": changed})
-    )[0] == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": changed})
     page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith("NOT VALIDATED") and "Tea leaves" in page.text
 
@@ -172,7 +170,7 @@ async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Clie
     before = await get_invoice_page(api, invoice_id)
     assert (await cancel_latest(api, invoice_id, reason="Wrong buyer"))[0] == 200
     changes = {"lineItems": [line(description="Tea leaves")], "code": 4711}
-    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=changes))[0] == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json=changes)
     page = await get_invoice_page(api, invoice_id)
     assert page.text.startswith(
         "CANCELLED CANCELLED The e-Invoice has been cancelled and is void. Cancelled on"
@@ -193,7 +191,7 @@ async def test_a_sent_document_keeps_the_companys_former_address(api: Client) ->
     }
     _status, answer = await request_json(api, "GET", "/api/companies")
     moves["setting"] = {**answer["data"]["setting"], **moves["setting"]}
-    assert (await request_json(api, "PUT", "/api/companies", json=moves))[0] == 200
+    await expect(api, 200, "PUT", "/api/companies", json=moves)
     assert (await get_invoice_page(api, sent)).html == before.html
     moved = await get_invoice_page(api, draft)
     assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text
@@ -315,10 +313,8 @@ async def test_times_are_printed_in_the_business_time_zone(api: Client) -> None:
     page = await get_invoice_page(
         api, await create_invoice(api, issueDateTime="2026-03-31T16:30:05Z")
     )
-    assert (page.fact("Date of issue"), page.fact("Time of issue")) == (
-        "1 April 2026",
-        "00:30:05 (UTC+08:00)",
-    )
+    assert page.fact("Date of issue") == "1 April 2026"
+    assert page.fact("Time of issue") == "00:30:05 (UTC+08:00)"
 
 
 async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Client) -> None:
@@ -384,14 +380,10 @@ async def test_payment_and_delivery_are_printed_before_and_after_sending(api: Cl
     invoice_id = await create_invoice(api, **agreed)
     for _ in ("stored", "sent"):
         page = await get_invoice_page(api, invoice_id)
-        assert (
-            page.fact("Payment by") == "Bank Transfer"
-            and page.fact("Bank account") == "512345678901"
-        )
-        assert (
-            page.fact("Terms of payment") == "30 days <b>net</b>"
-            and page.fact("Bill reference") == "DO-88123"
-        )
+        assert page.fact("Payment by") == "Bank Transfer"
+        assert page.fact("Bank account") == "512345678901"
+        assert page.fact("Terms of payment") == "30 days <b>net</b>"
+        assert page.fact("Bill reference") == "DO-88123"
         assert page.fact("Billing period") == "2026-09-01 – 2026-09-30, Monthly"
         assert page.fact("Delivery to") == "Gudang Shah Alam"
         await submit(api, invoice_id)
@@ -528,9 +520,8 @@ async def test_notes_and_consolidated_invoices_have_qr_codes(start: StartService
         f"/api/adjustment-notes/{await create_valid_note(api, await create_valid_invoice(api))}",
     ):
         _, (sent,) = await request_json(api, "GET", f"{path}/submitted-documents")
-        assert read_modules((await fetch(api, f"{path}/qr.svg"))[2].decode()) == code(
-            sent["validation_link"]
-        )
+        found = await fetch(api, f"{path}/qr.svg")
+        assert read_modules(found[2].decode()) == code(sent["validation_link"])
 
 
 async def test_a_document_that_is_not_valid_has_no_qr_code(api: Client, sandbox: Sandbox) -> None:

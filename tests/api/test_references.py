@@ -3,12 +3,10 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from tests.api.test_adjustment_notes import STRANGER
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.harness.bodies import invoice, line, note
 
@@ -17,16 +15,14 @@ Query = dict[str, Any]
 
 async def list_ids(api: Client, path: str = "/api/invoices", **query: Any) -> list[int]:
     """Return the ids of a list, whose total is checked."""
-    status, body = await request_json(api, "GET", path, params=query)
-    assert status == 200, body
+    body = await expect(api, 200, "GET", path, params=query)
     assert body["meta"]["total"] == len(body["data"])
     return [found["id"] for found in body["data"]]
 
 
 async def refuse(api: Client, **query: Any) -> dict[str, str]:
     """Return {parameter: message} of a rejected list."""
-    status, body = await request_json(api, "GET", "/api/invoices", params=query)
-    assert status == 422, body
+    body = await expect(api, 422, "GET", "/api/invoices", params=query)
     return {each["path"]: each["message"] for each in body["errors"]}
 
 
@@ -37,28 +33,21 @@ async def test_a_reference_is_stored_found_and_unique(api: Client) -> None:
     assert await list_ids(api, reference="ORDER 7") == [first]
     assert await list_ids(api, query="ORDER 7") == [first]
     assert await list_ids(api, reference="ORDER") == []
-    status, answer = await request_json(
-        api, "POST", "/api/invoices", json=invoice(reference="ORDER 7")
-    )
-    assert (status, answer["code"], answer["errors"][0]["path"]) == (
-        422,
-        "reference_taken",
-        "/reference",
-    )
+    answer = await expect(api, 422, "POST", "/api/invoices", json=invoice(reference="ORDER 7"))
+    assert (answer["code"], answer["errors"][0]["path"]) == ("reference_taken", "/reference")
 
 
 async def test_a_used_reference_is_rejected_with_a_submission_and_in_an_update(api: Client) -> None:
     first = await create_invoice(api, reference="A")
     body = invoice(reference="A", submitImmediately=True)
-    assert (await request_json(api, "POST", "/api/invoices", json=body))[1]["code"] == (
-        "reference_taken"
-    )
+    found = await request_json(api, "POST", "/api/invoices", json=body)
+    assert found[1]["code"] == "reference_taken"
     other = f"/api/invoices/{await create_invoice(api, reference='B')}"
     status, answer = await request_json(api, "PUT", other, json={"reference": "A"})
     assert (status, answer["code"]) == (422, "reference_taken")
-    assert (await request_json(api, "PUT", other, json={"reference": None}))[0] == 200
-    assert (await request_json(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
-    assert (await request_json(api, "PUT", other, json={"reference": "A"}))[0] == 200
+    await expect(api, 200, "PUT", other, json={"reference": None})
+    await expect(api, 200, "DELETE", f"/api/invoices/{first}")
+    await expect(api, 200, "PUT", other, json={"reference": "A"})
 
 
 async def test_concurrent_invoices_with_one_reference_store_one(api: Client) -> None:
@@ -92,54 +81,32 @@ async def test_metadata_is_stored_replaced_and_found(api: Client) -> None:
     assert await list_ids(api, **{"metadata[Größe [1]]": "ü"}) == [second]
     assert await list_ids(api, **{"metadata[shop]": "B"}) == []
     place = f"/api/invoices/{first}"
-    assert (await request_json(api, "PUT", place, json={"metadata": {"shop": "B"}}))[0] == 200
+    await expect(api, 200, "PUT", place, json={"metadata": {"shop": "B"}})
     assert await list_ids(api, **{"metadata[shop]": "B"}) == [first]
     assert await list_ids(api, **{"metadata[till]": "1"}) == []
-    assert (await request_json(api, "PUT", place, json={"metadata": None}))[0] == 200
+    await expect(api, 200, "PUT", place, json={"metadata": None})
     assert await list_ids(api, **{"metadata[shop]": "B"}) == []
-    _, body = await request_json(
-        api, "GET", "/api/invoices", params={"metadata[shop]": "A", "per_page": 1}
-    )
+    path = "/api/invoices"
+    _, body = await request_json(api, "GET", path, params={"metadata[shop]": "A", "per_page": 1})
     assert "metadata%5Bshop%5D=A" in body["meta"]["first_page_url"]
-
-
-@pytest.mark.parametrize(
-    "metadata, path",
-    [
-        ({"k": 1}, "/metadata/k"),
-        ({"k": "x" * 501}, "/metadata/k"),
-        ({"k": {"deep": "x"}}, "/metadata/k"),
-        ({"k" * 41: "x"}, "/metadata"),
-        ({"": "x"}, "/metadata"),
-        ({str(key): "" for key in range(51)}, "/metadata"),
-        (["x"], "/metadata"),
-    ],
-)
-async def test_invalid_metadata_is_rejected(api: Client, metadata: Any, path: str) -> None:
-    status, answer = await request_json(
-        api, "POST", "/api/invoices", json=invoice(metadata=metadata)
-    )
-    assert (status, [each["path"] for each in answer["errors"]]) == (422, [path])
 
 
 async def test_notes_and_requests_have_metadata(api: Client) -> None:
     place = f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note"
     body = note(reference="N-1", metadata={"why": "broken"})
-    assert (await request_json(api, "POST", place, json=body))[0] == 201
+    await expect(api, 201, "POST", place, json=body)
     notes = "/api/adjustment-notes"
     found = await list_ids(api, notes, **{"metadata[why]": "broken"})
     assert len(found) == 1 and await list_ids(api, notes, reference="N-1") == found
     again = note(reference="N-1", adjustmentNoteCode=99)
     assert (await request_json(api, "POST", place, json=again))[1]["code"] == "reference_taken"
     request = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "metadata": {"a": "b"}}
-    assert (await request_json(api, "POST", "/api/einvoice-requests", json=request))[0] == 201
+    await expect(api, 201, "POST", "/api/einvoice-requests", json=request)
     requests = "/api/einvoice-requests"
     (request_id,) = await list_ids(api, requests, **{"metadata[a]": "b"})
     _, record = await request_json(api, "GET", f"{requests}/{request_id}")
     assert record["metadata"] == {"a": "b"} and "metadata" not in record["document_details"]
-    assert (await request_json(api, "PUT", f"{requests}/{request_id}", json={"metadata": None}))[
-        0
-    ] == 200
+    await expect(api, 200, "PUT", f"{requests}/{request_id}", json={"metadata": None})
     assert await list_ids(api, requests, **{"metadata[a]": "b"}) == []
 
 
@@ -154,9 +121,7 @@ async def test_filters_take_several_statuses_amounts_and_changes(api: Client) ->
     assert await list_ids(api, sort="-amount") == [large, small]
     changed = (await get_invoice(api, large))["updated_at"]
     assert await list_ids(api, updated_from=changed) == [large]
-    assert (await request_json(api, "PUT", f"/api/invoices/{small}", json={"isReady": False}))[
-        0
-    ] == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{small}", json={"isReady": False})
     assert await list_ids(api, sort="-updated_at") == [small, large]
     assert await list_ids(api, sort="updated_at") == [large, small]
 
@@ -210,9 +175,9 @@ async def test_rejected_documents_are_listed_across_invoices(
     _, body = await request_json(api, "GET", path, params={"status": "Rejected,Valid"})
     assert [found["invoice_id"] for found in body["data"]] == [rejected, valid]
     assert body["meta"]["total"] == 2
-    assert (await request_json(api, "DELETE", f"/api/invoices/{rejected}"))[0] == 200
+    await expect(api, 200, "DELETE", f"/api/invoices/{rejected}")
     _, body = await request_json(api, "GET", path)
     assert [found["invoice_id"] for found in body["data"]] == [valid]
     assert body["meta"]["total"] == 1
-    assert (await request_json(api, "GET", path, params={"status": "Draft"}))[0] == 422
+    await expect(api, 422, "GET", path, params={"status": "Draft"})
     assert (await request_json(stranger, "GET", path))[1]["data"] == []

@@ -1,17 +1,40 @@
 """Repeated requests and concurrent changes: Idempotency-Key, ETag and If-Match."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
 
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import cancel_latest, not_found, submit
+from tests.api_reads import get_invoice, get_json, wait_until_status
+from tests.api_requests import (
+    INTEGRATIONS,
+    cancel_latest,
+    expect,
+    list_rules,
+    not_found,
+    request_json,
+    submit,
+)
 from tests.conftest import Client, Company, Sandbox, StartService, until
-from tests.harness.bodies import invoice, note
+from tests.fixtures_specification import Context
+from tests.harness.bodies import CODES, invoice, note
 from tests.harness.environments import GENEROUS
+
+#: A trigger: a response can be stored only by the transaction that has stored its document.
+REFUSE_OTHERS = """
+    create function refuse() returns trigger language plpgsql as $$
+    begin
+      if not exists (select from documents where xmin = pg_current_xact_id()::xid) then
+        raise exception 'injected failure' using errcode = '53100';
+      end if;
+      return new;
+    end $$;
+    create trigger refusing before insert or update on idempotency_keys
+       for each row execute function refuse();
+"""
 
 
 async def post(
@@ -21,28 +44,59 @@ async def post(
         return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
-async def test_a_repeated_creation_returns_the_first_response(api: Client) -> None:
-    body = invoice()
-    first = await post(api, "a", **body)
+#: Path -> makes a new body of a creation, on both surfaces.
+CREATIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "/api/invoices": invoice,
+    f"{INTEGRATIONS}users": lambda: {
+        "name": "Siti",
+        "email": f"siti{next(CODES)}@example.com",
+        "role": "member",
+    },
+}
+
+
+@pytest.mark.parametrize("path", CREATIONS)
+async def test_a_repeated_creation_returns_the_first_response(context: Context, path: str) -> None:
+    body = CREATIONS[path]()
+    first = await post(context.api, "a", path, **body)
     assert first[0] == 201 and first[2] is None
-    assert await post(api, "a", **body) == (*first[:2], "true")
-    async with api.get("/api/invoices") as response:
-        assert (await response.json())["meta"]["total"] == 1
+    assert await post(context.api, "a", path, **body) == (*first[:2], "true")
+    assert (await get_json(context.api, path))["meta"]["total"] == 1
+
+
+@pytest.mark.parametrize("path", CREATIONS)
+async def test_an_idempotency_key_with_another_body_is_refused(context: Context, path: str) -> None:
+    await post(context.api, "a", path, **CREATIONS[path]())
+    status, body, _ = await post(context.api, "a", path, **CREATIONS[path]())
+    assert (status, body["code"]) == (422, "idempotency_key_reused")
+    assert list_rules(body.get("details", body)) == [("Idempotency-Key", "reused")]
+
+
+@pytest.mark.parametrize("path", CREATIONS)
+async def test_an_idempotency_key_expires_after_72_hours(
+    context: Context, owner: asyncpg.Connection, path: str
+) -> None:
+    await post(context.api, "a", path, **CREATIONS[path]())
+    age = "update idempotency_keys set created_at = clock_timestamp() - interval '72 hours'"
+    await owner.execute(f"{age} + interval '1 minute'")
+    assert (await post(context.api, "a", path, **CREATIONS[path]()))[0] == 422
+    await owner.execute(age)
+    assert (await post(context.api, "a", path, **CREATIONS[path]()))[0::2] == (201, None)
+
+
+@pytest.mark.parametrize("path", CREATIONS)
+@pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
+async def test_an_invalid_idempotency_key_is_refused(context: Context, path: str, key: str) -> None:
+    status, body, _ = await post(context.api, key, path, **CREATIONS[path]())
+    assert (status, body["code"]) == (400, "idempotency_key_invalid")
 
 
 async def test_concurrent_repetitions_create_one_invoice(api: Client) -> None:
     body = invoice()
     answers = await asyncio.gather(*[post(api, "a", **body) for _ in range(50)])
-    assert {status for status, *_ in answers} <= {201, 409} and 201 in {
-        status for status, *_ in answers
-    }
+    assert {status for status, *_ in answers} <= {201, 409}
+    assert 201 in {status for status, *_ in answers}
     assert len({answer["data"]["id"] for status, answer, _ in answers if status == 201}) == 1
-
-
-async def test_an_idempotency_key_with_another_body_is_refused(api: Client) -> None:
-    await post(api, "a", **invoice())
-    status, body, _ = await post(api, "a", **invoice())
-    assert status == 422 and body["errors"][0]["path"] == "Idempotency-Key"
 
 
 async def test_an_idempotency_key_is_scoped_to_company_and_route(
@@ -61,10 +115,8 @@ async def test_definite_refusals_are_replayed_and_transient_ones_are_not(
     status, first, _ = await post(api, "a", code=1)
     assert status == 422
     assert await post(api, "a", code=1) == (422, first, "true")
-    async with api.post(
-        "/api/invoices", data=b"{", headers={"Idempotency-Key": "b", "Content-Type": "text/plain"}
-    ) as response:
-        assert response.status == 415
+    headers = {"Idempotency-Key": "b", "Content-Type": "text/plain"}
+    await expect(api, 415, "POST", "/api/invoices", data=b"{", headers=headers)
     assert (await post(api, "b", **invoice()))[0] == 201
 
 
@@ -73,18 +125,14 @@ async def test_a_repeated_submit_or_note_returns_the_first_response(
 ) -> None:
     invoice_id = await create_invoice(api)
     first = await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal")
-    assert await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal") == (
-        *first[:2],
-        "true",
-    )
+    again = await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal")
+    assert again == (*first[:2], "true")
     await wait_until_status(api, invoice_id, "Valid")
     body = note()
     first = await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body)
     assert first[0] == 201
-    assert await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body) == (
-        *first[:2],
-        "true",
-    )
+    again = await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body)
+    assert again == (*first[:2], "true")
 
 
 async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
@@ -94,11 +142,8 @@ async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await sandbox.fault("submit", "throttle", retry_after=1)
     status, body, _ = await post(api, "s", path)
-    assert (status, body["message"], body["retryable"]) == (
-        400,
-        "Failed to submit, please try again",
-        True,
-    )
+    assert status == 400
+    assert (body["message"], body["retryable"]) == ("Failed to submit, please try again", True)
     assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     again = await until(lambda: post(api, "s", path), lambda answer: answer[0] == 200)
     assert again[2] is None
@@ -126,12 +171,10 @@ async def test_a_refused_submit_is_replayed_for_its_key(api: Client, sandbox: Sa
     new = await create_invoice(api)
     await sandbox.fault("submit", "refuse", status=400, code="BadStructure")
     for invoice_id in (old, new):
-        first = await post(api, str(invoice_id), f"/api/invoices/{invoice_id}/submit-to-portal")
+        path = f"/api/invoices/{invoice_id}/submit-to-portal"
+        first = await post(api, str(invoice_id), path)
         assert first[0] == 400 and first[1]["errors"] and first[1]["retryable"] is False
-        assert await post(api, str(invoice_id), f"/api/invoices/{invoice_id}/submit-to-portal") == (
-            *first[:2],
-            "true",
-        )
+        assert await post(api, str(invoice_id), path) == (*first[:2], "true")
     assert not await sandbox.ledger()
 
 
@@ -187,19 +230,7 @@ async def test_a_response_is_stored_in_the_transaction_of_its_effect(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     """Storing the response in any other transaction fails."""
-    await owner.execute(
-        """
-        create function refuse() returns trigger language plpgsql as $$
-        begin
-          if not exists (select from documents where xmin = pg_current_xact_id()::xid) then
-            raise exception 'injected failure' using errcode = '53100';
-          end if;
-          return new;
-        end $$;
-        create trigger refusing before insert or update on idempotency_keys
-           for each row execute function refuse();
-        """
-    )
+    await owner.execute(REFUSE_OTHERS)
     body = invoice()
     first = await post(api, "a", **body)
     assert first[0] == 201
@@ -242,25 +273,8 @@ async def test_a_conflict_is_not_replayed_for_its_key(
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     status, answer, _ = await post(api, "a", path)
     assert (status, answer["code"]) == (409, "already_cancelled")
-    async with api.put(f"/api/invoices/{invoice_id}", json={"isReady": False}) as response:
-        assert response.status == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": False})
     assert (await post(api, "a", path))[0::2] == (200, None)
-
-
-async def test_an_idempotency_key_expires_after_72_hours(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    await post(api, "a", **invoice())
-    await owner.execute("update idempotency_keys set created_at = created_at - interval '73 hours'")
-    assert (await post(api, "a", **invoice()))[0::2] == (201, None)
-
-
-@pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
-async def test_an_invalid_idempotency_key_is_refused(api: Client, key: str) -> None:
-    async with api.post(
-        "/api/invoices", json=invoice(), headers={"Idempotency-Key": key}
-    ) as response:
-        assert response.status == 400
 
 
 @pytest.mark.parametrize("invoice_id", ["9" * 7000, "%00", "%F0%9F%92%A9"])
@@ -273,34 +287,29 @@ async def test_an_idempotency_key_with_an_invalid_id_in_the_path_is_a_404(
 
 
 async def test_a_matching_if_none_match_is_a_304(api: Client) -> None:
-    invoice_id = await create_invoice(api)
-    async with api.get(f"/api/invoices/{invoice_id}") as response:
+    path = f"/api/invoices/{await create_invoice(api)}"
+    async with api.get(path) as response:
         etag = response.headers["ETag"]
-    async with api.get(f"/api/invoices/{invoice_id}", headers={"If-None-Match": etag}) as response:
+    async with api.get(path, headers={"If-None-Match": etag}) as response:
         assert response.status == 304 and not await response.read()
-    async with api.put(
-        f"/api/invoices/{invoice_id}", json={"isReady": True}, headers={"If-Match": etag}
-    ) as response:
-        assert response.status == 200
-    async with api.get(f"/api/invoices/{invoice_id}", headers={"If-None-Match": etag}) as response:
+    await expect(api, 200, "PUT", path, json={"isReady": True}, headers={"If-Match": etag})
+    async with api.get(path, headers={"If-None-Match": etag}) as response:
         assert response.status == 200 and response.headers["ETag"] != etag
 
 
 async def test_a_stale_if_match_is_refused(api: Client) -> None:
-    invoice_id = await create_invoice(api)
-    async with api.get(f"/api/invoices/{invoice_id}") as response:
-        etag = response.headers["ETag"]
-    changes = [
-        api.put(f"/api/invoices/{invoice_id}", json={"isReady": True}, headers={"If-Match": etag})
-        for _ in range(10)
-    ]
-    assert (
-        sorted(response.status for response in await asyncio.gather(*changes)) == [200] + [412] * 9
+    path = f"/api/invoices/{await create_invoice(api)}"
+    async with api.get(path) as response:
+        headers = {"If-Match": response.headers["ETag"]}
+    answers = await asyncio.gather(
+        *[
+            request_json(api, "PUT", path, json={"isReady": True}, headers=headers)
+            for _ in range(10)
+        ]
     )
-    async with api.delete(f"/api/invoices/{invoice_id}", headers={"If-Match": etag}) as response:
-        assert response.status == 412 and "message" in await response.json()
-    async with api.delete(f"/api/invoices/{invoice_id}", headers={"If-Match": "*"}) as response:
-        assert response.status == 200
+    assert sorted(status for status, _ in answers) == [200] + [412] * 9
+    await expect(api, 412, "DELETE", path, headers=headers)
+    await expect(api, 200, "DELETE", path, headers={"If-Match": "*"})
 
 
 async def test_a_repeated_webhook_creation_shows_its_secret_once(
@@ -312,9 +321,8 @@ async def test_a_repeated_webhook_creation_shows_its_secret_once(
     assert status == 201 and first["data"]["secret"].startswith("whsec_")
     status, second, replayed = await post(api, "w", "/api/webhooks", **body)
     assert (status, second["data"], replayed) == (201, {"id": first["data"]["id"]}, "true")
-    assert first["data"]["secret"] not in await owner.fetchval(
-        "select answer from idempotency_keys"
-    )
+    found = await owner.fetchval("select answer from idempotency_keys")
+    assert first["data"]["secret"] not in found
 
 
 async def test_every_record_has_an_etag_and_supports_if_match(start: StartService) -> None:
@@ -332,5 +340,4 @@ async def test_every_record_has_an_etag_and_supports_if_match(start: StartServic
         async with api.get(path) as response:
             etag = response.headers["ETag"]
         for status in (200, 412):
-            async with api.put(path, json=change, headers={"If-Match": etag}) as response:
-                assert response.status == status, (path, await response.text())
+            await expect(api, status, "PUT", path, json=change, headers={"If-Match": etag})

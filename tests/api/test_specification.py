@@ -13,20 +13,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.config import read_config
-from service.db.pool import connected_pool
-from service.db.transactions import Database
 from tests.api.test_companies import SETTING
 from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
 from tests.api.test_einvoice_requests import create_request, get_request, request_body
-from tests.api.test_integrations import create_user, insert_organization, user
+from tests.api.test_integrations import create_user, user
 from tests.api.test_notes import ONE, create_note, create_valid_note
 from tests.api.test_validations import TIN
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice
-from tests.api_requests import request_json
+from tests.api_requests import create_organization, expect, request_json
 from tests.conftest import make_company
 from tests.fixtures_specification import Context
 from tests.harness.bodies import invoice, note
@@ -56,9 +53,8 @@ async def draft_note(context: Context) -> dict[str, Any]:
 
 async def sent_note(context: Context) -> dict[str, Any]:
     invoice_id = await create_valid_note(context.api, await create_valid_invoice(context.api))
-    _, found = await request_json(
-        context.api, "GET", f"/api/adjustment-notes/{invoice_id}/submitted-documents"
-    )
+    path = f"/api/adjustment-notes/{invoice_id}/submitted-documents"
+    _, found = await request_json(context.api, "GET", path)
     return {"id": invoice_id, "submitted_document_id": found[0]["id"]}
 
 
@@ -71,21 +67,16 @@ async def a_user(context: Context) -> dict[str, Any]:
 
 
 async def organization(context: Context) -> dict[str, Any]:
-    async with connected_pool(read_config(context.environment).database_url, 1) as pool:
-        made = await insert_organization(
-            Database(pool), context.account.id, "Penang Branch", [context.company.id]
-        )
-    return {"id": made["id"]}
+    company = context.company.id
+    return {"id": await create_organization(context.environment, context.account.id, company)}
 
 
 async def member(context: Context) -> dict[str, Any]:
     """Create a user who is a member of an organization."""
     found, place = await a_user(context), await organization(context)
     body = {"members": [{"userId": found["id"], "role": "owner"}]}
-    status, _ = await request_json(
-        context.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body
-    )
-    assert status == 200
+    path = f"/api/integrations/organizations/{place['id']}"
+    await expect(context.api, 200, "PUT", path, json=body)
     return {**found, "organization": place["id"]}
 
 
@@ -401,9 +392,7 @@ MEMBERS = fields("""
 
 
 async def read(context: Context, path: str) -> Any:
-    status, body = await request_json(context.api, "GET", path)
-    assert status == 200, body
-    return body
+    return await expect(context.api, 200, "GET", path)
 
 
 async def an_invoice(context: Context) -> list[dict[str, Any]]:
@@ -425,10 +414,8 @@ async def two_notes(context: Context, rest: str = "") -> list[Any]:
     await send_consolidated(context.api, target)
     lines = [{**ONE[0], "classifications": ["004"]}]
     body = note(targetInvoiceType="CONSOLIDATED_INVOICE", lineItems=lines)
-    status, answer = await request_json(
-        context.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body
-    )
-    assert status == 201, answer
+    path = f"{CONSOLIDATED}/{target}/adjustment-note"
+    answer = await expect(context.api, 201, "POST", path, json=body)
     return [
         await read(context, f"/api/adjustment-notes/{invoice_id}{rest}")
         for invoice_id in (first["id"], answer["data"]["id"])
@@ -460,13 +447,13 @@ async def a_request(context: Context) -> list[Any]:
 async def two_companies(context: Context) -> list[Any]:
     """Return the company with its minimal and with all its members."""
     none = {"sst_registration_number": None}
-    assert (await request_json(context.api, "PUT", "/api/companies", json=none))[0] == 200
+    await expect(context.api, 200, "PUT", "/api/companies", json=none)
     little = await read(context, "/api/companies")
     body = {
         "sst_registration_number": "W10-1808-32000059",
         "tourism_tax_registration_number": "123-4567-89012345",
     }
-    assert (await request_json(context.api, "PUT", "/api/companies", json=body))[0] == 200
+    await expect(context.api, 200, "PUT", "/api/companies", json=body)
     await context.execute(
         "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
         " where id = $1",
@@ -523,10 +510,8 @@ async def two_organizations(context: Context) -> list[Any]:
     ids = await organization(context)
     path = f"/api/integrations/organizations/{ids['id']}"
     little = await read(context, path)
-    status, much = await request_json(
-        context.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"}
-    )
-    assert status == 200
+    body = {"email": "hq@example.com", "phone": "+6041234567"}
+    much = await expect(context.api, 200, "PUT", path, json=body)
     return [little, much]
 
 

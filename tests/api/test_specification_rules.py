@@ -9,9 +9,9 @@ import pytest
 from service.documents import states
 from service.error_codes import CODES
 from tests.api.test_adjustment_notes import STRANGER
-from tests.api.test_companies import SETTING
+from tests.api.test_companies import COMPANY, SETTING
 from tests.api.test_einvoice_requests import create_request, get_request, put, request_body
-from tests.api.test_integrations import QUOTA_HEADERS, user
+from tests.api.test_integrations import QUOTA_HEADERS, create_user, user
 from tests.api.test_notes import ONE, cancel, create_note, get_note, send
 from tests.api.test_specification import (
     ENDPOINTS,
@@ -30,10 +30,11 @@ from tests.api.test_specification import (
 from tests.api.test_validations import TIN, UNKNOWN
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, list_rules, request_json, submit
 from tests.conftest import make_company, until
 from tests.fixtures_specification import Context
-from tests.harness.bodies import buyer, invoice, note, now
+from tests.harness.bodies import CODES as NUMBERS
+from tests.harness.bodies import buyer, invoice, note
 
 HOURS_72 = 72 * 3600
 #: Creates a record in a state, and returns its id.
@@ -57,24 +58,6 @@ PARTIES = {"buyer": buyer(), "supplier": buyer()}
 CHOICES = {"submitImmediately": False, "isReady": True}
 PARTY = "tin registration contactNumber email address"
 NOTE_UPDATE = {name: value for name, value in note().items() if name != "targetInvoiceType"}
-COMPANY = {
-    "name": "Kopi Empat Sdn. Bhd.",
-    "tin_code": "C20880050020",
-    "registration_number": "202001234568",
-    "registration_type": "BRN",
-    "sst_registration_number": "W10-1808-32000059",
-    "tourism_tax_registration_number": "123-4567-89012345",
-    "business_activity_description": "Coffee shops",
-    "msic_code": "56103",
-    "country": "MYS",
-    "state": "10",
-    "zip_code": "40150",
-    "city": "Shah Alam",
-    "address": "5 Jalan Dahlia",
-    "phone": "+60355123456",
-    "email": "hello@kopiempat.example",
-    "setting": SETTING,
-}
 
 
 def sale(invoice_type: str) -> dict[str, Any]:
@@ -90,29 +73,13 @@ BODIES = (
         "supplier submitImmediately isReady",
         201,
     ),
-    Body(
-        "POST /api/invoices SELF_BILLED_INVOICE",
-        nothing,
-        sale("SELF_BILLED_INVOICE"),
-        "supplier",
-        "buyer",
-        201,
-    ),
-    Body(
-        "POST /api/invoices PENDING_FINALIZE_INVOICE",
-        nothing,
-        sale("PENDING_FINALIZE_INVOICE"),
-        "",
-        "buyer supplier",
-        201,
-    ),
-    Body(
-        "POST /api/invoices PENDING_FINALIZE_SELF_BILLED_INVOICE",
-        nothing,
-        sale("PENDING_FINALIZE_SELF_BILLED_INVOICE"),
-        "",
-        "buyer supplier",
-        201,
+    *(
+        Body(f"POST /api/invoices {kind}", nothing, sale(kind), required, optional, 201)
+        for kind, required, optional in (
+            ("SELF_BILLED_INVOICE", "supplier", "buyer"),
+            ("PENDING_FINALIZE_INVOICE", "", "buyer supplier"),
+            ("PENDING_FINALIZE_SELF_BILLED_INVOICE", "", "buyer supplier"),
+        )
     ),
     Body(
         "PUT /api/invoices/:id",
@@ -233,9 +200,7 @@ async def test_a_missing_required_member_is_named_by_a_422(
         context, body.row, await body.given(context), json=without(body.whole, name)
     )
     assert status == 422, answer
-    assert [(fault["path"], fault["rule"]) for fault in answer["errors"]] == [
-        (f"/{name.replace('.', '/')}", "required")
-    ]
+    assert list_rules(answer) == [(f"/{name.replace('.', '/')}", "required")]
 
 
 @pytest.mark.parametrize("body, name", members_of("optional"))
@@ -461,6 +426,7 @@ def of_age(make: Arrangement, seconds: float) -> Arrangement:
         await age(context, seconds)
         return record_id
 
+    arrange.__name__ = f"{make.__name__}, {seconds} s old"
     return arrange
 
 
@@ -639,6 +605,7 @@ NOTE_CANCEL_FIRST, NOTE_LATE = (
     LATE.format("adjustment note"),
 )
 OLD, OLD_NOTE = of_age(found_valid, HOURS_72 + 1), of_age(note_valid, HOURS_72 + 1)
+IN_TIME, NOTE_IN_TIME = of_age(found_valid, HOURS_72 - 10), of_age(note_valid, HOURS_72 - 10)
 SUBMIT_FAILED = "Failed to submit, please try again"
 
 ERRORS = (
@@ -725,9 +692,8 @@ async def test_a_refusal_has_its_status_and_message(context: Context, refusal: R
     if refusal.operation.startswith("validate"):
         assert body["success"] is False
     elif refusal.operation == "submit invoice":
-        assert body["errors"] and all(
-            {"code", "path", "message"} <= set(each) for each in body["errors"]
-        )
+        assert body["errors"]
+        assert all({"code", "path", "message"} <= set(each) for each in body["errors"])
 
 
 async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: Context) -> None:
@@ -740,64 +706,38 @@ async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: C
     assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
-async def test_an_incomplete_company_setting_is_a_422(context: Context) -> None:
-    status, body = await operate(context, "PUT company", 1, {"setting": {"INVOICE_PREFIX": "INV-"}})
-    missing = {fault["path"] for fault in body["errors"]}
-    assert (status, missing) == (
-        422,
-        {f"/setting/{name}" for name in SETTING if name != "INVOICE_PREFIX"},
-    )
-
-
-async def test_a_429_of_the_integration_surface_has_retry_after_seconds(context: Context) -> None:
-    slow = await context.start(context.company, INTEGRATION_REQUESTS_PER_MINUTE="1")
-    headers = {"X-Portal-Key": context.account.key}
-    answers = [
-        await request_json(slow, "GET", "/api/integrations/users", headers=headers)
-        for _ in range(3)
-    ]
-    # A minute may end between two requests.
-    refusals = [body for status, body in answers if status == 429]
-    assert refusals and {status for status, _ in answers} <= {200, 429}
-    assert {"error", "message", "details"} <= set(refusals[0])
-    assert refusals[0]["code"] == "rate_limited"
-    assert is_a(refusals[0]["details"]["retry_after"], "number")
-
-
 # States
 
 
-#: Operation, state before, status of the response, and status of the record afterwards. None means
-#: that the record is deleted.
+#: Operation, states before of an invoice and of a note, status of the response, and status of the
+#: record afterwards. None means that the record is deleted.
+STATES_OF_BOTH = (
+    ("DELETE {}", never_submitted, note_never_submitted, 200, None),
+    ("DELETE {}", being_validated, note_being_validated, 403, "Submitted"),
+    ("DELETE {}", found_valid, note_valid, 403, "Valid"),
+    ("DELETE {}", found_invalid, note_invalid, 200, None),
+    ("DELETE {}", already_cancelled, note_cancelled, 200, None),
+    ("cancel {} document", never_submitted, note_never_submitted, 403, "Draft"),
+    ("cancel {} document", being_validated, note_being_validated, 400, "Submitted"),
+    ("cancel {} document", found_valid, note_valid, 200, "Cancelled"),
+    ("cancel {} document", found_invalid, note_invalid, 403, "Invalid"),
+    ("cancel {} document", already_cancelled, note_cancelled, 403, "Cancelled"),
+    ("cancel {} document", IN_TIME, NOTE_IN_TIME, 200, "Cancelled"),
+    ("cancel {} document", OLD, OLD_NOTE, 403, "Valid"),
+)
+#: The same of one kind of record.
 STATES = (
-    ("DELETE invoice", never_submitted, 200, None),
-    ("DELETE invoice", being_validated, 403, "Submitted"),
-    ("DELETE invoice", found_valid, 403, "Valid"),
-    ("DELETE invoice", found_invalid, 200, None),
-    ("DELETE invoice", already_cancelled, 200, None),
-    ("cancel invoice document", never_submitted, 403, "Draft"),
-    ("cancel invoice document", being_validated, 400, "Submitted"),
-    ("cancel invoice document", found_valid, 200, "Cancelled"),
-    ("cancel invoice document", found_invalid, 403, "Invalid"),
-    ("cancel invoice document", already_cancelled, 403, "Cancelled"),
-    ("cancel invoice document", OLD, 403, "Valid"),
+    *(
+        (operation.format(kind), given, status, afterwards)
+        for operation, of_invoice, of_note, status, afterwards in STATES_OF_BOTH
+        for kind, given in (("invoice", of_invoice), ("adjustment note", of_note))
+    ),
     ("cancel invoice document", over_at_the_portal, 400, "Valid"),
     ("create adjustment note", never_submitted, 403, "Draft"),
     ("create adjustment note", being_validated, 403, "Submitted"),
     ("create adjustment note", found_valid, 201, "Valid"),
     ("create adjustment note", found_invalid, 403, "Invalid"),
     ("create adjustment note", already_cancelled, 403, "Cancelled"),
-    ("DELETE adjustment note", note_never_submitted, 200, None),
-    ("DELETE adjustment note", note_being_validated, 403, "Submitted"),
-    ("DELETE adjustment note", note_valid, 403, "Valid"),
-    ("DELETE adjustment note", note_invalid, 200, None),
-    ("DELETE adjustment note", note_cancelled, 200, None),
-    ("cancel adjustment note document", note_never_submitted, 403, "Draft"),
-    ("cancel adjustment note document", note_being_validated, 400, "Submitted"),
-    ("cancel adjustment note document", note_valid, 200, "Cancelled"),
-    ("cancel adjustment note document", note_invalid, 403, "Invalid"),
-    ("cancel adjustment note document", note_cancelled, 403, "Cancelled"),
-    ("cancel adjustment note document", OLD_NOTE, 403, "Valid"),
 )
 
 
@@ -811,8 +751,8 @@ async def test_a_state_allows_or_refuses_an_operation(
     invoice_id = await given(context)
     status, body = await operate(context, operation, invoice_id)
     assert status == expected, body
-    place = "adjustment-notes" if "note" in given.__name__ or given is OLD_NOTE else "invoices"
-    status, found = await request_json(context.api, "GET", f"/api/{place}/{invoice_id}")
+    place = OPERATIONS[operation][0].split()[1].partition("/:")[0]
+    status, found = await request_json(context.api, "GET", f"{place}/{invoice_id}")
     assert (status, found.get("status")) == ((200, afterwards) if afterwards else (404, None))
 
 
@@ -840,44 +780,6 @@ async def test_an_einvoice_request_changes_its_status(
 
 
 # Limits
-
-
-#: Limit, arrangement, operation, status.
-WINDOWS = (
-    (
-        "Cancellation window: an invoice within 72 hours",
-        of_age(found_valid, HOURS_72 - 10),
-        "cancel invoice document",
-        200,
-    ),
-    ("Cancellation window: an invoice after 72 hours", OLD, "cancel invoice document", 403),
-    (
-        "Cancellation window: a note within 72 hours",
-        of_age(note_valid, HOURS_72 - 10),
-        "cancel adjustment note document",
-        200,
-    ),
-    (
-        "Cancellation window: a note after 72 hours",
-        OLD_NOTE,
-        "cancel adjustment note document",
-        403,
-    ),
-    ("Deletion: an invoice once submitted", found_valid, "DELETE invoice", 403),
-    ("Deletion: an invoice after it is cancelled", already_cancelled, "DELETE invoice", 200),
-    ("Deletion: a note once submitted", note_valid, "DELETE adjustment note", 403),
-    ("Deletion: a note after it is cancelled", note_cancelled, "DELETE adjustment note", 200),
-)
-
-
-@pytest.mark.parametrize(
-    "limit, given, operation, expected", WINDOWS, ids=[row[0] for row in WINDOWS]
-)
-async def test_an_operation_is_allowed_only_within_its_limit(
-    context: Context, limit: str, given: Arrangement, operation: str, expected: int
-) -> None:
-    status, body = await operate(context, operation, await given(context))
-    assert status == expected, body
 
 
 THIS_YEAR, LAST_YEAR = "2026-01-31T09:30:00Z", "2025-01-31T09:30:00Z"
@@ -912,11 +814,15 @@ async def test_an_invoice_code_is_unique_per_year(
 ) -> None:
     await create_invoice(context.api, code=5, issueDateTime=THIS_YEAR)
     other = await create_invoice(context.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
-    status, body = await request_json(context.api, "PUT", f"/api/invoices/{other}", json=changes)
-    assert status == expected, body
+    await expect(context.api, expected, "PUT", f"/api/invoices/{other}", json=changes)
     await request_json(context.api, "DELETE", f"/api/invoices/{other}")
-    status, body = await request_json(context.api, "POST", "/api/invoices", json=invoice(**changes))
-    assert status == (expected if expected == 422 else 201), body
+    await expect(
+        context.api,
+        expected if expected == 422 else 201,
+        "POST",
+        "/api/invoices",
+        json=invoice(**changes),
+    )
 
 
 @pytest.mark.parametrize(
@@ -928,89 +834,44 @@ async def test_a_note_code_is_unique_per_type(
     target = await create_valid_invoice(context.api)
     await create_note(context.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
     other = await create_note(context.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
-    status, body = await request_json(
-        context.api, "PUT", f"/api/adjustment-notes/{other}", json=changes
-    )
-    assert status == expected, body
+    await expect(context.api, expected, "PUT", f"/api/adjustment-notes/{other}", json=changes)
     await request_json(context.api, "DELETE", f"/api/adjustment-notes/{other}")
-    status, body = await request_json(
-        context.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes)
+    await expect(
+        context.api,
+        expected if expected == 422 else 201,
+        "POST",
+        f"/api/invoices/{target}/adjustment-note",
+        json=note(**changes),
     )
-    assert status == (expected if expected == 422 else 201), body
 
 
-async def code_is_free(context: Context, row: str, **body: Any) -> bool:
-    """Return `data.success` of a validation helper."""
-    status, answer = await ask(context, row, {}, json=body)
-    assert status == 200, answer
-    return answer["data"]["success"]
+async def another_user(context: Context) -> None:
+    await create_user(context.api, email=f"{next(NUMBERS)}@example.com")
 
 
-async def test_the_invoice_code_check_excludes_the_named_invoice(context: Context) -> None:
-    row, invoice_id = (
-        "POST /api/validation/invoice-code",
-        await create_invoice(context.api, code=5, issueDateTime=now()),
-    )
-    assert await code_is_free(context, row, invoice_code=6)
-    assert not await code_is_free(context, row, invoice_code=5)
-    assert await code_is_free(context, row, invoice_code=5, invoice_id=invoice_id)
+async def another_note(context: Context) -> None:
+    """Create a note against the one invoice, which is created for the first note."""
+    _, found = await request_json(context.api, "GET", "/api/invoices")
+    ids = [invoice["id"] for invoice in found["data"]]
+    await create_note(context.api, ids[0] if ids else await create_valid_invoice(context.api))
 
 
-async def test_the_note_code_check_excludes_the_named_note_per_type(context: Context) -> None:
-    row = "POST /api/validation/adjustment-note-code"
-    invoice_id = await create_note(
-        context.api, await create_valid_invoice(context.api), adjustmentNoteCode=5
-    )
-    credit = {"adjustment_note_code": 5, "adjustment_note_type": "CREDIT_NOTE"}
-    assert not await code_is_free(context, row, **credit)
-    assert await code_is_free(context, row, **{**credit, "adjustment_note_type": "DEBIT_NOTE"})
-    assert await code_is_free(context, row, **credit, adjustment_note_id=invoice_id)
-
-
-async def some_invoices(context: Context) -> None:
-    for _ in range(11):
-        await create_invoice(context.api)
-
-
-async def some_notes(context: Context) -> None:
-    target = await create_valid_invoice(context.api)
-    for _ in range(11):
-        await create_note(context.api, target)
-
-
-async def some_requests(context: Context) -> None:
-    for _ in range(11):
-        await create_request(context.api)
-
-
-async def some_users(context: Context) -> None:
-    for number in range(11):
-        body = user(email=f"{number}@example.com")
-        assert (await request_json(context.api, "POST", "/api/integrations/users", json=body))[
-            0
-        ] == 201
-
-
-async def some_organizations(context: Context) -> None:
-    for _ in range(11):
-        await organization(context)
-
-
-#: A list endpoint, and the function that creates eleven records.
-LISTS = (
-    ("/api/invoices", some_invoices),
-    ("/api/adjustment-notes", some_notes),
-    ("/api/einvoice-requests", some_requests),
-    ("/api/integrations/users", some_users),
-    ("/api/integrations/organizations", some_organizations),
+#: A list endpoint, and the function that creates a record.
+LISTS: tuple[tuple[str, Callable[[Context], Awaitable[Any]]], ...] = (
+    ("/api/invoices", draft),
+    ("/api/adjustment-notes", another_note),
+    ("/api/einvoice-requests", request),
+    ("/api/integrations/users", another_user),
+    ("/api/integrations/organizations", organization),
 )
 
 
-@pytest.mark.parametrize("path, fill", LISTS)
+@pytest.mark.parametrize("path, create", LISTS)
 async def test_the_default_page_is_1_with_10_records(
-    context: Context, path: str, fill: Callable[[Context], Awaitable[None]]
+    context: Context, path: str, create: Callable[[Context], Awaitable[Any]]
 ) -> None:
-    await fill(context)
+    for _ in range(11):
+        await create(context)
     for query, page, size, rows in (
         ("", 1, 10, 10),
         ("?page=2", 2, 10, 1),
@@ -1021,11 +882,12 @@ async def test_the_default_page_is_1_with_10_records(
         assert (body["meta"]["current_page"], body["meta"]["per_page"]) == (page, size), query
 
 
-@pytest.mark.parametrize("path, fill", LISTS[:2])
+@pytest.mark.parametrize("path, create", LISTS[:2])
 async def test_exports_contain_all_records_of_the_company(
-    context: Context, path: str, fill: Callable[[Context], Awaitable[None]]
+    context: Context, path: str, create: Callable[[Context], Awaitable[Any]]
 ) -> None:
-    await fill(context)
+    for _ in range(11):
+        await create(context)
     stranger = await context.start(await make_company(context.environment))
     for api, rows in ((context.api, 11), (stranger, 0)):
         status, body = await request_json(api, "GET", f"{path}/export-all?per_page=10")

@@ -11,7 +11,7 @@ from service import json_codec
 from tests.api.test_openapi import API
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_until_status
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, list_rules, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.harness.bodies import buyer, invoice, line, note
 
@@ -48,13 +48,9 @@ def too_large(answer: tuple[int, Any], path: str, size: int) -> bool:
 
 @pytest.mark.parametrize("member", ["lineItems", "buyer"])
 async def test_an_invoice_above_the_size_limit_is_refused(api: Client, member: str) -> None:
-    status, body = await request_json(
-        api, "POST", "/api/invoices", json=fill_up(invoice(), member, MOST)
-    )
-    assert status == 201, body
-    answer = await request_json(
-        api, "POST", "/api/invoices", json=fill_up(invoice(), member, MOST + 1)
-    )
+    await expect(api, 201, "POST", "/api/invoices", json=fill_up(invoice(), member, MOST))
+    path = "/api/invoices"
+    answer = await request_json(api, "POST", path, json=fill_up(invoice(), member, MOST + 1))
     assert too_large(answer, f"/{member}", MOST + 1), answer
 
 
@@ -63,7 +59,7 @@ async def test_white_space_and_escapes_do_not_count_as_size(api: Client) -> None
     text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)
     assert len(text) > MOST
     headers = {"Content-Type": "application/json"}
-    assert (await request_json(api, "POST", "/api/invoices", data=text, headers=headers))[0] == 201
+    await expect(api, 201, "POST", "/api/invoices", data=text, headers=headers)
     status, body = await request_json(
         api, "POST", "/api/invoices", json=invoice(buyer=buyer(remark="é" * 151_000))
     )
@@ -92,34 +88,32 @@ def test_the_size_of_a_number_is_that_of_its_digits() -> None:
 async def test_an_update_above_the_size_limit_is_refused(api: Client) -> None:
     invoice_id = await create_invoice(api, buyer=buyer(remark="x" * 200_000))
     before = await get_invoice(api, invoice_id)
-    status, body = await request_json(
-        api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line(remark="x" * 100_000)]}
-    )
-    assert (status, [(each["path"], each["rule"]) for each in body["errors"]]) == (
+    body = await expect(
+        api,
         422,
-        [("/buyer", "maxBytes")],
+        "PUT",
+        f"/api/invoices/{invoice_id}",
+        json={"lineItems": [line(remark="x" * 100_000)]},
     )
+    assert list_rules(body) == [("/buyer", "maxBytes")]
     assert await get_invoice(api, invoice_id) == before
-    assert (
-        await request_json(
-            api,
-            "PUT",
-            f"/api/invoices/{invoice_id}",
-            json={"lineItems": [line(remark="x" * 90_000)]},
-        )
-    )[0] == 200
+    await expect(
+        api,
+        200,
+        "PUT",
+        f"/api/invoices/{invoice_id}",
+        json={"lineItems": [line(remark="x" * 90_000)]},
+    )
 
 
 async def test_a_note_above_the_size_limit_is_refused(api: Client) -> None:
     path = f"/api/invoices/{await create_valid_invoice(api)}/adjustment-note"
     answer = await request_json(api, "POST", path, json=fill_up(note(), "lineItems", MOST + 1))
     assert too_large(answer, "/lineItems", MOST + 1), answer
-    status, body = await request_json(api, "POST", path, json=fill_up(note(), "lineItems", MOST))
-    assert status == 201, body
+    body = await expect(api, 201, "POST", path, json=fill_up(note(), "lineItems", MOST))
     one = f"/api/adjustment-notes/{body['data']['id']}"
-    assert (await request_json(api, "PUT", one, json={"payment": {"terms": "x" * 300}}))[1][
-        "errors"
-    ][0]["rule"] == "maxBytes"
+    found = await request_json(api, "PUT", one, json={"payment": {"terms": "x" * 300}})
+    assert found[1]["errors"][0]["rule"] == "maxBytes"
 
 
 async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Client) -> None:
@@ -128,22 +122,15 @@ async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Client) 
         api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}}
     )
     assert (refused[0], refused[1]["errors"][0]["rule"]) == (422, "maxBytes"), refused
-    status, body = await request_json(
-        api, "POST", path, json={**REQUEST, "address": {"remark": "x" * 200_000}}
+    body = await expect(
+        api, 201, "POST", path, json={**REQUEST, "address": {"remark": "x" * 200_000}}
     )
-    assert status == 201, body
     one = f"{path}/{body['data']['id']}"
     before = await request_json(api, "GET", one)
-    status, body = await request_json(
-        api, "PUT", one, json={"registration": {"remark": "x" * 100_000}}
-    )
-    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
-        422,
-        "/address",
-        "maxBytes",
-    )
+    body = await expect(api, 422, "PUT", one, json={"registration": {"remark": "x" * 100_000}})
+    assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == ("/address", "maxBytes")
     assert await request_json(api, "GET", one) == before
-    assert (await request_json(api, "PUT", one, json={"status": "Reject"}))[0] == 200
+    await expect(api, 200, "PUT", one, json={"status": "Reject"})
 
 
 async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
@@ -155,12 +142,8 @@ async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
         " jsonb_set(line_items::jsonb, '{0,remark}', to_jsonb(repeat('x', 1900000)))"
     )
     assert len((await get_invoice(api, invoice_id))["line_items"][0]["remark"]) == 1_900_000
-    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True}))[
-        0
-    ] == 422
-    assert (
-        await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line()]})
-    )[0] == 200
+    await expect(api, 422, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line()]})
 
 
 async def test_a_submit_checks_the_size_limit_of_the_portal(api: Client, sandbox: Sandbox) -> None:

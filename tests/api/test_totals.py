@@ -7,7 +7,7 @@ import asyncpg
 
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, StartService
 from tests.harness.bodies import buyer, invoice
 from tests.harness.environments import GENEROUS
@@ -54,7 +54,7 @@ async def test_totals_follow_every_change(api: Client, owner: asyncpg.Connection
         ("PUT", f"/api/invoices/{retyped}", {"type": "INVOICE", "buyer": buyer()}),
         ("PUT", f"/api/invoices/{draft}", {"isReady": False}),
     ):
-        assert (await request_json(api, method, path, json=body))[0] == 200
+        await expect(api, 200, method, path, json=body)
     cancelled = await create_valid_invoice(api)
     assert (await cancel_latest(api, cancelled))[0] == 200
     assert not await find_wrong_totals(owner, company_id)
@@ -79,9 +79,7 @@ async def test_totals_are_right_after_concurrent_changes(
     async def create_alone(number: int) -> None:
         headers = {"Idempotency-Key": f"key-{number}"}
         body = invoice()
-        assert (await request_json(api, "POST", "/api/invoices", json=body, headers=headers))[
-            0
-        ] == 201
+        await expect(api, 201, "POST", "/api/invoices", json=body, headers=headers)
 
     async def send(invoice_id: int) -> None:
         assert (await submit(api, invoice_id))[0] == 200

@@ -18,7 +18,7 @@ import pytest
 from service.webhooks import signature
 from service.webhooks.dispatcher import RECORD_BYTES, SCHEDULE
 from tests.api_invoices import create_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect
 from tests.conftest import Client, StartService
 from tests.fixtures_webhooks import LOCAL, create_endpoint, wait_for_delivery
 from tests.harness.paths import ROOT
@@ -105,7 +105,7 @@ async def test_the_program_of_the_guide_verifies_deliveries_and_ignores_duplicat
         await create_invoice(api)
         delivery = await wait_for_delivery(api, webhook, "Delivered")
         again = f"/api/webhooks/{webhook}/deliveries/{delivery['id']}/redeliver"
-        assert (await request_json(api, "POST", again, json={}))[0] == 200
+        await expect(api, 200, "POST", again, json={})
         repeated = await wait_for_delivery(api, webhook, "Delivered")
         assert (repeated["attempts"], repeated["response_status"]) == (2, 204)
         [line] = [line for line in output.read_text().splitlines() if "evt_" in line]

@@ -13,7 +13,7 @@ import pytest
 from service.embedded_postgres.binaries import find_programs
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import submit
+from tests.api_requests import expect, submit
 from tests.conftest import Sandbox, until
 from tests.harness.bodies import now
 from tests.harness.companies import Company
@@ -98,8 +98,7 @@ class Shop:
     async def _resolve(self, findings: list[dict[str, Any]], drafts: list[int]) -> None:
         """Keep the documents at the portal, and wait for the end of the hold."""
         for draft in drafts:
-            async with self.api.delete(f"/api/invoices/{draft}") as response:
-                assert response.status == 200
+            await expect(self.api, 200, "DELETE", f"/api/invoices/{draft}")
         ids = " ".join(str(one["id"]) for one in findings)
         await self.installation.paste(f"einvoice resolve-finding {ids} --note 'Kept.'")
 

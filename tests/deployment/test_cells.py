@@ -12,7 +12,7 @@ import pytest
 
 from service.db.cells import check_cell
 from service.db.migrations import migrate
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Sandbox, make_company, until
 from tests.harness.companies import Company, make_tin
 from tests.harness.environments import GENEROUS, variables
@@ -95,8 +95,7 @@ async def test_requests_go_to_the_cell_of_their_key(site: Site) -> None:
         ids[cell] = company
     client = await site.client(ids["a"])
     for key in ("no", "einv_test_zz7aaaaaaaaaaaa_x", ""):
-        async with client.get("/api/companies", headers={"X-API-Key": key}) as response:
-            assert response.status == 401
+        await expect(client, 401, "GET", "/api/companies", headers={"X-API-Key": key})
 
 
 async def test_page_goes_to_the_cell_of_its_host_name(site: Site) -> None:

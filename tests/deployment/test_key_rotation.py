@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Company, Sandbox, until
 from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
 from tests.documents.test_signing import get_sent_document, signed_by
@@ -107,7 +107,7 @@ async def test_secret_key_is_replaced_under_load(rotation: Rotation, receiver: R
     async def rotate_secrets() -> None:
         while not is_over:
             path = f"/api/webhooks/{webhook_id}/rotate-secret"
-            assert (await request_json(client, "POST", path, json={}))[0] == 200
+            await expect(client, 200, "POST", path, json={})
 
     changing = asyncio.create_task(rotate_secrets())
     load = await rotation.run_under_load(*BLOCKS["SECRET_KEY"])
@@ -140,10 +140,10 @@ async def test_api_key_is_replaced(rotation: Rotation) -> None:
     create, revoke = BLOCKS["API keys"][1].splitlines()
     new_key = json.loads(await rotation.paste(create))["key"]
     headers = {"X-API-Key": new_key}
-    assert (await request_json(client, "GET", "/api/invoices", headers=headers))[0] == 200
+    await expect(client, 200, "GET", "/api/invoices", headers=headers)
     await rotation.paste(revoke, KEY_ID=rotation.company.key_id)
     await until(lambda: request_json(client, "GET", "/api/invoices"), lambda got: got[0] == 401)
-    assert (await request_json(client, "GET", "/api/invoices", headers=headers))[0] == 200
+    await expect(client, 200, "GET", "/api/invoices", headers=headers)
 
 
 async def test_portal_client_secret_is_replaced(rotation: Rotation, sandbox: Sandbox) -> None:
@@ -154,9 +154,8 @@ async def test_portal_client_secret_is_replaced(rotation: Rotation, sandbox: San
     await sandbox.send("POST", "clients", {**changed, "tin": "C25845632020", "intermediary": True})
     await rotation.paste(*BLOCKS["Portal client secret"], NEW_SECRET="new-secret")
     await create_valid_invoice(client)
-    assert (
-        json.loads(await rotation.installation.paste("einvoice attention"))["refused_logins"] == []
-    )
+    found = await rotation.installation.paste("einvoice attention")
+    assert json.loads(found)["refused_logins"] == []
 
 
 async def test_signing_certificate_is_replaced(rotation: Rotation) -> None:

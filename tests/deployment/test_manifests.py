@@ -300,10 +300,8 @@ def test_containers_run_as_the_user_of_the_image_without_rights() -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
     for manifest in POD_MANIFESTS:
         pod = manifest["spec"]["template"]["spec"]
-        assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (
-            uid,
-            gid,
-        )
+        assert pod["securityContext"]["runAsUser"] == uid
+        assert pod["securityContext"]["runAsGroup"] == gid
         assert not pod["automountServiceAccountToken"]
         for container in pod["containers"]:
             assert container["securityContext"] == {

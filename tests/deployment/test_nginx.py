@@ -15,7 +15,7 @@ import pytest
 
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Company, patience, until
 from tests.harness.bodies import invoice, line
 from tests.harness.nginx import NAME, Local, Nginx, find_nginx
@@ -148,15 +148,12 @@ async def test_logs_hold_no_keys_queries_or_tokens(site: Site) -> None:
         async with site.client.get(f"{path}{secret}", allow_redirects=False) as response:
             assert response.status < 500
     assert b" 404 " in await site.answer_to(f"GET //Link%2f{secret} HTTP/1.1")
-    async with site.client.get(f"/api/invoices/{site.key}") as response:
-        assert response.status == 400
+    await expect(site.client, 400, "GET", f"/api/invoices/{site.key}")
     for process in site.processes:
         await process.kill()
-    async with site.client.get(f"/link/{secret}?a={secret}") as response:
-        assert response.status == 502
+    await expect(site.client, 502, "GET", f"/link/{secret}?a={secret}")
     data = b"x" * (MAX_BODY + 1)
-    async with site.client.post(f"/api/invoices?query={secret}", data=data) as response:
-        assert response.status == 413
+    await expect(site.client, 413, "POST", f"/api/invoices?query={secret}", data=data)
     await until(
         lambda: asyncio.to_thread(site.nginx.access_log), lambda log: '"status":"413"' in log
     )
@@ -179,9 +176,8 @@ async def test_forwarded_address_of_the_client_is_ignored(open_site: OpenSite) -
     statuses = []
     for number in range(6):
         headers = {"X-API-Key": "no", "X-Forwarded-For": f"203.0.113.{number}"}
-        statuses.append(
-            (await request_json(site.client, "GET", "/api/invoices", headers=headers))[0]
-        )
+        path = "/api/invoices"
+        statuses.append((await request_json(site.client, "GET", path, headers=headers))[0])
     # Each of the two processes counts the one address on its own.
     assert sorted(statuses) in ([401, 401, *[429] * 4], [401, *[429] * 5])
 
@@ -285,9 +281,8 @@ async def test_tls_is_refused_for_other_names(site: Site) -> None:
 
 async def test_body_limit_is_that_of_the_service(site: Site) -> None:
     """A body of the limit reaches the service, which finds that it is no invoice."""
-    status, body = await request_json(
-        site.client, "POST", "/api/invoices", json={"x": "y" * (MAX_BODY - 9)}
-    )
+    path = "/api/invoices"
+    status, body = await request_json(site.client, "POST", path, json={"x": "y" * (MAX_BODY - 9)})
     assert status == 422 and body["errors"]
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -444,38 +439,29 @@ async def check_each_is_stored_once(site: Site, load: Load) -> None:
     assert body["meta"]["total"] == len(load.created)
 
 
-async def lose_nothing(site: Site, load: Load, disturb: Callable[[], Awaitable[None]]) -> None:
-    """Check that no read fails and no create is lost while something is disturbed."""
-    await load.run(disturb)
-    assert load.failed_reads == []
-    await check_each_is_stored_once(site, load)
-
-
-@pytest.mark.long
-async def test_rolling_restart_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
-    site = await open_site(REQUESTS_PER_MINUTE="0")
-    load = Load(site)
-
-    async def restart_each() -> None:
-        for process in site.processes:
-            assert await process.stop() == 0
-            await load.go_on()
-            await process.start()
-
-    await lose_nothing(site, load, restart_each)
-
-
-@pytest.mark.long
-async def test_killed_api_process_fails_no_read_and_loses_no_create(open_site: OpenSite) -> None:
-    site = await open_site(REQUESTS_PER_MINUTE="0")
-    load, process = Load(site), site.processes[0]
-
-    async def kill_and_start() -> None:
-        await process.kill()
+async def restart_each(site: Site, load: Load) -> None:
+    for process in site.processes:
+        assert await process.stop() == 0
         await load.go_on()
         await process.start()
 
-    await lose_nothing(site, load, kill_and_start)
+
+async def kill_one(site: Site, load: Load) -> None:
+    await site.processes[0].kill()
+    await load.go_on()
+    await site.processes[0].start()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("disturb", [restart_each, kill_one])
+async def test_a_restart_fails_no_read_and_loses_no_create(
+    open_site: OpenSite, disturb: Callable[[Site, Load], Awaitable[None]]
+) -> None:
+    site = await open_site(REQUESTS_PER_MINUTE="0")
+    load = Load(site)
+    await load.run(lambda: disturb(site, load))
+    assert load.failed_reads == []
+    await check_each_is_stored_once(site, load)
 
 
 @pytest.mark.long

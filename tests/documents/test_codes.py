@@ -201,9 +201,8 @@ def test_state_outside_malaysia_is_free_text() -> None:
 
 @pytest.mark.parametrize("country", [{}, {"country": "MYS"}])
 def test_state_in_malaysia_is_a_code(country: dict[str, Any]) -> None:
-    assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == [
-        "/buyer/address/state"
-    ]
+    expected = ["/buyer/address/state"]
+    assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == expected
 
 
 def test_parties_and_companies_are_checked_at_their_own_paths() -> None:

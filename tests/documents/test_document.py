@@ -418,9 +418,8 @@ def test_payee_account_defaults_to_the_company_account(
     payment: dict[str, Any], account: str
 ) -> None:
     means = at(invoice({**EXAMPLE, "payment": payment}), "PaymentMeans")
-    assert (
-        at(means, "PaymentMeansCode") == "03" and at(means, "PayeeFinancialAccount.ID") == account
-    )
+    assert at(means, "PaymentMeansCode") == "03"
+    assert at(means, "PayeeFinancialAccount.ID") == account
 
 
 def test_own_bank_account_is_left_out_of_a_self_billed_invoice() -> None:

@@ -13,7 +13,7 @@ import pytest
 from service import json_codec
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents
-from tests.api_requests import CERTIFICATE, create_record, request_json
+from tests.api_requests import CERTIFICATE, create_record, expect
 from tests.conftest import Client, Sandbox, StartService, make_company, some_long, until
 from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 from tests.harness.bodies import last_month, now
@@ -58,7 +58,7 @@ async def service(
         await sandbox.settings(strict_totals=True)
         api = await start(company, **GENEROUS, PORTAL_DOCUMENT_VERSION=version)
         pair = issued(facts["tin_code"], facts["registration_number"]).pair
-        assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+        await expect(api, 200, "PUT", CERTIFICATE, json=pair)
         return api
 
     return make
@@ -134,15 +134,12 @@ async def consolidate(api: Client, kind: str) -> str:
 
 
 async def record_of(api: Client, path: str) -> Any:
-    status, body = await request_json(api, "GET", path)
-    assert status == 200, body
-    return body
+    return await expect(api, 200, "GET", path)
 
 
 async def valid(api: Client, path: str) -> dict[str, Any]:
     """Submit a record and return its submitted document once that is Valid."""
-    status, body = await request_json(api, "POST", f"{path}/submit-to-portal", json={})
-    assert status == 200, body
+    await expect(api, 200, "POST", f"{path}/submit-to-portal", json={})
     await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
     (found,) = await record_of(api, f"{path}/submitted-documents")
     assert found["status"] == "Valid", found["errors"]

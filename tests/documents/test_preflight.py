@@ -309,24 +309,16 @@ def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bo
 # E-mail addresses and phone numbers
 
 GOOD_MAILS = ["a@b.example", "a.b@c.d.example", "a_b-c+d@e-f.example", "", " a@b.example "]
-BAD_MAILS = [
-    "a..b@c.example",
-    ".a@c.example",
-    "a.@c.example",
-    "a@c..example",
-    "a@.c.example",
-    "a@c.example.",
-    "a@c",
-    "a@b@c.example",
-    "@c.example",
-    "NA",
-]
+BAD_MAILS = (
+    "a..b@c.example .a@c.example a.@c.example a@c..example a@.c.example a@c.example. a@c "
+    "a@b@c.example @c.example NA"
+)
 
 
-@pytest.mark.parametrize("mail", GOOD_MAILS + BAD_MAILS)
+@pytest.mark.parametrize("mail", GOOD_MAILS + BAD_MAILS.split())
 def test_dots_in_an_e_mail_address_separate_parts(mail: str) -> None:
     errors = preflight.list_errors(find_violations(buying(email=mail)))
-    assert [each["code"] for each in errors] == ["CF404"] * (mail in BAD_MAILS)
+    assert [each["code"] for each in errors] == ["CF404"] * (mail in BAD_MAILS.split())
     assert all(each["patch"] == [REMOVED_MAIL] for each in errors)
 
 
@@ -560,8 +552,6 @@ def test_an_error_in_the_party_of_a_notes_invoice_has_no_patch() -> None:
 def test_errors_and_warnings_are_limited_to_100_each() -> None:
     items = [line(classifications=["034"], description="") for _ in range(300)]
     findings = find_violations({**EXAMPLE, "lineItems": items})
-    assert (len(preflight.list_errors(findings)), len(preflight.list_warnings(findings))) == (
-        100,
-        100,
-    )
+    assert len(preflight.list_errors(findings)) == 100
+    assert len(preflight.list_warnings(findings)) == 100
     assert not preflight.can_be_built(findings)

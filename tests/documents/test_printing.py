@@ -270,10 +270,8 @@ def test_a_tax_is_printed_with_name_and_rate(
 
 def test_times_are_printed_in_the_business_time_zone() -> None:
     at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=UTC), ZoneInfo("Asia/Kuala_Lumpur")
-    assert (printing.day(at, zone), printing.clock(at, zone)) == (
-        "15 September 2026",
-        "01:00:05 (UTC+08:00)",
-    )
+    assert printing.day(at, zone) == "15 September 2026"
+    assert printing.clock(at, zone) == "01:00:05 (UTC+08:00)"
 
 
 def test_every_document_type_has_two_titles() -> None:

@@ -97,10 +97,8 @@ def vector_certificate() -> Certificate:
 
 def test_the_vector_document_has_its_published_digest(unsigned: dict[str, Any]) -> None:
     content = document.encode(unsigned)
-    assert (len(content), signature.compute_digest(content)) == (
-        VECTOR["document_length"],
-        VECTOR["document_digest"],
-    )
+    assert len(content) == VECTOR["document_length"]
+    assert signature.compute_digest(content) == VECTOR["document_digest"]
 
 
 def test_the_vector_certificate_has_its_published_names(vector_certificate: Certificate) -> None:
@@ -110,14 +108,10 @@ def test_the_vector_certificate_has_its_published_names(vector_certificate: Cert
         vector_certificate.subject,
         str(vector_certificate.serial),
     ) == tuple(VECTOR[n] for n in ("issuer", "subject", "serial"))
-    assert (vector_certificate.tin, vector_certificate.registration) == (
-        "C4821093650",
-        "201801024680",
-    )
-    assert (vector_certificate.not_before.isoformat(), vector_certificate.not_after.year) == (
-        "2026-01-01T00:00:00+00:00",
-        2036,
-    )
+    assert vector_certificate.tin == "C4821093650"
+    assert vector_certificate.registration == "201801024680"
+    assert vector_certificate.not_before.isoformat() == "2026-01-01T00:00:00+00:00"
+    assert vector_certificate.not_after.year == 2036
 
 
 def test_the_vector_properties_are_the_published_bytes(vector_certificate: Certificate) -> None:
@@ -440,10 +434,8 @@ def test_a_private_key_is_read_in_every_common_format(
     chain = f"Issued to us:\n{issued().certificate_pem}{authority().certificate_pem}"
     signer = certificate.read_pair(chain, f"Bag Attributes: none\n{text}", password, now=SIGNED_AT)
     assert signer.key.public_key() == signer.certificate.public_key == rsa_key().public_key()
-    assert (
-        "hush" not in repr(signer)
-        and certificate.load_certificate(signer.certificate.der) == signer.certificate
-    )
+    assert "hush" not in repr(signer)
+    assert certificate.load_certificate(signer.certificate.der) == signer.certificate
 
 
 COMPANY = {"tin_code": "c 20880050010", "registration_number": "2020-0123-4567"}

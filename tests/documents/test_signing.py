@@ -21,7 +21,7 @@ from service.documents.signing.certificate import ISSUER_FORMS
 from service.submission.signers import Signers
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import CERTIFICATE, not_found, request_json, submit
+from tests.api_requests import CERTIFICATE, expect, not_found, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.test_signature import parse_as_written, split_signature, verify
 from tests.harness.bodies import invoice, note
@@ -44,10 +44,7 @@ async def store_certificate(
     api: Client, made: Issued | None = None, **members: Any
 ) -> dict[str, Any]:
     """Store a certificate and return its record."""
-    status, body = await request_json(
-        api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members}
-    )
-    assert status == 200, body
+    body = await expect(api, 200, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members})
     return body["data"]
 
 
@@ -106,13 +103,11 @@ async def test_the_signing_time_is_that_of_the_submission(
 async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
     await store_certificate(api)
     invoice_id = await create_valid_invoice(api)
-    _, made = await request_json(
-        api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note()
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    _, made = await request_json(api, "POST", path, json=note())
+    await expect(
+        api, 200, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
     )
-    status, _ = await request_json(
-        api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
-    )
-    assert status == 200
     verify(*await get_sent_document(owner))
 
 
@@ -163,11 +158,11 @@ async def test_the_configured_certificate_signs_for_a_company_without_one(
     bare, block = await get_sent_document(owner)
     verify(bare, block)
     assert signed_by(block) == made.der
-    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404  # it is not the company's
+    await expect(api, 404, "GET", CERTIFICATE)  # it is not the company's
     await store_certificate(api)
     await create_valid_invoice(api)
     assert signed_by((await get_sent_document(owner))[1]) != made.der
-    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 200
+    await expect(api, 200, "DELETE", CERTIFICATE)
     await create_valid_invoice(api)
     assert signed_by((await get_sent_document(owner))[1]) == made.der
 
@@ -247,9 +242,8 @@ async def test_a_submit_without_a_certificate_is_refused(api: Client, sandbox: S
         "the company has none, and none is configured."
     )
     assert await submit_refused(api) == stop("DS301", wording)
-    status, body = await request_json(
-        api, "POST", "/api/invoices", json=invoice(submitImmediately=True)
-    )
+    path = "/api/invoices"
+    status, body = await request_json(api, "POST", path, json=invoice(submitImmediately=True))
     assert (status, body["data"]["errors"]) == (201, stop("DS301", wording))
     assert await sandbox.ledger() == []
     invoice_id = await create_invoice(api)
@@ -271,9 +265,8 @@ async def test_a_submit_with_an_expired_certificate_is_refused(
     await store_certificate(api)
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
     await owner.execute("update signing_certificates set certificate = $1", old.der)
-    assert await submit_refused(api) == stop(
-        "DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}."
-    )
+    found = await submit_refused(api)
+    assert found == stop("DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}.")
     assert await sandbox.ledger() == []
     record = (await request_json(api, "GET", CERTIFICATE))[1]["data"]
     assert record["days_left"] < 0 and "expired" in record["warning"]
@@ -360,12 +353,10 @@ async def test_a_certificate_is_stored_shown_and_removed(
     removed = {"success": True, "message": "Signing certificate removed."}
     assert await request_json(api, "DELETE", CERTIFICATE) == (200, removed)
     assert await request_json(api, "GET", CERTIFICATE) == missing
-    assert (
-        await owner.fetchval(
-            "select count(*) from signing_certificates where sealed_key is not null"
-        )
-        == 0
+    found = await owner.fetchval(
+        "select count(*) from signing_certificates where sealed_key is not null"
     )
+    assert found == 0
 
 
 async def test_a_signing_key_is_stored_encrypted_and_never_shown(
@@ -374,7 +365,7 @@ async def test_a_signing_key_is_stored_encrypted_and_never_shown(
     caplog.set_level(logging.DEBUG)
     made = issued()
     for body in (made.pair, {**made.pair, "key": key_text(made.key, "hush"), "password": "hush"}):
-        assert (await request_json(api, "PUT", CERTIFICATE, json=body))[0] == 200
+        await expect(api, 200, "PUT", CERTIFICATE, json=body)
     await request_json(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
     assert isinstance(made.key, RSAPrivateKey)
     secret = made.key.private_numbers().p.to_bytes(128)
@@ -447,7 +438,7 @@ async def test_an_invalid_certificate_or_key_is_named_by_its_path(
 ) -> None:
     status, body = await request_json(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
     assert (status, {each["path"]: each["rule"] for each in body["errors"]}) == (422, faults)
-    assert (await request_json(api, "GET", CERTIFICATE))[0] == 404
+    await expect(api, 404, "GET", CERTIFICATE)
 
 
 async def test_without_a_secret_key_no_signing_key_is_stored(start: StartService) -> None:
@@ -463,11 +454,11 @@ async def test_a_stale_if_match_does_not_change_the_certificate(api: Client) -> 
     await store_certificate(api)
     async with api.get(CERTIFICATE) as response:
         etag = {"If-Match": response.headers["ETag"]}
-    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 200
+    await expect(api, 200, "PUT", CERTIFICATE, json=issued().pair, headers=etag)
     for method, body in (("PUT", {"json": issued().pair}), ("DELETE", {})):
-        assert (await request_json(api, method, CERTIFICATE, headers=etag, **body))[0] == 412
-    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 200
-    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 412
+        await expect(api, 412, method, CERTIFICATE, headers=etag, **body)
+    await expect(api, 200, "DELETE", CERTIFICATE)
+    await expect(api, 412, "PUT", CERTIFICATE, json=issued().pair, headers=etag)
 
 
 # Warnings
@@ -519,12 +510,10 @@ async def test_signing_warnings_are_known_before_a_submission(
         errors, warnings = await Signers(read_config({**environment, **SIGNED})).outlook(
             conn, company.id, issuer
         )
-    assert (
-        errors == []
-        and len(warnings) == 2
-        and "expires on" in warnings[0]
-        and "DS311" in warnings[1]
-    )
+    assert errors == []
+    assert len(warnings) == 2
+    assert "expires on" in warnings[0]
+    assert "DS311" in warnings[1]
 
 
 @pytest.mark.parametrize(
@@ -552,7 +541,6 @@ async def test_preflight_reports_signing_errors_and_warnings(api: Client) -> Non
     _, report = await request_json(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
     assert report["ready"] and "expires" in report["warnings"][-1]["message"]
     later = (NOW + 11 * DAY).isoformat()
-    _, report = await request_json(
-        api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": later}
-    )
+    path = f"/api/invoices/{invoice_id}/preflight"
+    _, report = await request_json(api, "POST", path, json={"at": later})
     assert "DS304" in [each["code"] for each in report["errors"]]

@@ -33,17 +33,7 @@ EVERY_FORM = ("many members", "escapes", "charset punycode")
 KINDS = ("invoices", "notes", "consolidated")
 #: Parts of paths after which a form is sent without the token of its session, since it would end
 #: what further forms need.
-ENDING = (
-    "sign-out",
-    "delete",
-    "leave",
-    "remove",
-    "revoke",
-    "rotate",
-    "submit",
-    "cancel",
-    "disable",
-)
+ENDING = "sign-out delete leave remove revoke rotate submit cancel disable"
 #: The size of a stored document.
 STORED_LIMIT = json_codec.MOST_STORED_BYTES - 2_000
 #: Fields of forms that no page of the installation shows, since it has no record in their state.
@@ -173,7 +163,7 @@ def fill_page(installation: Installation, path: str) -> str:
         "/requests": installation.ids["/api/einvoice-requests"],
         "/settings": installation.ids["/api/webhooks"],
     }
-    is_ending = path.rpartition("/")[2] in ENDING
+    is_ending = path.rpartition("/")[2] in ENDING.split()
     path = path.replace("{id}", "999999" if is_ending else ids.get(first, "1"))
     path = path.replace("{token}", installation.tokens.get(first, "unknown"))
     path = path.replace("{choice}", "approve").replace("{action}", "enable")
@@ -211,7 +201,7 @@ def _list_form_doors(
 ) -> Iterator[Door]:
     """Yield the doors of a form: every field, and shapes of the whole form."""
     fields: Mapping[str, str] = {}
-    is_ending = route.path.rpartition("/")[2] in ENDING
+    is_ending = route.path.rpartition("/")[2] in ENDING.split()
     path = fill_page(installation, route.path)
     if not is_ending:
         token = forms["/confirm"].fields["form_token"]

@@ -27,15 +27,8 @@ COUNTRY, ORGANISATION, COMMON_NAME = (
 TIN = NameOID.ORGANIZATION_IDENTIFIER  # 2.5.4.97
 REGISTRATION = NameOID.SERIAL_NUMBER  # 2.5.4.5
 USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
+    "digital_signature content_commitment key_encipherment data_encipherment "
+    "key_agreement key_cert_sign crl_sign encipher_only decipher_only"
 )
 DOCUMENT_SIGNING = x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")
 
@@ -184,4 +177,4 @@ def _name(names: Mapping[x509.ObjectIdentifier, str | None]) -> x509.Name:
 
 
 def _usage(**used: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(**{**dict.fromkeys(USAGES, False), **used})
+    return x509.KeyUsage(**{**dict.fromkeys(USAGES.split(), False), **used})

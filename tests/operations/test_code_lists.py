@@ -18,7 +18,7 @@ from service.config import Config
 from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_sandbox import Portal
 from tests.fixtures_service import RunCommand
@@ -168,8 +168,7 @@ async def test_a_request_keeps_the_tables_with_which_it_began(
         yield body[10:]
 
     headers = {"Content-Type": "application/json"}
-    async with api.post("/api/invoices", data=send_late(), headers=headers) as response:
-        assert response.status == 422, await response.text()
+    await expect(api, 422, "POST", "/api/invoices", data=send_late(), headers=headers)
     assert await is_known(api, "KGX")
 
 

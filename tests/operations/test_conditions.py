@@ -10,7 +10,7 @@ import pytest
 
 from service.monitoring.conditions import WORDING
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, submit
 from tests.conftest import Client, StartService, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import free_port, run_command
@@ -57,8 +57,7 @@ STATES = {
 
 async def get_conditions(api: Client) -> dict[str, Any]:
     """Return {kind: condition} of /readyz."""
-    status, body = await request_json(api, "GET", "/readyz")
-    assert status == 200, body
+    body = await expect(api, 200, "GET", "/readyz")
     return {condition["kind"]: condition for condition in body["conditions"]}
 
 

@@ -13,7 +13,7 @@ from service.errors import Busy
 from service.fair_queue import CLIENT, STRANGERS, FairQueue
 from service.http import api_keys, app_keys
 from service.offload import MOST_WAITING, run_in_thread, turn
-from tests.api_requests import request_json
+from tests.api_requests import expect
 from tests.conftest import Company, StartService, make_company
 from tests.harness.visitors import Visitor, join
 from tests.harness.waiting import wait_until
@@ -253,8 +253,8 @@ async def test_a_company_cannot_occupy_all_connections(
     async with AsyncExitStack() as stack:
         with working_for(company.id):
             await stack.enter_async_context(api.app[app_keys.DATABASE].across())
-        assert (await request_json(api, "get", "/api/invoices"))[0] == 503
-        assert (await request_json(api, "get", "/api/invoices", headers=other))[0] == 200
+        await expect(api, 503, "GET", "/api/invoices")
+        await expect(api, 200, "GET", "/api/invoices", headers=other)
         async with api.get("/link/unknown") as response:
             assert response.status == 404
 
@@ -265,9 +265,9 @@ async def test_a_known_key_does_not_wait_behind_strangers(
     """It is read again after CACHE_SECONDS, for its company."""
     monkeypatch.setattr(api_keys, "CACHE_SECONDS", 0)
     api = await start(background=False, POOL_SIZE="4", DATABASE_ACQUIRE_SECONDS="1")
-    assert (await request_json(api, "get", "/api/invoices"))[0] == 200
+    await expect(api, 200, "GET", "/api/invoices")
     with working_for(STRANGERS):
         async with api.app[app_keys.DATABASE].across():
-            assert (await request_json(api, "get", "/api/invoices"))[0] == 200
+            await expect(api, 200, "GET", "/api/invoices")
             async with api.get("/link/unknown") as response:
                 assert response.status == 503

@@ -18,7 +18,7 @@ from service.config import KEY, SECRET, SETTINGS, describe_settings, read_config
 from service.logs import read_trace_id
 from service.version import VERSION
 from tests.api_invoices import create_submitted_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Client, Company, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice
@@ -82,8 +82,7 @@ async def test_unexpected_error_of_a_request_has_its_ids(
         Service(environment, tmp_path / "log") as service,
         aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key, **SENT}) as api,
     ):
-        async with api.post("/api/invoices", json=invoice(code=7)) as response:
-            assert response.status == 500
+        await expect(api, 500, "POST", "/api/invoices", json=invoice(code=7))
         output = await service.printed("CheckViolationError")
     (line,) = [line for line in output.splitlines() if line.endswith(" failed")]
     assert f"request_id=order-7 trace_id={TRACE} failed" in line
@@ -133,7 +132,7 @@ async def test_log_and_audit_entry_have_the_address_of_the_client(
 async def test_audit_command_shows_the_address_of_the_client(
     idle: Client, company: Company, command: RunCommand
 ) -> None:
-    assert (await request_json(idle, "PUT", "/api/companies", json={"city": "A"}))[0] == 200
+    await expect(idle, 200, "PUT", "/api/companies", json={"city": "A"})
     entries = read_lines((await command("audit", "--company", company.id)).out)
     assert [entry["client_address"] for entry in entries][-2:] == [None, "127.0.0.1"]
 
@@ -150,8 +149,7 @@ async def test_json_log_has_an_object_in_each_line(
         headers = {"X-API-Key": company.key, **SENT}
         async with aiohttp.ClientSession(service.base, headers=headers) as api:
             await create_submitted_invoice(api)
-            async with api.post("/api/invoices", json=invoice(code=7)) as response:
-                assert response.status == 500
+            await expect(api, 500, "POST", "/api/invoices", json=invoice(code=7))
         assert await service.stop() == 0
         lines = read_lines(service.output())
     first, *_, last = lines

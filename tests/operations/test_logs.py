@@ -21,6 +21,7 @@ from tests.api_requests import (
     PORTAL_CREDENTIALS,
     add_own_client,
     cancel_latest,
+    expect,
     make_account,
     request_json,
     submit,
@@ -82,9 +83,8 @@ async def test_logs_hold_no_secrets_bodies_or_personal_data(
 
 async def _succeed(api: aiohttp.ClientSession) -> list[str]:
     """Send successful requests and return their secrets."""
-    webhook = (
-        await request_json(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
-    )[1]["data"]
+    body = {"url": f"http://127.0.0.1:9/{SAID}"}
+    webhook = (await request_json(api, "POST", "/api/webhooks", json=body))[1]["data"]
     rotated = (
         await request_json(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
     )[1]["data"]
@@ -96,9 +96,9 @@ async def _succeed(api: aiohttp.ClientSession) -> list[str]:
         "key": key_text(signer.key, PASSWORD),
         "password": PASSWORD,
     }
-    assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+    await expect(api, 200, "PUT", CERTIFICATE, json=pair)
     person = {"name": PERSON["name"], "email": PERSON["email"], "role": "member"}
-    assert (await request_json(api, "POST", f"{INTEGRATIONS}users", json=person))[0] == 201
+    await expect(api, 201, "POST", f"{INTEGRATIONS}users", json=person)
     for path in (
         "/api/invoices?query=Zarina",
         "/api/invoices/export-all",
@@ -125,7 +125,7 @@ async def _use_own_client(api: aiohttp.ClientSession, sandbox: Sandbox) -> list[
     await add_own_client(sandbox)
     for secret, status in ((OWN_CLIENT["client_secret"], 200), ("refused-secret-4711", 400)):
         body = {**OWN_CLIENT, "client_secret": secret}
-        assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=body))[0] == status
+        await expect(api, status, "PUT", PORTAL_CREDENTIALS, json=body)
     await create_submitted_invoice(api)
     return [OWN_CLIENT["client_secret"], "refused-secret-4711"]
 

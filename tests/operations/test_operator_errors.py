@@ -18,7 +18,7 @@ import pytest
 from service.commands import bootstrap, serve
 from service.commands.operator_errors import describe_database_error
 from service.config import read_config
-from tests.api_requests import CERTIFICATE, request_json
+from tests.api_requests import CERTIFICATE, expect
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import RunCommand
 from tests.harness.certificates import issued, write_pair
@@ -325,9 +325,8 @@ async def test_an_unusable_address_or_folder_is_one_line(
     port = str(free_port())
     changes = {name: value.format(port=port) for name, value in variables.items()}
     ports = {"PORT": port, "SANDBOX_PORT": str(free_port())}
-    assert text.format(port=port) in await read_error(
-        command("serve", **{**NO_PORTAL, **ports, **changes})
-    )
+    found = await read_error(command("serve", **{**NO_PORTAL, **ports, **changes}))
+    assert text.format(port=port) in found
 
 
 async def test_a_sandbox_that_cannot_start_ends_while_its_input_is_open(
@@ -410,7 +409,7 @@ async def test_a_start_without_the_key_of_the_stored_secrets_is_refused(
     start: StartService, environment: dict[str, str], command: RunCommand
 ) -> None:
     api: Client = await start(**GENEROUS)
-    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    await expect(api, 200, "PUT", CERTIFICATE, json=issued().pair)
     await bootstrap.check_database(read_config({**environment, **GENEROUS}))
     for key in ("", "A" * 43 + "="):
         done = await command("serve", SECRET_KEY=key, PORT=str(free_port()))

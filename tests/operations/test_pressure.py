@@ -29,7 +29,7 @@ from service.http.limits import (
 from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
 from tests.harness.databases import add_migration
@@ -110,13 +110,13 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
     async def hold(key: str) -> None:
         path, headers = "/api/einvoice-requests", {"X-API-Key": key}
         while not stop.is_set():
-            assert (await request_json(api, "get", path, headers=headers))[0] == 503
+            await expect(api, 503, "GET", path, headers=headers)
 
     async with owner.transaction():
         await owner.execute("lock table einvoice_requests in access exclusive mode")
         holding = [asyncio.create_task(hold(key)) for key in keys]
         await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
-        assert (await request_json(api, "get", "/readyz"))[0] == 200
+        await expect(api, 200, "GET", "/readyz")
         await sandbox.settings(processing_seconds=0)
         await until(
             lambda: owner.fetchval("select status from documents where id = $1", invoice_id),
@@ -227,7 +227,7 @@ async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
             far_api.post("/api/invoices", json=invoice()),
         )
     assert all(map(is_unavailable, answers))
-    assert (await request_json(far_api, "get", "/readyz"))[0] == 503
+    await expect(far_api, 503, "GET", "/readyz")
     await network.heal()
     for path in (f"/api/invoices/{invoice_id}", "/readyz"):
         await until(lambda path=path: _statuses(far_api, path), lambda statuses: statuses == {200})
@@ -336,9 +336,9 @@ async def test_a_failed_request_does_not_keep_its_idempotency_key(
 ) -> None:
     await fails(owner, "documents", "53100")
     body, headers = invoice(), {"Idempotency-Key": "order-7"}
-    assert (await request_json(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
+    await expect(api, 503, "POST", "/api/invoices", json=body, headers=headers)
     await works_again(owner, "documents")
-    assert (await request_json(api, "post", "/api/invoices", json=body, headers=headers))[0] == 201
+    await expect(api, 201, "POST", "/api/invoices", json=body, headers=headers)
 
 
 async def test_a_response_is_sent_even_if_it_cannot_be_stored(
@@ -352,9 +352,8 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(
     )
     invoice_id = await create_invoice(api)
     headers = {"Idempotency-Key": "send-1"}
-    status, body = await request_json(
-        api, "post", f"/api/invoices/{invoice_id}/submit-to-portal", json={}, headers=headers
-    )
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
+    status, body = await request_json(api, "post", path, json={}, headers=headers)
     assert status == 200
     await works_again(owner, "idempotency_keys")
     repeat = partial(
@@ -398,8 +397,7 @@ async def test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memor
     assert is_unavailable(await api.post("/api/invoices", data=b" " * (2**21 - 8)))
     assert not any(task.done() for task in waiting)
     other = {"X-API-Key": (await make_company(environment)).key}
-    status, _ = await request_json(api, "POST", "/api/invoices", json=invoice(), headers=other)
-    assert status == 201
+    await expect(api, 201, "POST", "/api/invoices", json=invoice(), headers=other)
     more.set()
     assert {(await task).status for task in waiting} == {400}
     assert await create_invoice(api)
@@ -496,11 +494,11 @@ async def test_concurrent_exports_of_a_process_are_limited(api: Client) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(MAX_EXPORTS - 1):
             await stack.enter_async_context(exports.one())
-        assert (await request_json(api, "get", path))[0] == 200
+        await expect(api, 200, "GET", path)
         await stack.enter_async_context(exports.one())
         async with api.get(path) as response:
             assert is_unavailable(response) and (await response.json())["code"] == "busy"
-    assert (await request_json(api, "get", path))[0] == 200
+    await expect(api, 200, "GET", path)
 
 
 async def test_a_concurrency_limiter_rejects_a_block_after_its_patience() -> None:

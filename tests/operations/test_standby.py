@@ -26,7 +26,7 @@ from service.db.transactions import Database
 from service.http import app_keys
 from service.submission.database_identity import record_database_identity
 from tests.api_invoices import create_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import (
     AnyClient,
     Client,
@@ -223,7 +223,7 @@ async def test_a_company_sees_its_own_rows_only_on_the_standby(
 ) -> None:
     invoice_id = await create_invoice(api)
     other = await start_reading(start, await make_company(environment))
-    assert (await request_json(other, "GET", f"/api/invoices/{invoice_id}"))[0] == 404
+    await expect(other, 404, "GET", f"/api/invoices/{invoice_id}")
     company_id = (await request_json(other, "GET", "/api/companies"))[1]["data"]["id"]
 
     async def count_all(conn: Connection) -> tuple[bool, int]:
@@ -246,14 +246,12 @@ async def check_round(writer: AnyClient, reader: AnyClient) -> None:
     status, record = await request_json(reader, "GET", path)
     assert status == 200 and record["reference"] == before
     await expect_listed(reader, before, [number])
-    status, _ = await request_json(writer, "PUT", path, json=invoice(reference=after))
-    assert status == 200
+    await expect(writer, 200, "PUT", path, json=invoice(reference=after))
     await expect_listed(reader, after, [number])
     status, record = await request_json(reader, "GET", path)
     assert status == 200 and record["reference"] == after
-    status, _ = await request_json(writer, "DELETE", path)
-    assert status == 200
-    assert (await request_json(reader, "GET", path))[0] == 404
+    await expect(writer, 200, "DELETE", path)
+    await expect(reader, 404, "GET", path)
     await expect_listed(reader, after, [])
 
 
@@ -317,7 +315,7 @@ async def test_a_read_that_joins_a_running_wait_shows_earlier_writes(
             asyncio.create_task(request_json(api, "GET", "/api/webhooks")) for _ in range(CLIENTS)
         ]
         number = await create_invoice(api)
-        assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+        await expect(api, 200, "GET", f"/api/invoices/{number}")
         await asyncio.gather(*others)
     assert get_reads(api).counts.keys() == {"standby"}
     await api.close()
@@ -329,13 +327,13 @@ async def test_a_read_behind_a_paused_replay_runs_on_the_primary(
 ) -> None:
     await standby.pause_replay()
     number = await create_invoice(api)
-    assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+    await expect(api, 200, "GET", f"/api/invoices/{number}")
     assert get_reads(api).counts == {"primary": 1}
     assert get_reads(api).cause == LAGGING
     await standby.resume_replay()
 
     async def reads_from_standby() -> bool:
-        assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+        await expect(api, 200, "GET", f"/api/invoices/{number}")
         return "standby" in get_reads(api).counts
 
     await until(reads_from_standby)
@@ -473,18 +471,17 @@ async def test_a_service_starts_without_its_standby_and_uses_it_later(
     await pair.standby.stop()
     api = await start(background=False, WATCHDOG_SECONDS="0.1")
     number = await create_invoice(api)
-    assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+    await expect(api, 200, "GET", f"/api/invoices/{number}")
 
     async def get_conditions() -> set[str]:
-        status, body = await request_json(api, "GET", "/readyz")
-        assert status == 200
+        body = await expect(api, 200, "GET", "/readyz")
         return {condition["kind"] for condition in body["conditions"]}
 
     await until(get_conditions, lambda found: "StandbyUnused" in found)
     await pair.standby.start()
     await wait_until_used(api)
     await until(get_conditions, lambda found: "StandbyUnused" not in found)
-    assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+    await expect(api, 200, "GET", f"/api/invoices/{number}")
     assert get_reads(api).counts["standby"] == 1
 
 
@@ -511,7 +508,7 @@ async def test_a_promoted_standby_is_not_read(
     async with follow(pair.primary.url) as promoted:
         api = await start_reading(start, company, DATABASE_READ_URL=promoted.url)
         number = await create_invoice(api)
-        assert (await request_json(api, "GET", f"/api/invoices/{number}"))[0] == 200
+        await expect(api, 200, "GET", f"/api/invoices/{number}")
         assert get_reads(api).counts["standby"] == 1
         await promoted.promote()
         await promoted.execute(f"update documents set reference = 'x' where id = {number}")
@@ -535,7 +532,7 @@ async def test_a_standby_of_a_promoted_server_is_not_read(
         await until(lambda: follower.execute("select to_regclass('elsewhere') is not null"))
         api = await start(background=False, DATABASE_READ_URL=follower.url)
         await wait_until(lambda: get_reads(api).cause == FOREIGN)
-        assert (await request_json(api, "GET", "/api/invoices"))[0] == 200
+        await expect(api, 200, "GET", "/api/invoices")
         assert get_reads(api).counts == {"primary": 1}
         await api.close()
 
@@ -543,7 +540,7 @@ async def test_a_standby_of_a_promoted_server_is_not_read(
 async def test_the_primary_itself_is_no_standby(pair: Pair, start: StartService) -> None:
     api = await start(background=False, DATABASE_READ_URL=pair.primary.url)
     await wait_until(lambda: get_reads(api).cause == FOREIGN)
-    assert (await request_json(api, "GET", "/api/invoices"))[0] == 200
+    await expect(api, 200, "GET", "/api/invoices")
 
 
 async def test_another_database_of_the_standby_is_not_read(pair: Pair, start: StartService) -> None:

@@ -15,7 +15,7 @@ import pytest
 from service.embedded_postgres.binaries import find_programs
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Company, StartService
 from tests.harness.bodies import invoice, line, note
 from tests.harness.environments import GENEROUS
@@ -109,11 +109,10 @@ async def test_drafts_and_submitted_documents_are_found_by_their_numbers(
     number = await _number(api, sent)
     _, answer = await request_json(api, "GET", "/api/companies")
     setting = {**answer["data"]["setting"], "INVOICE_PREFIX": "NEW-"}
-    assert (await request_json(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
+    await expect(api, 200, "PUT", "/api/companies", json={"setting": setting})
     for each in (number, await _number(api, sent)):
-        assert [row["document"] for row in await inspect("document_find", number=each)] == [
-            f"invoice {sent}"
-        ]
+        expected = [f"invoice {sent}"]
+        assert [row["document"] for row in await inspect("document_find", number=each)] == expected
     assert await inspect("document_find", number="INV-99999") == []
 
 
@@ -150,7 +149,7 @@ async def test_cancellable_documents_are_listed_with_what_prevents_it(
     _, made = await request_json(api, "POST", path, json=note())
     note_id = made["data"]["id"]
     send = f"/api/adjustment-notes/{note_id}/submit-to-portal"
-    assert (await request_json(api, "POST", send, json={}))[0] == 200
+    await expect(api, 200, "POST", send, json={})
     assert (await cancel_latest(api, gone))[0] == 200
     listed = {row["document"]: row["refused"] for row in await inspect("cancellable")}
     assert listed.pop(f"adjustment note {note_id}", None) is None
@@ -181,7 +180,7 @@ async def test_the_audit_log_has_old_and_new_values(
     api: Client, inspect: Inspector, company: Company
 ) -> None:
     for city in ("Ipoh", "Klang"):
-        assert (await request_json(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
+        await expect(api, 200, "PUT", "/api/companies", json={"city": city})
     row = (await inspect("audit"))[0]
     assert row["action"] == "change" and company.key_id in row["who"]
     assert json.loads(row["changes"]) == {"city": {"old": "Ipoh", "new": "Klang"}}

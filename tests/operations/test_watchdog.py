@@ -13,7 +13,7 @@ from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.metrics import REGISTRY
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import ChildProcess
@@ -23,9 +23,7 @@ IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 
 
 async def get_readiness(api: Client) -> dict[str, Any]:
-    status, body = await request_json(api, "GET", "/readyz")
-    assert status == 200, body
-    return body
+    return await expect(api, 200, "GET", "/readyz")
 
 
 async def wait_until_overdue(api: Client, kind: str) -> dict[str, Any]:
@@ -38,23 +36,19 @@ async def test_unclaimed_work_is_overdue(
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(background=False, **IMPATIENT)
-    assert (await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0))[
-        "status"
-    ] == "ok"
+    found = await until(lambda: get_readiness(api), lambda body: body["needs_person"] == 0)
+    assert found["status"] == "ok"
     await create_invoice(api, isReady=True)
     body = await wait_until_overdue(api, "Queued")
     assert body["status"] == "degraded" and body["overdue"] == {"Queued": 1} and body["oldest"]
     assert any("overdue=Queued n=1" in line for line in caplog.messages)
     shown = await get_metrics(api)
-    assert (
-        shown['einvoice_overdue{kind="Queued"}'] == 1
-        and shown['einvoice_submissions{state="Queued"}'] == 1
-    )
+    assert shown['einvoice_overdue{kind="Queued"}'] == 1
+    assert shown['einvoice_submissions{state="Queued"}'] == 1
     assert shown['einvoice_condition_seconds{kind="Queued"}'] > 0.2
     await owner.execute("update submissions set not_before = now() + interval '1 hour'")
-    assert (await until(lambda: get_readiness(api), lambda body: not body["overdue"]))[
-        "status"
-    ] == "ok"
+    given = await until(lambda: get_readiness(api), lambda body: not body["overdue"])
+    assert given["status"] == "ok"
 
 
 async def test_a_worker_without_turns_is_overdue(start: StartService) -> None:

@@ -665,9 +665,8 @@ async def test_a_refused_login_has_the_reason_of_the_portal() -> None:
     async with portal_to(b"", LOGINS["invalid_client"][0]) as (portal, _):
         with pytest.raises(LoginRefused) as refused:
             await portal.submit(TIN, b"{}")
-    assert refused.value.errors == [
-        {"code": "invalid_client", "path": "", "message": "User blocked"}
-    ]
+    expected = [{"code": "invalid_client", "path": "", "message": "User blocked"}]
+    assert refused.value.errors == expected
 
 
 async def test_the_login_is_a_form_without_onbehalfof() -> None:
@@ -823,9 +822,8 @@ async def test_a_submission_is_sent_unchanged_and_returns_its_receipt() -> None:
     answer = http(202, receipt(rejectedDocuments=rejected), Date="Mon, 14 Sep 2026 03:26:00 GMT")
     async with portal_to(answer) as (portal, server):
         submission = await portal.submit(TIN, body)
-    assert (
-        server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
-    )
+    assert server.calls[0].body == body
+    assert server.calls[0].target == "/api/v1.0/documentsubmissions/"
     assert server.calls[0].headers["content-type"] == "application/json"
     assert submission == SubmissionReceipt(
         UID,
@@ -1017,9 +1015,8 @@ async def test_member_names_of_other_responses_are_case_insensitive() -> None:
         assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
     assert len(await read("submission", convert_to_upper_case(state([document()])), UID)) == 1
     assert len(await read("search", convert_to_upper_case(listing([document()])), NOW, NOW)) == 1
-    assert (
-        await read("details", {"submissionUID": None, **document()}, UUID)
-    ).submission_uid == UID
+    found = await read("details", {"submissionUID": None, **document()}, UUID)
+    assert found.submission_uid == UID
     assert await read("cancel", {"UUID": UUID, "STATUS": "cancelled"}, UUID, "Wrong") is None
 
 
@@ -1319,11 +1316,9 @@ async def test_an_unreadable_row_is_skipped_and_reported(changes: dict[str, Any]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     (odd,) = found.odd
     assert [row.number for row in found] == ["INV-1"]
-    assert (
-        odd.number in ("INV-2", None)
-        and odd.uuid in ("UUID00002", None)
-        and next(iter(changes)) in odd.problems[0]
-    )
+    assert odd.number in ("INV-2", None)
+    assert odd.uuid in ("UUID00002", None)
+    assert next(iter(changes)) in odd.problems[0]
     submission = await read("submission", state(rows), UID)
     assert [row.key for row in submission.odd] == [odd.key] and len(submission) == 1
 
@@ -1426,10 +1421,8 @@ async def test_a_cancel_is_a_put_request_with_its_reason() -> None:
         server,
     ):
         assert await portal.cancel(TIN, UUID, "Wrong buyer – sorry") is None
-    assert (server.calls[0].method, server.calls[0].target) == (
-        "PUT",
-        f"/api/v1.0/documents/state/{UUID}/state",
-    )
+    assert server.calls[0].method == "PUT"
+    assert server.calls[0].target == f"/api/v1.0/documents/state/{UUID}/state"
     assert json.loads(server.calls[0].body) == {
         "status": "cancelled",
         "reason": "Wrong buyer – sorry",

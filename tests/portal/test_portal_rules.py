@@ -22,7 +22,14 @@ from service.documents.ubl import document
 from service.submission.locked_documents import lock_document
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
-from tests.api_requests import cancel_latest, create_record, request_json, submit
+from tests.api_requests import (
+    cancel_latest,
+    create_record,
+    expect,
+    list_paths,
+    request_json,
+    submit,
+)
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.sources import GOLDEN, ISSUER, ISSUERS
 from tests.fixtures_sandbox import Portal, element, put
@@ -305,8 +312,7 @@ async def check(
     api: Client, record_id: int, place: str = "/api/invoices", **body: Any
 ) -> dict[str, Any]:
     """Return the preflight report of a record."""
-    status, report = await request_json(api, "POST", f"{place}/{record_id}/preflight", json=body)
-    assert status == 200, report
+    report = await expect(api, 200, "POST", f"{place}/{record_id}/preflight", json=body)
     assert report["ready"] is (report["errors"] == [])
     return report
 
@@ -473,7 +479,7 @@ async def test_a_document_with_the_same_identity_is_a_duplicate(
     invoice_id = await create_valid_invoice(api, code=77, issueDateTime=at)
     sent = (await request_json(api, "GET", f"/api/invoices/{invoice_id}"))[1]
     assert (await cancel_latest(api, invoice_id))[0] == 200
-    assert (await request_json(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+    await expect(api, 200, "DELETE", f"/api/invoices/{invoice_id}")
     again = await create_invoice(
         api, code=77, issueDateTime=at, lineItems=[line(description="Coffee beans, 2 kg")]
     )
@@ -481,13 +487,13 @@ async def test_a_document_with_the_same_identity_is_a_duplicate(
     assert places(report) == [("DV302", "/issueDateTime")] and sent["status"] == "Valid"
     root = json.loads(json.dumps(report["document"]))
     assert await refusals(portal, root) == {"DV302"}
-    status, answer = await request_json(
+    await expect(
         api,
+        200,
         "PUT",
         f"/api/invoices/{again}",
         json=apply_json_patch({"issueDateTime": at}, report["errors"][0]["patch"]),
     )
-    assert status == 200, answer
     assert places(await check(api, again)) == []
     assert (await submit(api, again))[0] == 200
     await wait_for_status(api, again, "Valid")
@@ -509,9 +515,8 @@ async def test_duplicates_are_refused_for_two_hours(api: Client, owner: asyncpg.
 async def create_note(api: Client, **changes: Any) -> tuple[int, int]:
     """Create a Valid invoice and a note against it, and return both ids."""
     invoice_id = await create_valid_invoice(api)
-    return invoice_id, (
-        await create_record(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**changes))
-    )["id"]
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    return invoice_id, (await create_record(api, path, **note(**changes)))["id"]
 
 
 NOTES = "/api/adjustment-notes"
@@ -546,9 +551,7 @@ async def test_a_note_needs_the_issuer_of_its_target(
     api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     _, noted = await create_note(api)
-    assert (await request_json(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
-        0
-    ] == 200
+    await expect(api, 200, "PUT", "/api/companies", json={"tin_code": "C9999999990"})
     await owner.execute("update companies set tin_verified_at = now()")
     report = await check(api, noted, NOTES)
     assert places(report) == [("OriginalIssuer", "/targetInvoiceType")]
@@ -560,20 +563,16 @@ async def test_the_issue_time_of_a_note_has_its_own_path(api: Client) -> None:
     _, noted = await create_note(api, adjustmentNoteIssueDate=now(hours=73))
     (error,) = (await check(api, noted, NOTES))["errors"]
     assert (error["code"], error["path"]) == ("CF321", "/adjustmentNoteIssueDate")
-    assert [(each["op"], each["path"]) for each in error["patch"]] == [
-        ("replace", "/adjustmentNoteIssueDate")
-    ]
+    expected = [("replace", "/adjustmentNoteIssueDate")]
+    assert [(each["op"], each["path"]) for each in error["patch"]] == expected
 
 
 async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> None:
     invoice_id, former = await create_note(api, lineItems=[line()])
-    noted = (await create_record(api, f"/api/invoices/{invoice_id}/adjustment-note", **note()))[
-        "id"
-    ]
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    noted = (await create_record(api, path, **note()))["id"]
     assert places(await check(api, noted, NOTES)) == []
-    assert (await request_json(api, "POST", f"{NOTES}/{former}/submit-to-portal", json={}))[
-        0
-    ] == 200
+    await expect(api, 200, "POST", f"{NOTES}/{former}/submit-to-portal", json={})
     assert places(await check(api, noted, NOTES)) == [("Amount", "/lineItems")]
 
 
@@ -657,9 +656,8 @@ async def test_a_golden_document_is_ready_and_becomes_valid(
 ) -> None:
     api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
     body = json.loads(json_codec.dumps(GOLDEN[name]))
-    invoice_id = (await create_record(api, "/api/invoices", code=1, issueDateTime=now(), **body))[
-        "id"
-    ]
+    path = "/api/invoices"
+    invoice_id = (await create_record(api, path, code=1, issueDateTime=now(), **body))["id"]
     await assert_preflight_agrees(api, invoice_id)
 
 
@@ -700,19 +698,17 @@ async def test_a_document_is_checked_as_of_a_date(api: Client) -> None:
         api, issueDateTime="2026-04-29T12:00:00Z", buyer=buyer_at(state="17")
     )
     assert places(await check(api, invoice_id, at="2026-04-29T12:30:00Z")) == []
-    assert places(await check(api, invoice_id, at="2026-04-30T12:30:00+08:00")) == [
-        ("CV317", "/buyer/address/state")
-    ]
+    found = await check(api, invoice_id, at="2026-04-30T12:30:00+08:00")
+    assert places(found) == [("CV317", "/buyer/address/state")]
     late = await check(api, invoice_id, at="2026-05-03T12:00:00Z")
     assert set(places(late)) == {("CV317", "/buyer/address/state"), ("CF321", "/issueDateTime")}
 
 
 async def test_an_invalid_calendar_date_is_refused(api: Client) -> None:
     invoice_id = await create_invoice(api)
-    status, body = await request_json(
-        api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
-    )
-    assert status == 422 and [each["path"] for each in body["errors"]] == ["/at"]
+    path = f"/api/invoices/{invoice_id}/preflight"
+    status, body = await request_json(api, "POST", path, json={"at": "2026-02-30T00:00:00Z"})
+    assert status == 422 and list_paths(body) == ["/at"]
 
 
 async def test_a_submitted_record_is_an_error_of_its_own(api: Client, sandbox: Sandbox) -> None:
@@ -732,15 +728,13 @@ async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(start: Sta
     assert ("Consolidated", "") in places(await check(api, member))
     report = await check(api, consolidated, "/api/consolidated-invoices")
     assert report["ready"], report["errors"]
-    async with api.post(
-        f"/api/consolidated-invoices/{consolidated}/submit-to-portal", json={}
-    ) as response:
-        assert response.status == 200
+    path = f"/api/consolidated-invoices/{consolidated}/submit-to-portal"
+    await expect(api, 200, "POST", path, json={})
 
 
 @pytest.mark.parametrize("place", ["/api/invoices", NOTES, "/api/consolidated-invoices"])
 async def test_an_unknown_record_is_not_found(api: Client, place: str) -> None:
-    assert (await request_json(api, "POST", f"{place}/99/preflight", json={}))[0] == 404
+    await expect(api, 404, "POST", f"{place}/99/preflight", json={})
 
 
 async def test_a_warning_does_not_prevent_submission(api: Client) -> None:

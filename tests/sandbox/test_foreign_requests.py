@@ -27,11 +27,8 @@ async def test_the_format_of_a_document_is_compared_without_case(portal: Portal,
 async def test_an_unknown_format_fails_the_submission(portal: Portal, name: str) -> None:
     answer = await post(portal, entry(await portal.fresh(), format=name))
     error = (await answer.json())["error"]
-    assert (answer.status, error["code"], error["target"]) == (
-        400,
-        "BadStructure",
-        "documents[0].format",
-    )
+    assert answer.status == 400
+    assert (error["code"], error["target"]) == ("BadStructure", "documents[0].format")
 
 
 @pytest.mark.parametrize("listing", ["recent", "search"])
@@ -62,10 +59,8 @@ async def test_the_status_of_a_state_change_is_compared_without_case(portal: Por
     uuid = await portal.accepted(await portal.fresh())
     await portal.login(BUYER)
     rejected = await portal.change(uuid, "Rejected")
-    assert (rejected.status, await rejected.json()) == (
-        200,
-        {"uuid": uuid, "status": "Requested for Rejection"},
-    )
+    assert rejected.status == 200
+    assert await rejected.json() == {"uuid": uuid, "status": "Requested for Rejection"}
     await portal.login()
     cancelled = await portal.change(uuid, "Cancelled")
     assert (await cancelled.json())["status"] == "Cancelled"
@@ -145,22 +140,11 @@ async def test_the_violations_of_one_document_are_limited(portal: Portal) -> Non
 
 # Notifications
 
-ROW = [
-    "notificationId",
-    "receiverName",
-    "notificationDeliveryId",
-    "creationDateTime",
-    "receivedDateTime",
-    "notificationSubject",
-    "deliveredDateTime",
-    "typeId",
-    "typeName",
-    "finalMessage",
-    "address",
-    "language",
-    "status",
-    "deliveryAttempts",
-]
+ROW = (
+    "notificationId receiverName notificationDeliveryId creationDateTime receivedDateTime "
+    "notificationSubject deliveredDateTime typeId typeName finalMessage address language "
+    "status deliveryAttempts"
+)
 
 
 async def notified(portal: Portal, query: str = "") -> list[tuple[str, str]]:
@@ -180,13 +164,9 @@ async def test_a_notification_has_the_published_members(portal: Portal) -> None:
     found = await portal.json("/notifications/taxpayer")
     (row,) = found["result"]
     assert found["metadata"] == {"hasNext": False}
-    assert list(row) == ROW
-    assert (row["typeId"], row["typeName"], row["status"], row["language"]) == (
-        "7",
-        "Document validated",
-        "delivered",
-        "en",
-    )
+    assert list(row) == ROW.split()
+    assert (row["typeId"], row["typeName"]) == ("7", "Document validated")
+    assert (row["status"], row["language"]) == ("delivered", "en")
     assert [each["status"] for each in row["deliveryAttempts"]] == ["delivered"]
 
 
@@ -270,27 +250,11 @@ async def test_an_intermediary_is_notified_of_what_it_sent(portal: Portal) -> No
 
 # QR code of a taxpayer
 
-QR_MEMBERS = [
-    "tin",
-    "name",
-    "idType",
-    "idNumber",
-    "sst",
-    "email",
-    "contactNumber",
-    "ttx",
-    "businessActivityDescriptionBM",
-    "businessActivityDescriptionEN",
-    "msic",
-    "addressLine0",
-    "addressLine1",
-    "addressLine2",
-    "postalZone",
-    "city",
-    "state",
-    "country",
-    "generatedTimestamp",
-]
+QR_MEMBERS = (
+    "tin name idType idNumber sst email contactNumber ttx businessActivityDescriptionBM "
+    "businessActivityDescriptionEN msic addressLine0 addressLine1 addressLine2 postalZone "
+    "city state country generatedTimestamp"
+)
 
 
 async def qr_codes(portal: Portal) -> dict[str, str]:
@@ -303,9 +267,9 @@ async def test_a_qr_code_shows_its_taxpayer(portal: Portal) -> None:
     text = (await qr_codes(portal))[SUPPLIER]
     assert str(uuid.UUID(text)) == text
     shown = await portal.json(f"/taxpayers/qrcodeinfo/{text}")
-    assert list(shown) == QR_MEMBERS
+    assert list(shown) == QR_MEMBERS.split()
     assert all(isinstance(value, str) for value in shown.values())
-    assert [shown[name] for name in QR_MEMBERS[:4]] == [
+    assert [shown[name] for name in QR_MEMBERS.split()[:4]] == [
         SUPPLIER,
         "Perabot Seri Maju Sdn. Bhd.",
         "BRN",

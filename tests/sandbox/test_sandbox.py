@@ -100,9 +100,8 @@ async def test_an_unknown_tin_returns_a_problem_with_four_members(portal: Portal
 
 
 async def test_searching_a_tin(portal: Portal) -> None:
-    assert await portal.json("/taxpayer/search/tin?idType=BRN&idValue=201801024680") == {
-        "tin": SUPPLIER
-    }
+    found = await portal.json("/taxpayer/search/tin?idType=BRN&idValue=201801024680")
+    assert found == {"tin": SUPPLIER}
     await portal.admin("taxpayers", tin="C7777777770", name="Perabot Seri Maju Sdn. Bhd.")
     twice = await portal.call(
         "GET", "/taxpayer/search/tin?taxpayerName=Perabot Seri Maju Sdn. Bhd."
@@ -117,11 +116,8 @@ async def test_a_document_becomes_valid_and_has_a_public_page(portal: Portal) ->
     uid = (await submitted.json())["submissionUid"]
     submission = await portal.json(f"/documentsubmissions/{uid}")
     (shown,) = submission["documentSummary"]
-    assert (submission["overallStatus"], shown["status"], shown["totalPayableAmount"]) == (
-        "Valid",
-        "Valid",
-        580,
-    )
+    assert submission["overallStatus"] == "Valid"
+    assert (shown["status"], shown["totalPayableAmount"]) == ("Valid", 580)
     page = await portal.http.get(f"/{shown['uuid']}/share/{shown['longId']}")
     assert page.status == 200 and "Perabot Seri Maju" in await page.text()
     assert (await portal.http.get(f"/{shown['uuid']}/share/other")).status == 404
@@ -148,11 +144,8 @@ async def test_stuck_documents_stay_submitted_until_released(portal: Portal) -> 
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("clock", seconds=HOUR - 60)
     details = await portal.details(uuid)
-    assert (details["status"], details["validationResults"], details["longId"]) == (
-        "Submitted",
-        None,
-        "",
-    )
+    assert details["status"] == "Submitted"
+    assert (details["validationResults"], details["longId"]) == (None, "")
     await portal.admin("settings", stuck=False)
     assert (await portal.details(uuid))["status"] == "Valid"
 
@@ -255,10 +248,8 @@ async def test_a_document_is_cancelled_only_once(portal: Portal) -> None:
         "status": "Cancelled",
     }
     details = await portal.details(uuid)
-    assert (details["status"], details["documentStatusReason"]) == (
-        "Cancelled",
-        "Wrong buyer details",
-    )
+    assert details["status"] == "Cancelled"
+    assert details["documentStatusReason"] == "Wrong buyer details"
     assert details["cancelDateTime"]
     assert (await portal.http.get(f"/{uuid}/share/{details['longId']}")).status == 200
     assert await error_of(await portal.change(uuid, "cancelled")) == (400, "IncorrectState")
@@ -298,10 +289,8 @@ async def test_only_the_issuer_cancels_and_only_the_receiver_rejects(portal: Por
     assert await error_of(await portal.change(uuid, "rejected")) == (400, "IncorrectState")
     await portal.login()
     details = await portal.details(uuid)
-    assert (details["status"], details["documentStatusReason"]) == (
-        "Valid",
-        "Goods were never ordered",
-    )
+    assert details["status"] == "Valid"
+    assert details["documentStatusReason"] == "Goods were never ordered"
     assert details["rejectRequestDateTime"]
 
 
@@ -465,9 +454,8 @@ async def test_document_types_are_listed(portal: Portal) -> None:
     assert len((await portal.json("/documenttypes"))["result"]) == 8
     one = await portal.json("/documenttypes/1")
     assert {each["value"] for each in one["workflowParameters"]} == {72}
-    assert (await portal.json(f"/documenttypes/1/versions/{one['documentTypeVersions'][0]['id']}"))[
-        "name"
-    ] == "1.0"
+    found = await portal.json(f"/documenttypes/1/versions/{one['documentTypeVersions'][0]['id']}")
+    assert found["name"] == "1.0"
     assert (await portal.call("GET", "/documenttypes/9")).status == 404
 
 

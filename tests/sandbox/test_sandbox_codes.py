@@ -78,10 +78,8 @@ async def give_list(portal: Portal, name: str, *codes: dict[str, Any]) -> None:
 
 async def test_units_and_msic_are_checked_by_format(portal: Portal) -> None:
     root = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "C62")
-    assert (
-        await step_codes(portal, put(root, f"{SELLER}.IndustryClassificationCode.0._", "31002"))
-        == {}
-    )
+    found = await step_codes(portal, put(root, f"{SELLER}.IndustryClassificationCode.0._", "31002"))
+    assert found == {}
 
 
 async def test_units_and_msic_are_checked_against_given_lists(portal: Portal) -> None:

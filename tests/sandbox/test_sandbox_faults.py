@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from service.sandbox.settings import Settings
+from tests.api_requests import expect
 from tests.conftest import ClientFactory
 from tests.fixtures_sandbox import HOUR, Portal, create_sandbox
 
@@ -256,9 +257,8 @@ async def test_a_restart_keeps_all_state(
     await again.http.delete("/_sandbox/faults")
     await again.admin("settings", stuck=False)
     assert (await again.details(waiting))["status"] == "Valid"
-    assert (
-        await again.call("GET", "/taxpayer/validate/C7777777770?idType=BRN&idValue=1")
-    ).status == 200
+    found = await again.call("GET", "/taxpayer/validate/C7777777770?idType=BRN&idValue=1")
+    assert found.status == 200
 
 
 @contextmanager
@@ -323,5 +323,4 @@ async def test_the_clock_can_be_moved_back(portal: Portal) -> None:
     await portal.admin("clock", seconds=HOUR)
     await portal.admin("clock", seconds=-HOUR)
     assert (await portal.admin("clock"))["offset"] == 0
-    async with portal.http.post("/_sandbox/clock", json={"seconds": -1}) as answer:
-        assert answer.status == 400
+    await expect(portal.http, 400, "POST", "/_sandbox/clock", json={"seconds": -1})

@@ -40,9 +40,8 @@ async def test_documents_of_one_submission_have_separate_outcomes(portal: Portal
 async def test_a_submission_of_invalid_documents_is_invalid(portal: Portal) -> None:
     sent = [put(await portal.fresh(number), UNIT, "pcs") for number in "AB"]
     body = await (await portal.submit(*sent)).json()
-    assert (await portal.json(f"/documentsubmissions/{body['submissionUid']}"))[
-        "overallStatus"
-    ] == "Invalid"
+    found = await portal.json(f"/documentsubmissions/{body['submissionUid']}")
+    assert found["overallStatus"] == "Invalid"
 
 
 async def test_several_steps_can_fail_at_once(portal: Portal) -> None:

@@ -277,9 +277,8 @@ async def test_an_invalid_code_is_reported_in_the_portals_shape(portal: Portal) 
         await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88"
     )
     details = await portal.details(await portal.accepted(changed))
-    assert (details["status"], details["longId"]) == ("Invalid", "") and details[
-        "dateTimeValidated"
-    ]
+    assert (details["status"], details["longId"]) == ("Invalid", "")
+    assert details["dateTimeValidated"]
     first, second, *_ = details["validationResults"]["validationSteps"]
     assert first == {"status": "Valid", "name": "Step03-Duplicated Submission Validator"}
     assert second["name"] == "Step04-Code Field Validator"
@@ -362,17 +361,13 @@ async def self_billed(portal: Portal, tin: str = "EI00000000030") -> dict[str, A
 
 async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal: Portal) -> None:
     details = await portal.details(await portal.accepted(await self_billed(portal)))
-    assert (details["status"], details["issuerTin"], details["receiverId"]) == (
-        "Valid",
-        SUPPLIER,
-        "NA",
-    )
+    assert details["status"] == "Valid"
+    assert (details["issuerTin"], details["receiverId"]) == (SUPPLIER, "NA")
 
 
 async def test_a_foreign_seller_with_the_general_buyer_tin_is_invalid(portal: Portal) -> None:
-    assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == {
-        "05": ["ERR208"]
-    }
+    expected = {"05": ["ERR208"]}
+    assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == expected
 
 
 @pytest.mark.parametrize("blank", [False, True])
@@ -508,9 +503,8 @@ async def test_totals_in_a_foreign_currency_are_shown_in_ringgit(portal: Portal)
 async def test_an_inconsistent_currency_fails_step_7(
     portal: Portal, path: str, value: Any, codes: Any
 ) -> None:
-    assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {
-        "07": codes
-    }
+    expected = {"07": codes}
+    assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == expected
 
 
 @pytest.mark.parametrize("rate, target, found", [(0, "MYR", {}), (4.25, "USD", {"07": ["DC511"]})])

@@ -9,7 +9,7 @@ from yarl import URL
 
 from tests.api.test_einvoice_requests import approve, create_pending_invoice, create_request, put
 from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
-from tests.api_requests import create_record, request_json
+from tests.api_requests import create_record, expect, request_json
 from tests.conftest import Client, Company, StartService, make_company
 from tests.harness.bodies import BUYER_FORM, buyer, invoice, note, now
 from tests.harness.environments import GENEROUS
@@ -48,9 +48,7 @@ async def test_every_change_of_a_document_has_an_entry(
     whole = (await create_record(api, path, **taken, invoiceIds=[sale]))["id"]
     await send(api, "DELETE", f"{path}/{whole}")
     assert await read_log(owner) == [
-        ("create", f"invoice {first}"),
-        ("change", f"invoice {first}"),
-        ("delete", f"invoice {first}"),
+        *((action, f"invoice {first}") for action in ("create", "change", "delete")),
         ("create", f"invoice {sale}"),
         ("create", f"consolidated invoice {whole}"),
         ("delete", f"consolidated invoice {whole}"),
@@ -101,8 +99,7 @@ async def test_a_create_has_the_key_the_request_and_the_client(
 ) -> None:
     sent = {"X-Request-Id": "till-7", **headers}
     for _ in range(2 if headers else 1):
-        async with own_api.post("/api/invoices", json=invoice(code=1), headers=sent) as response:
-            assert response.status == 201
+        await expect(own_api, 201, "POST", "/api/invoices", json=invoice(code=1), headers=sent)
     rows = await owner.fetch(
         "select actor, request_id, host(client_address) from audit_log"
         " where subject like 'invoice %'"
@@ -113,10 +110,10 @@ async def test_a_create_has_the_key_the_request_and_the_client(
 async def test_a_failed_change_has_no_entry(own_api: Client, owner: asyncpg.Connection) -> None:
     invoice_id = await create_invoice(own_api, code=1)
     before = await read_log(owner)
-    assert (await request_json(own_api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
+    await expect(own_api, 422, "POST", "/api/invoices", json=invoice(code=1))
     other = {"code": 2, "buyer": buyer(name="")}
     path = f"/api/invoices/{invoice_id}"
-    assert (await request_json(own_api, "PUT", path, json=other))[0] == 422
+    await expect(own_api, 422, "PUT", path, json=other)
     assert await read_log(owner) == before
 
 
@@ -143,8 +140,7 @@ async def test_a_request_by_a_link_has_the_link_as_actor(
     place = f"/api/invoices/{invoice_id}/links"
     link = (await send(own_api, "POST", place, purpose="request"))["data"]
     async with Visitor(own_api.make_url("/")) as visitor:
-        await visitor.get(URL(link["url"]).path)
-        await visitor.post(URL(link["url"]).path, BUYER_FORM)
+        await visitor.fill_in(URL(link["url"]).path, BUYER_FORM)
         assert "Your request was sent" in visitor.text
     row = await owner.fetchrow(
         "select actor, host(client_address) from audit_log where subject like 'e-invoice request %'"

@@ -22,7 +22,7 @@ from yarl import URL
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import add_key, revoke_key
-from service.config import read_config
+from service.config import Config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.errors import Conflict
@@ -30,9 +30,11 @@ from service.http import app_keys
 from service.http.api_keys import insert_key, new_key
 from service.http.middleware import KEY_IN_URL
 from tests.api_invoices import create_invoice
+from tests.api_reads import wait_for_lock
 from tests.api_requests import (
     INTEGRATIONS,
     KEYLESS,
+    expect,
     fill_path,
     list_routes,
     make_account,
@@ -64,23 +66,14 @@ async def keyless(start: StartService) -> Client:
     return api
 
 
-WAITS_FOR_LOCK = """
-    select exists (select from pg_stat_activity
-                    where datname = current_database() and wait_event_type = 'Lock')
-"""
-
-
-async def add_another_key(environment: dict[str, str], company: Company, **facts: Any) -> Any:
-    return SimpleNamespace(
-        **await run_command(read_config(environment), add_key, company.id, **facts)
-    )
+async def add_another_key(config: Config, company: Company, **facts: Any) -> Any:
+    return SimpleNamespace(**await run_command(config, add_key, company.id, **facts))
 
 
 async def test_request_without_a_key_is_a_401(keyless: Client) -> None:
     for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "  "}, {"X-Portal-Key": "einv_test_x"}):
-        assert await request_json(keyless, "GET", "/api/invoices", headers=headers) == REQUIRED, (
-            headers
-        )
+        path = "/api/invoices"
+        assert await request_json(keyless, "GET", path, headers=headers) == REQUIRED, headers
 
 
 @pytest.mark.parametrize(
@@ -127,29 +120,29 @@ async def test_known_key_id_with_a_wrong_secret_is_invalid(
 
 
 async def test_cached_key_becomes_invalid_at_its_expiry(
-    api: Client, environment: dict[str, str], company: Company
+    api: Client, config: Config, company: Company
 ) -> None:
     for seconds in (2, 8, 32):  # a busy machine may need some seconds for the first request
-        key = await add_another_key(environment, company, expires=now(seconds=-5 - seconds))
+        key = await add_another_key(config, company, expires=now(seconds=-5 - seconds))
         if (await with_key(api, key.key))[0] == 200:
             break
     assert await until(lambda: with_key(api, key.key), lambda answer: answer[0] != 200) == WRONG
 
 
 async def test_key_expiry_uses_the_database_clock(
-    api: Client, environment: dict[str, str], company: Company, monkeypatch: pytest.MonkeyPatch
+    api: Client, config: Config, company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = await add_another_key(environment, company, expires=now(hours=-1))
+    key = await add_another_key(config, company, expires=now(hours=-1))
     tomorrow = time.time() + 86400
     monkeypatch.setattr("time.time", lambda: tomorrow)
     assert (await with_key(api, key.key))[0] == 200
 
 
 async def test_key_that_expires_soon_is_logged_once_a_day(
-    api: Client, environment: dict[str, str], company: Company, caplog: pytest.LogCaptureFixture
+    api: Client, config: Config, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
     soon, later = [
-        await add_another_key(environment, company, expires=now(days=-days)) for days in (13, 15)
+        await add_another_key(config, company, expires=now(days=-days)) for days in (13, 15)
     ]
     for key in (soon, soon, later, company):
         assert (await with_key(api, key.key))[0] == 200
@@ -175,19 +168,18 @@ async def processes(
 
 async def test_revoked_key_is_rejected_within_a_second_in_every_process(
     processes: Any,
-    environment: dict[str, str],
+    config: Config,
     owner: asyncpg.Connection,
     company: Company,
     cluster: str,
 ) -> None:
     """Also without notifications: the listening sessions are terminated and cannot reconnect."""
-    other = await add_another_key(environment, company)
+    other = await add_another_key(config, company)
     for key in (company, other):
         for each in processes:
             assert (await with_key(each, key.key))[0] == 200
-    assert (await run_command(read_config(environment), revoke_key, other.key_id))[
-        "revoked"
-    ] is True
+    found = await run_command(config, revoke_key, other.key_id)
+    assert found["revoked"] is True
     await _refused_in_a_second(processes, other.key)
     await _cut_off_listeners(owner, cluster)
     for each in processes:
@@ -230,10 +222,10 @@ async def _cut_off_listeners(owner: asyncpg.Connection, cluster: str) -> None:
 
 
 async def test_revoking_a_key_leaves_other_keys_valid(
-    api: Client, environment: dict[str, str], company: Company
+    api: Client, config: Config, company: Company
 ) -> None:
-    other = await add_another_key(environment, company)
-    await run_command(read_config(environment), revoke_key, other.key_id)
+    other = await add_another_key(config, company)
+    await run_command(config, revoke_key, other.key_id)
     assert await _refused(api, other.key) == WRONG
     assert (await with_key(api, company.key))[0] == 200
 
@@ -308,12 +300,8 @@ async def test_company_key_is_rejected_by_the_integration_surface(
     for method, path in list_routes(api):
         if path.startswith(INTEGRATIONS) and method != "HEAD":
             for headers in ({}, {"X-Portal-Key": company.key}):
-                assert (
-                    await request_json(api, method, fill_path(path), headers=headers) == ELSEWHERE
-                ), (
-                    method,
-                    path,
-                )
+                answer = await request_json(api, method, fill_path(path), headers=headers)
+                assert answer == ELSEWHERE, (method, path)
 
 
 async def test_invalid_key_is_rejected_before_the_body_is_read(api: Client) -> None:
@@ -362,17 +350,9 @@ async def test_fixed_path_segment_does_not_match_the_id_route(api: Client) -> No
     assert {f"{place}/export-all" for place in ("/api/invoices", "/api/adjustment-notes")} < set(
         words
     )
+    every_method = "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE"
     for path in words:
-        for method in {
-            "GET",
-            "HEAD",
-            "POST",
-            "PUT",
-            "PATCH",
-            "DELETE",
-            "OPTIONS",
-            "TRACE",
-        } - methods[path]:
+        for method in set(every_method.split()) - methods[path]:
             async with api.request(method, path) as response:
                 assert response.status == 405, (method, path)
                 assert set(response.headers["Allow"].split(",")) == methods[path]
@@ -397,13 +377,8 @@ async def test_api_documentation_needs_no_key(keyless: Client) -> None:
 
 
 async def test_valid_request_id_is_returned_on_every_response(api: Client) -> None:
-    for path in (
-        "/api/invoices",
-        "/api/invoices/export-all",
-        "/api/invoices/0",
-        "/api/nothing",
-        "/healthz",
-    ):
+    paths = "/api/invoices /api/invoices/export-all /api/invoices/0 /api/nothing /healthz"
+    for path in paths.split():
         async with api.get(path, headers={"X-Request-Id": "Order-7.b_2"}) as response:
             assert response.headers["X-Request-Id"] == "Order-7.b_2", path
 
@@ -437,10 +412,10 @@ async def test_company_over_its_rate_limit_gets_a_429_with_retry_after(
 
 
 async def test_rate_limit_is_shared_by_the_keys_of_a_company(
-    start: StartService, environment: dict[str, str], company: Company
+    start: StartService, environment: dict[str, str], config: Config, company: Company
 ) -> None:
     api = await start(REQUESTS_PER_MINUTE="2")
-    second = await add_another_key(environment, company)
+    second = await add_another_key(config, company)
     stranger = await make_company(environment)
     keys = [company.key, second.key, company.key, second.key, stranger.key]
     assert [(await with_key(api, key))[0] for key in keys] == [200, 200, 429, 429, 200]
@@ -470,17 +445,14 @@ async def test_invalid_keys_are_rate_limited_per_address(
     async with api.get("/api/invoices", headers={"X-API-Key": wrong}) as response:
         assert (response.status, await response.json()) == (429, SLOW_DOWN)
         assert 1 <= int(response.headers["Retry-After"]) <= 3
-    status, body = await request_json(
-        api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong}
-    )
+    headers = {"X-Portal-Key": wrong}
+    status, body = await request_json(api, "GET", f"{INTEGRATIONS}users", headers=headers)
     assert status == 429 and body["details"]["retry_after"] <= 3
     for path in ("/api/invoices", f"{INTEGRATIONS}users"):
-        assert (await request_json(api, "GET", path))[0] == 200
+        await expect(api, 200, "GET", path)
     assert await with_key(api, "") == REQUIRED
-    assert (
-        await request_json(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""})
-        == ELSEWHERE
-    )
+    found = await request_json(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""})
+    assert found == ELSEWHERE
     assert (await with_key(api, company.key[:-1]))[0] == 429
 
 
@@ -499,16 +471,16 @@ async def full(owner: asyncpg.Connection, company: Company) -> Company:
 
 
 async def test_a_company_has_at_most_50_valid_keys(
-    full: Company, environment: dict[str, str], owner: asyncpg.Connection
+    full: Company, environment: dict[str, str], config: Config, owner: asyncpg.Connection
 ) -> None:
     with pytest.raises(Conflict, match="at most 50 valid API keys"):
-        await add_another_key(environment, full)
-    await run_command(read_config(environment), revoke_key, "100000000001")
-    await add_another_key(environment, full)
+        await add_another_key(config, full)
+    await run_command(config, revoke_key, "100000000001")
+    await add_another_key(config, full)
     with pytest.raises(Conflict):
-        await add_another_key(environment, full)
+        await add_another_key(config, full)
     assert await owner.fetchval("select count(*) from api_keys") == 53
-    await add_another_key(environment, await make_company(environment))
+    await add_another_key(config, await make_company(environment))
 
 
 async def test_two_keys_at_the_limit_are_not_both_created(
@@ -525,7 +497,7 @@ async def test_two_keys_at_the_limit_are_not_both_created(
         async with database.company(full.id) as conn:
             await insert_key(conn, full.id, new_key(live=False), "", None)
             second = asyncio.create_task(insert())
-            await until(lambda: owner.fetchval(WAITS_FOR_LOCK))
+            await wait_for_lock(owner)
         with pytest.raises(Conflict):
             await second
 
@@ -649,7 +621,7 @@ async def test_logs_hold_neither_keys_nor_bodies(
         invoice(buyer=marked, code="7"),
         {"buyer": marked},
     ):
-        assert (await request_json(api, "POST", "/api/invoices", json=body))[0] == 422
+        await expect(api, 422, "POST", "/api/invoices", json=body)
     assert await with_key(api, company.key + "x") == WRONG
     written = caplog.text + capsys.readouterr().err
     assert "request_id" in written and "logger=service.requests" in written

@@ -28,6 +28,7 @@ from tests.api_requests import (
     PORTAL_CREDENTIALS,
     add_own_client,
     create_record,
+    expect,
     fill_path,
     list_routes,
     request_json,
@@ -90,14 +91,10 @@ async def test_without_a_secret_key_no_secret_is_stored(
     webhook_id, _ = await create_endpoint(api, receiver.url)
     await api.close()
     api = await start(**{**LOCAL, "SECRET_KEY": ""})
-    assert (
-        await request_json(api, "POST", "/api/webhooks", json={"url": receiver.url})
-        == NO_SECRET_KEY
-    )
-    assert (
-        await request_json(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
-        == NO_SECRET_KEY
-    )
+    found = await request_json(api, "POST", "/api/webhooks", json={"url": receiver.url})
+    assert found == NO_SECRET_KEY
+    given = await request_json(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
+    assert given == NO_SECRET_KEY
     assert await owner.fetchval("select count(*) from webhook_secrets") == 1
 
 
@@ -133,8 +130,8 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     await add_own_client(sandbox)
     api = await start(**SIGNED)
     _, secret = await create_endpoint(api, receiver.url)
-    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
-    assert (await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT))[0] == 200
+    await expect(api, 200, "PUT", CERTIFICATE, json=issued().pair)
+    await expect(api, 200, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT)
     await api.close()
     alone, rotating = [read_config({**environment, **keys}) for keys in (NEW, ROTATING)]
     assert await run_command(alone, reencrypt_all) == {"sealed": 0, "unopenable": 3}
@@ -159,7 +156,7 @@ async def test_no_response_contains_a_stored_secret(start: StartService, sandbox
     ids = await create_one_of_each(api)
     made = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/")
     ids["/api/webhooks"], pair = made["id"], issued().pair
-    assert (await request_json(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+    await expect(api, 200, "PUT", CERTIFICATE, json=pair)
     status, given = await request_json(api, "PUT", PORTAL_CREDENTIALS, json=OWN_CLIENT)
     assert status == 200 and OWN_CLIENT["client_secret"] not in str(given)
     shown = await create_delivery(api, made["id"])
@@ -178,17 +175,14 @@ async def test_no_response_contains_a_stored_secret(start: StartService, sandbox
 
 def test_objects_with_secrets_hide_them_in_their_repr() -> None:
     key, vault = new_key(live=True), Vault(b"k" * 32)
-    assert (
-        key.text not in repr(key)
-        and repr(key.digest) not in repr(key)
-        and "kkkk" not in repr(vault)
-    )
+    assert key.text not in repr(key)
+    assert repr(key.digest) not in repr(key)
+    assert "kkkk" not in repr(vault)
 
 
 async def test_an_unconfigured_installation_creates_its_own_key(tmp_path: Path) -> None:
     path = tmp_path / "secret-key"
     keys = await asyncio.gather(*[asyncio.to_thread(_load_or_create_key, path) for _ in range(8)])
     assert len(set(keys)) == 1 and len(keys[0]) == 32 and _load_or_create_key(path) == keys[0]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [
-        each.name for each in tmp_path.iterdir()
-    ] == ["secret-key"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["secret-key"]
