@@ -21,7 +21,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from tests.api_invoices import create_delivery, create_invoice, create_sale, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import create_record, request_json, submit
+from tests.api_requests import create_record, expect, submit
 from tests.conftest import Client, Company, make_company, some_long
 from tests.harness.bodies import buyer, note, now
 from tests.harness.browsers import needs_browser, open_browser
@@ -126,8 +126,7 @@ async def create_documents(site: Client) -> dict[str, int]:
     }
     await submit(site, ids["invalid"])
     await wait_for_status(site, ids["invalid"], "Invalid")
-    status, answer = await request_json(site, "POST", "/api/einvoice-requests", json=ASK)
-    assert status == 201, answer
+    await expect(site, 201, "POST", "/api/einvoice-requests", json=ASK)
     return ids
 
 

@@ -138,8 +138,7 @@ async def test_a_known_network_is_open_after_tries_from_many_networks(
     assert await list_entries(owner) == entries
     assert await try_password(site, NEAR, PASSWORD) == 200
     assert await try_password(site, FAR, PASSWORD) == 429
-    await person.get("/confirm")
-    await person.post("/confirm", {"password": PASSWORD, "next": "/account"})
+    await person.fill_in("/confirm", {"password": PASSWORD, "next": "/account"})
     assert person.path == "/account"
 
 
@@ -215,11 +214,9 @@ async def test_sign_ins_and_wrong_passwords_are_shown_with_their_address(
 async def test_links_and_passwords_are_in_the_log(
     site: Site, person: Visitor, owner: asyncpg.Connection
 ) -> None:
-    await person.get("/password")
-    await person.post("/password", {"current": "wrong", "password": "other words that I chose"})
+    await person.fill_in("/password", {"current": "wrong", "password": "other words that I chose"})
     await person.post("/password", {"current": PASSWORD, "password": "other words that I chose"})
-    await person.get("/confirm")
-    await person.post("/confirm", {"password": "other words that I chose", "next": "/account"})
+    await person.fill_in("/confirm", {"password": "other words that I chose", "next": "/account"})
     link = (await run_command(site.config, link_user, EMAIL))["link"]
     async with site.visitor(FAR) as visitor:
         await visitor.use_link(link, "third words that I chose")
@@ -295,8 +292,7 @@ async def test_the_service_cannot_change_the_log(owner: asyncpg.Connection) -> N
 async def make_link(admin: Visitor, owner: asyncpg.Connection, email: str = EMAIL) -> None:
     """Make a link for a person, on the page of people."""
     user_id = await owner.fetchval("select id from users where email = $1", email)
-    await admin.get("/settings/people")
-    await admin.post(f"/settings/people/{user_id}/link")
+    await admin.fill_in("/settings/people", path=f"/settings/people/{user_id}/link")
     assert 'id="new-link"' in admin.text
 
 
@@ -343,8 +339,7 @@ async def test_the_notice_stays_unless_its_entry_is_named(
     if until == "foreign":
         until = str(await owner.fetchval("select max(id) + 1 from user_audit_log"))
         await try_password(site, FAR, "wrong", BOSS)
-    await person.get("/account")
-    await person.post("/account/links-seen", {"until": until})
+    await person.fill_in("/account", {"until": until}, path="/account/links-seen")
     assert person.status == 200 and "boss made a one-time link for you" in person.words
 
 
@@ -422,12 +417,10 @@ async def test_sessions_of_other_people_are_unknown(
     )
     answers = []
     for session in (theirs, 999_999_999):
-        await person.get("/account")
-        await person.post(f"/account/sessions/{session}/end")
+        await person.fill_in("/account", path=f"/account/sessions/{session}/end")
         answers.append((person.status, "There is no such session." in person.words))
     assert answers == [(404, True), (404, True)]
-    await person.get("/account")
-    await person.post("/account/sessions/end-others")
+    await person.fill_in("/account", path="/account/sessions/end-others")
     await boss.get("/")
     assert boss.path == "/"
 

@@ -5,7 +5,7 @@ import asyncpg
 from service.dashboard.activity import _label_members
 from service.dashboard.pages import TEXTS
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_requests import cancel_latest, create_record, request_json
+from tests.api_requests import cancel_latest, create_record, expect, request_json
 from tests.conftest import Client
 from tests.harness.bodies import buyer
 from tests.harness.visitors import Visitor
@@ -23,12 +23,12 @@ async def test_old_and_new_values_of_settings_are_shown_in_words(
     admin: Visitor, site: Client
 ) -> None:
     for city in ("Ipoh", "<b>Klang</b>"):
-        assert (await request_json(site, "PUT", "/api/companies", json={"city": city}))[0] == 200
+        await expect(site, 200, "PUT", "/api/companies", json={"city": city})
     _, answer = await request_json(site, "GET", "/api/companies")
     setting = {**answer["data"]["setting"], "INVOICE_PREFIX": "X-", "AUTO_SUBMIT_INVOICE": True}
     taxes = [{"tax_type": "02", "tax_rate": 8}]
     body = {"setting": setting, "default_tax_types_and_rates": taxes}
-    assert (await request_json(site, "PUT", "/api/companies", json=body))[0] == 200
+    await expect(site, 200, "PUT", "/api/companies", json=body)
     text = await _read_words(admin, "/settings/activity")
     assert "City: from Ipoh to <b>Klang</b>" in text and "<b>Klang" not in admin.text
     assert "Prefix of Invoices: from INV- to X-" in text
@@ -44,8 +44,8 @@ async def test_changes_of_a_webhook_are_shown_without_its_secret(
     _, made = await request_json(site, "POST", "/api/webhooks", json=body)
     change = {"types": ["invoice.valid"], "enabled": False}
     path = f"/api/webhooks/{made['data']['id']}"
-    assert (await request_json(site, "PUT", path, json=change))[0] == 200
-    assert (await request_json(site, "POST", f"{path}/rotate-secret", json={}))[0] == 200
+    await expect(site, 200, "PUT", path, json=change)
+    await expect(site, 200, "POST", f"{path}/rotate-secret", json={})
     text = await _read_words(admin, "/settings/activity")
     assert "URL: https://hooks.example.com/in" in text
     assert "Description" not in text and "None" not in text
@@ -68,7 +68,7 @@ async def test_entries_link_to_the_pages_of_documents_that_exist(
 ) -> None:
     kept = await create_valid_invoice(site, code=4711)
     deleted = await create_invoice(site, code=4712)
-    assert (await request_json(site, "DELETE", f"/api/invoices/{deleted}"))[0] == 200
+    await expect(site, 200, "DELETE", f"/api/invoices/{deleted}")
     text = await _read_words(admin, "/settings/activity")
     assert "submitted invoice 4711" in text and "deleted invoice 4712" in text
     assert f'href="/invoices/{kept}"' in admin.text
@@ -98,8 +98,7 @@ async def test_creates_changes_and_decisions_are_shown_with_person_and_address(
     asked = {"invoiceCode": "4711", **buyer()}
     request_id = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
     for choice in ("reject", "reopen", "approve"):
-        await admin.get("/requests")
-        await admin.post(f"/requests/{request_id}/{choice}")
+        await admin.fill_in("/requests", path=f"/requests/{request_id}/{choice}")
     for path in (f"/invoices/{invoice_id}", "/settings/activity"):
         text = await _read_words(admin, path)
         assert "created invoice 4711 127.0.0.1" in text

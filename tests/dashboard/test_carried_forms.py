@@ -169,8 +169,7 @@ async def test_a_password_entered_in_another_tab_keeps_the_form(
 ) -> None:
     await member.get("/invoices/new")
     page = member.text
-    await member.get("/confirm")
-    await member.post("/confirm", {"password": PASSWORD, "next": "/"})
+    await member.fill_in("/confirm", {"password": PASSWORD, "next": "/"})
     assert member.path == "/"
     member.text = page
     await member.post("/invoices/new", INVOICE)

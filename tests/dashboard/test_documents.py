@@ -248,8 +248,7 @@ async def test_the_page_says_why_a_second_request_is_not_approved(
     await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
     asked = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     first = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
-    await member.get("/requests")
-    await member.post(f"/requests/{first}/approve")
+    await member.fill_in("/requests", path=f"/requests/{first}/approve")
     second = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
     await member.post(f"/requests/{second}/approve")
     assert "The invoice already has the buyer of another request." in member.words

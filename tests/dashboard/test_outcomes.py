@@ -218,6 +218,5 @@ async def test_a_cancelled_document_is_not_submitted_again_by_an_old_page(
     site = await start()
     invoice_id = await _make_status(site, "Cancelled")
     member = await sign_in(site, "member")
-    await member.get(f"/invoices/{invoice_id}")
-    await member.post(f"/invoices/{invoice_id}/submit")
+    await member.fill_in(f"/invoices/{invoice_id}", path=f"/invoices/{invoice_id}/submit")
     check_words(member.words, "It was cancelled and has not changed since.")

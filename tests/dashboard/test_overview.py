@@ -13,7 +13,7 @@ from tests.api_invoices import (
     create_submitted_invoice,
     create_valid_invoice,
 )
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, StartService, patience
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, note
@@ -84,7 +84,7 @@ async def test_taxes_of_valid_documents_are_summed_less_credit_notes(
 async def test_open_sales_and_pending_requests_are_named(visitor: Visitor, site: Client) -> None:
     await create_sale(site)
     request = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Siti"}
-    assert (await request_json(site, "POST", "/api/einvoice-requests", json=request))[0] == 201
+    await expect(site, 201, "POST", "/api/einvoice-requests", json=request)
     text = await read_overview(visitor)
     assert "Sales of last month are not consolidated yet" in text
     assert "Buyers who ask for an e-invoice: 1" in text
@@ -112,7 +112,7 @@ async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
     await reader.get(f"/invoices?status=Draft,Invalid&issued_from={LATE:%Y-%m}-01")
     assert reader.status == 200 and all(f"/invoices/{each}" in reader.text for each in own)
     for invoice_id in own:
-        assert (await request_json(late, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
+        await expect(late, 200, "DELETE", f"/api/invoices/{invoice_id}")
     assert "Overdue" not in await read_overview(reader)
 
 
@@ -126,8 +126,7 @@ async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
         "code": 1,
         "issueDateTime": datetime.now(KL).isoformat(),
     }
-    status, answer = await request_json(site, "POST", "/api/consolidated-invoices", json=body)
-    assert status == 201, answer
+    await expect(site, 201, "POST", "/api/consolidated-invoices", json=body)
     words = f"The consolidated invoice of {LATE:%B %Y} is not submitted yet"
     assert words in await read_overview(visitor)
     late = await start(CONSOLIDATION_DAYS="7")

@@ -14,7 +14,7 @@ from service.config import read_config
 from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
 from service.dashboard.table import MODULES, make_page_routes
 from tests.api_invoices import create_delivery, create_invoice, create_one_of_each
-from tests.api_requests import create_record, request_json
+from tests.api_requests import create_record, expect, request_json
 from tests.conftest import Client, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, line
@@ -214,8 +214,11 @@ async def ask(visitor: Visitor, method: str, path: str) -> tuple[int, str]:
     if method == "GET":
         await visitor.get(path)
     else:
-        await visitor.get("/companies")
-        await visitor.post(path, {"reason": "x", "purpose": "view", "url": "https://example.com"})
+        await visitor.fill_in(
+            "/companies",
+            {"reason": "x", "purpose": "view", "url": "https://example.com"},
+            path=path,
+        )
     return visitor.status, re.sub(r"Request \w+", "", visitor.words).replace(path, "")
 
 
@@ -243,8 +246,7 @@ async def test_people_and_keys_of_another_company_stay(
         for each in (other.key_id, "0" * len(other.key_id))
     ]
     assert answers[0] == answers[1] and answers[0][0] == 404
-    async with site.get("/api/companies", headers={"X-API-Key": other.key}) as response:
-        assert response.status == 200
+    await expect(site, 200, "GET", "/api/companies", headers={"X-API-Key": other.key})
     members = "select count(*) from company_members where user_id = $1"
     assert await owner.fetchval(members, user_id) == 1
 
@@ -254,7 +256,7 @@ async def test_activity_and_portal_show_nothing_of_another_company(
 ) -> None:
     theirs = await start(await make_company(environment), **GENEROUS)
     body = {"city": "Kota Rahsia", "email": "rahsia@example.com"}
-    assert (await request_json(theirs, "PUT", "/api/companies", json=body))[0] == 200
+    await expect(theirs, 200, "PUT", "/api/companies", json=body)
     for path in ("/settings/activity", "/settings/portal", "/settings/profile", "/"):
         await admin.get(path)
         assert admin.status == 200 and "ahsia" not in admin.text
@@ -287,8 +289,7 @@ async def test_script_in_any_text_stays_text_on_every_page(admin: Visitor, site:
         (f"/invoices/{ids['/api/invoices']}/links", {"purpose": SCRIPT}),
         ("/requests/1/approve?status=Pending&page=1", {"x": SCRIPT}),
     ):
-        await admin.get("/settings/keys")
-        await admin.post(path, fields)
+        await admin.fill_in("/settings/keys", fields, path=path)
         assert admin.status < 500 and SCRIPT not in admin.text, path
     shown = 0
     query = "?query=%3Cscript%3E&status=%3Cscript%3E&month=%3Cscript%3E&before=%3Cscript%3E"
@@ -315,8 +316,7 @@ async def test_a_removed_person_loses_every_page_in_every_process_within_a_secon
         assert elsewhere.path == "/settings/portal"
         user_id = await owner.fetchval("select id from users where email = 'admin@example.com'")
         remover = await sign_in(site, "owner")
-        await remover.get("/settings/people")
-        await remover.post(f"/settings/people/{user_id}/remove")
+        await remover.fill_in("/settings/people", path=f"/settings/people/{user_id}/remove")
         for visitor in (admin, elsewhere):
             for path in ("/settings/portal", "/settings/activity", "/settings/webhooks", "/"):
                 await visitor.get(path)

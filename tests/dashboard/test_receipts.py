@@ -12,7 +12,7 @@ from yarl import URL
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
 from tests.api_invoices import create_invoice
 from tests.api_reads import wait_until_status
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, StartService, make_company
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
@@ -66,9 +66,8 @@ async def stack() -> Any:
 
 async def make_link(site: Client) -> dict[str, Any]:
     invoice_id = await create_invoice(site, type="PENDING_FINALIZE_INVOICE", buyer=None)
-    _, answer = await request_json(
-        site, "POST", PLACE.format(invoice_id), json={"purpose": "request"}
-    )
+    body = {"purpose": "request"}
+    _, answer = await request_json(site, "POST", PLACE.format(invoice_id), json=body)
     return answer["data"]
 
 
@@ -103,7 +102,7 @@ async def test_a_second_pending_request_of_a_buyer_is_a_409(
     _, answer = await request_json(site, "GET", REQUESTS)
     (stored,) = answer["data"]
     path = f"{REQUESTS}/{stored['id']}"
-    assert (await request_json(site, "PUT", path, json={"status": "Reject"}))[0] == 200
+    await expect(site, 200, "PUT", path, json={"status": "Reject"})
     assert SENT in await receipt.ask(**second)  # The seller has answered the first one.
 
 
@@ -165,8 +164,7 @@ async def decide(site: Client, **body: str) -> None:
     """Change the newest request."""
     _, found = await request_json(site, "GET", REQUESTS)
     path = f"{REQUESTS}/{found['data'][0]['id']}"
-    status, answer = await request_json(site, "PUT", path, json=body)
-    assert status == 200, answer
+    await expect(site, 200, "PUT", path, json=body)
 
 
 async def test_a_link_shows_what_became_of_a_request_to_its_buyer_alone(
@@ -180,9 +178,8 @@ async def test_a_link_shows_what_became_of_a_request_to_its_buyer_alone(
     assert await read_page(stranger) == blank
     await decide(site, status="Reject", reason="The name <b>differs</b>")
     words = await read_page(receipt)
-    assert (
-        "The seller rejected your request" in words and "Reason: The name <b>differs</b>" in words
-    )
+    assert "The seller rejected your request" in words
+    assert "Reason: The name <b>differs</b>" in words
     assert "<form" in receipt.visitor.text and "<b>" not in receipt.visitor.text
     assert await read_page(stranger) == blank
     assert SENT in await receipt.ask(**NUMBER)
@@ -265,8 +262,9 @@ async def test_the_seller_enters_a_reason_with_the_rejection(
 ) -> None:
     await receipt.ask(**NUMBER)
     _, found = await request_json(site, "GET", REQUESTS)
-    await member.get("/requests")
-    await member.post(f"/requests/{found['data'][0]['id']}/reject", {"reason": "Wrong shop"})
+    await member.fill_in(
+        "/requests", {"reason": "Wrong shop"}, path=f"/requests/{found['data'][0]['id']}/reject"
+    )
     assert "Wrong shop" in member.words
     assert "Reason: Wrong shop" in await read_page(receipt)
 
@@ -284,7 +282,7 @@ async def test_a_link_has_few_pending_requests(
 async def test_the_api_stores_any_number_of_requests(site: Client) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "tin": "IG1"}
     for _ in range(MOST_PENDING + 1):
-        assert (await request_json(site, "POST", REQUESTS, json=body))[0] == 201
+        await expect(site, 201, "POST", REQUESTS, json=body)
 
 
 @pytest.mark.parametrize("is_same", [True, False], ids=["one buyer", "many buyers"])
@@ -313,8 +311,7 @@ async def test_the_link_of_an_invoice_with_its_buyer_stores_nothing(
     _, found = await request_json(site, "GET", "/api/einvoice-requests")
     path = f"/api/einvoice-requests/{found['data'][0]['id']}"
     await receipt.visitor.get(receipt.path)
-    status, _ = await request_json(site, "PUT", path, json={"status": "Approve"})
-    assert status == 200
+    await expect(site, 200, "PUT", path, json={"status": "Approve"})
     await receipt.visitor.post(receipt.path, {"/name": "Bakar", "/type": "LOCAL_INDIVIDUAL"})
     assert receipt.visitor.status == 409
     stranger = await open_receipt(stack, site, {"url": receipt.path, "id": receipt.link_id})

@@ -12,6 +12,7 @@ from yarl import URL
 from service.config import Config
 from service.dashboard.passwords import Passwords, find_weakness
 from tests.api_invoices import create_invoice
+from tests.api_requests import expect
 from tests.conftest import Client, Company, StartService
 from tests.harness.visitors import PASSWORD, Visitor, make_person
 
@@ -92,8 +93,9 @@ async def test_a_changed_password_ends_the_other_sessions(owner: Visitor, site: 
     async with Visitor(site) as first, Visitor(site) as second:
         await first.sign_in(EMAIL)
         await second.sign_in(EMAIL)
-        await first.get("/password")
-        await first.post("/password", {"current": PASSWORD, "password": "other words that I chose"})
+        await first.fill_in(
+            "/password", {"current": PASSWORD, "password": "other words that I chose"}
+        )
         assert "Your password is changed." in first.text
         await second.get("/")
         assert second.path == "/sign-in"
@@ -183,8 +185,7 @@ async def test_an_admin_cannot_make_owners_or_links_for_them(
             (f"/settings/people/{owner_id}/link", {}),
             (f"/settings/people/{owner_id}/remove", {}),
         ):
-            await admin.get("/settings/people")
-            await admin.post(path, fields)
+            await admin.fill_in("/settings/people", fields, path=path)
             assert (path, fields, admin.status) == (path, fields, 403)
 
 
@@ -192,8 +193,7 @@ async def test_the_last_owner_stays(owner: Visitor) -> None:
     await owner.get("/settings/people")
     await owner.post(f"/settings/people/{_find_person(owner.text, EMAIL)}/remove")
     assert owner.status == 409
-    await owner.get("/settings/people")
-    await owner.post("/settings/people", {"email": EMAIL, "name": "X", "role": "reader"})
+    await owner.fill_in("/settings/people", {"email": EMAIL, "name": "X", "role": "reader"})
     assert owner.status == 409
 
 
@@ -205,8 +205,9 @@ async def test_an_address_in_other_case_is_the_same_person(
     async with Visitor(site) as admin:
         await admin.use_link(link)
         for visitor, status in ((admin, 403), (owner, 409)):
-            await visitor.get("/settings/people")
-            await visitor.post("/settings/people", {"email": email, "name": "X", "role": "reader"})
+            await visitor.fill_in(
+                "/settings/people", {"email": email, "name": "X", "role": "reader"}
+            )
             assert visitor.status == status
     await owner.get("/settings/people")
     assert owner.status == 200 and owner.text.count(f"<bdi>{EMAIL}</bdi>") == 1
@@ -328,26 +329,22 @@ def test_judging_a_password_takes_bounded_time(signs: str) -> None:
 async def test_a_new_key_needs_a_recent_password(
     owner: Visitor, owner_conn: asyncpg.Connection, site: URL, environment: dict[str, str]
 ) -> None:
-    await owner.get("/settings/keys")
-    await owner.post("/settings/keys", {"name": "shop"})
+    await owner.fill_in("/settings/keys", {"name": "shop"})
     assert "einv_test_" in owner.text
     await owner_conn.execute(
         "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
     )
-    await owner.get("/settings/keys")
-    await owner.post("/settings/keys", {"name": "shop"})
+    await owner.fill_in("/settings/keys", {"name": "shop"})
     assert owner.status == 401 and "Enter your password again" in owner.words
     assert "einv_test_" not in owner.text
 
 
 async def test_a_revoked_key_stops_working(owner: Visitor, site: URL) -> None:
-    await owner.get("/settings/keys")
-    await owner.post("/settings/keys", {"name": "shop"})
+    await owner.fill_in("/settings/keys", {"name": "shop"})
     key = owner.text.split('id="new-key">')[1].split("<")[0]
     headers = {"X-API-Key": key}
     url = site.join(URL("/api/invoices"))
-    async with owner._session.get(url, headers=headers) as response:
-        assert response.status == 200
+    await expect(owner._session, 200, "GET", url, headers=headers)
     await owner.post(f"/settings/keys/{key.split('_')[2]}/revoke")
     assert "The key is revoked." in owner.text
     async with asyncio.timeout(10):
@@ -369,22 +366,19 @@ async def test_a_revoked_key_stops_working(owner: Visitor, site: URL) -> None:
     ],
 )
 async def test_fields_that_no_form_has_are_ignored(owner: Visitor, name: str) -> None:
-    await owner.get("/invoices/new")
-    await owner.post("/invoices/new", {name: "1", "/type": "INVOICE"})
+    await owner.fill_in("/invoices/new", {name: "1", "/type": "INVOICE"})
     assert owner.status == 422
 
 
 @pytest.mark.parametrize("choice", ["remove:²", "remove:", "remove:99999999999", "remove:-1"])
 async def test_a_button_that_no_form_has_saves(owner: Visitor, choice: str) -> None:
-    await owner.get("/invoices/new")
-    await owner.post("/invoices/new", {"/type": "INVOICE", "do": choice})
+    await owner.fill_in("/invoices/new", {"/type": "INVOICE", "do": choice})
     assert owner.status == 422
 
 
 @pytest.mark.parametrize("text", ["1e99999999", "1e999999999999", "²", "٣", "NaN", "1" * 5000])
 async def test_a_text_that_is_no_number_is_a_violation(owner: Visitor, text: str) -> None:
-    await owner.get("/invoices/new")
-    await owner.post("/invoices/new", {"/type": "INVOICE", "/lineItems/0/unit/price": text})
+    await owner.fill_in("/invoices/new", {"/type": "INVOICE", "/lineItems/0/unit/price": text})
     assert owner.status == 422 and 'id="/lineItems/0/unit/price-wrong"' in owner.text
 
 
@@ -415,8 +409,7 @@ async def test_the_role_of_a_person_is_changed_in_the_list(
 
 
 async def test_an_invitation_that_is_not_valid_keeps_its_entries(owner: Visitor) -> None:
-    await owner.get("/settings/people")
-    await owner.post("/settings/people", {"email": "siti", "name": "Siti", "role": "admin"})
+    await owner.fill_in("/settings/people", {"email": "siti", "name": "Siti", "role": "admin"})
     assert owner.status == 422 and 'value="Siti"' in owner.text and 'value="siti"' in owner.text
 
 

@@ -13,7 +13,7 @@ from service.config import Config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_json
-from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client
+from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, expect
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import (
@@ -100,8 +100,7 @@ async def test_a_new_webhook_shows_its_secret_once(
 
 
 async def test_the_box_of_the_record_is_stored(admin: Visitor, site: Client) -> None:
-    await admin.get(WEBHOOKS)
-    await admin.post(WEBHOOKS, {"url": PLACE, "include_record": "on"})
+    await admin.fill_in(WEBHOOKS, {"url": PLACE, "include_record": "on"})
     [endpoint] = await _list_endpoints(site)
     assert endpoint["include_record"] is True
     place = f"{WEBHOOKS}/{endpoint['id']}"
@@ -147,8 +146,7 @@ async def test_violations_of_a_webhook_are_shown_at_their_fields(
 ) -> None:
     webhook, _ = await create_endpoint(site, PLACE)
     for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}"):
-        await admin.get(path)
-        await admin.post(path, fields)
+        await admin.fill_in(path, fields)
         assert admin.status == 422 and 'role="alert"' not in admin.text
         assert reason in admin.text.split(f'id="{field}-wrong">')[1].split("</p>")[0]
         assert f'value="{fields["url"]}"' in admin.text
@@ -158,8 +156,7 @@ async def test_violations_of_a_webhook_are_shown_at_their_fields(
 async def test_the_limit_of_webhooks_is_shown_as_an_alert(admin: Visitor, site: Client) -> None:
     for _ in range(MOST):
         await create_endpoint(site, PLACE)
-    await admin.get(WEBHOOKS)
-    await admin.post(WEBHOOKS, {"url": PLACE + "/21"})
+    await admin.fill_in(WEBHOOKS, {"url": PLACE + "/21"})
     assert admin.status == 409
     assert f'role="alert">A company can have at most {MOST} webhooks.' in admin.text
     assert f'value="{PLACE}/21"' in admin.text
@@ -208,8 +205,7 @@ async def test_a_redelivery_of_a_disabled_webhook_is_refused(
     await create_invoice(site)
     delivery = await wait_for_delivery(site, webhook, "Delivered")
     place = f"{WEBHOOKS}/{webhook}"
-    await admin.get(place)
-    await admin.post(f"{place}/disable")
+    await admin.fill_in(place, path=f"{place}/disable")
     await admin.post(f"{place}/deliveries/{delivery['id']}/redeliver")
     assert admin.status == 409
     assert 'role="alert">The webhook is disabled; enable it first.' in admin.text
@@ -248,8 +244,7 @@ async def test_a_rotated_secret_is_shown_once_and_signs(
 async def test_a_deleted_webhook_is_gone(admin: Visitor, site: Client) -> None:
     webhook, _ = await create_endpoint(site, PLACE)
     place = f"{WEBHOOKS}/{webhook}"
-    await admin.get(place)
-    await admin.post(f"{place}/delete")
+    await admin.fill_in(place, path=f"{place}/delete")
     assert admin.path == WEBHOOKS and "The webhook is deleted." in admin.text
     assert await _list_endpoints(site) == []
     await admin.get(place)
@@ -275,8 +270,7 @@ async def test_a_webhook_of_another_company_answers_like_an_unknown_one(
         await admin.get(f"{WEBHOOKS}/{number}")
         assert admin.status == 404 and PLACE not in admin.text
         for action in ("", "/enable", "/disable", "/rotate", "/delete"):
-            await admin.get(WEBHOOKS)
-            await admin.post(f"{WEBHOOKS}/{number}{action}", {"url": PLACE})
+            await admin.fill_in(WEBHOOKS, {"url": PLACE}, path=f"{WEBHOOKS}/{number}{action}")
             assert (action, admin.status) == (action, 404)
     assert len(await list_deliveries(theirs, webhook)) == 0
 
@@ -294,8 +288,7 @@ async def test_a_certificate_is_stored_shown_and_removed(admin: Visitor, site: C
     await admin.post(f"{SIGNING}/remove")
     assert "The certificate is removed." in admin.text
     assert "No certificate is stored." in admin.text
-    async with site.get(CERTIFICATE) as response:
-        assert response.status == 404
+    await expect(site, 404, "GET", CERTIFICATE)
     await admin.post(f"{SIGNING}/remove")
     assert admin.status == 404 and 'class="notice bad" role="alert"' in admin.text
 
@@ -323,8 +316,7 @@ async def test_the_password_of_a_private_key_is_checked(
     admin: Visitor, password: str, reason: str | None
 ) -> None:
     key = key_text(rsa_key(), "correct horse")
-    await admin.get(SIGNING)
-    await admin.post(
+    await admin.fill_in(
         SIGNING,
         _as_browser({"certificate": issued().certificate_pem, "key": key, "password": password}),
     )
@@ -345,8 +337,7 @@ async def test_a_private_key_of_another_certificate_is_refused_and_not_shown(
     assert 'id="key-wrong">key is not the private key of the certificate.' in admin.text
     for line in (*other.splitlines(), *pair.certificate_pem.splitlines()[1:-1], "horse"):
         assert line not in admin.text
-    async with site.get(CERTIFICATE) as response:
-        assert response.status == 404
+    await expect(site, 404, "GET", CERTIFICATE)
 
 
 @pytest.mark.parametrize("name", ["certificate", "key"])
@@ -354,16 +345,14 @@ async def test_a_private_key_of_another_certificate_is_refused_and_not_shown(
 async def test_an_invalid_certificate_or_key_is_shown_at_its_field(
     admin: Visitor, name: str, text: str
 ) -> None:
-    await admin.get(SIGNING)
-    await admin.post(SIGNING, {**issued().pair, name: text})
+    await admin.fill_in(SIGNING, {**issued().pair, name: text})
     assert admin.status == 422 and f'id="{name}-wrong">' in admin.text
     assert _texts_of_fields(admin.text) == "" and "SECRET" not in admin.text
 
 
 async def test_a_certificate_that_expires_soon_has_a_warning(admin: Visitor) -> None:
     soon = datetime.now(UTC) + timedelta(days=20, hours=1)
-    await admin.get(SIGNING)
-    await admin.post(SIGNING, issued(not_after=soon).pair)
+    await admin.fill_in(SIGNING, issued(not_after=soon).pair)
     assert 'class="notice warn"' in admin.text
     assert f"The signing certificate expires on {soon:%Y-%m-%d}, in 20 days." in admin.words
 
@@ -374,8 +363,7 @@ async def test_secrets_without_a_secret_key_are_refused_with_an_alert(
     site = await start(background=False, **{**LOCAL, "SECRET_KEY": ""})
     admin = await sign_in(site, "admin")
     for path, fields in ((WEBHOOKS, {"url": PLACE}), (SIGNING, issued().pair)):
-        await admin.get(path)
-        await admin.post(path, fields)
+        await admin.fill_in(path, fields)
         assert admin.status == 409
         assert 'class="notice bad" role="alert">The service cannot store' in admin.text
 
@@ -389,8 +377,7 @@ async def test_the_connection_to_the_portal_is_tested(
         await admin.post(PORTAL)
         assert "The portal accepts the credentials" in admin.text
         assert (await sandbox.calls())["calls"]["tin"] == number
-    async with site.put("/api/companies", json={"registration_number": "199901012345"}) as saved:
-        assert saved.status == 200
+    await expect(site, 200, "PUT", "/api/companies", json={"registration_number": "199901012345"})
     await admin.post(PORTAL)
     assert "does not know the TIN C20880050010 with BRN 199901012345" in admin.text
     await sandbox.fault("tin", "drop", times=9)
@@ -403,8 +390,7 @@ async def test_a_refused_login_is_not_shown_as_an_unreachable_portal(
 ) -> None:
     await change_client(sandbox, blocked=True)
     await sandbox.send("POST", "tokens/expire", {})
-    await admin.get(PORTAL)
-    await admin.post(PORTAL)
+    await admin.fill_in(PORTAL)
     assert "The service cannot log in to the portal. User blocked." in admin.words
     assert "Ask the operator" in admin.words and "unavailable" not in admin.words
 
@@ -441,13 +427,11 @@ async def test_own_portal_credentials_are_stored_shown_and_removed(
 async def test_refused_portal_credentials_are_shown_without_the_secret(
     admin: Visitor, site: Client, fields: dict[str, str], status: int, reason: str
 ) -> None:
-    await admin.get(PORTAL)
-    await admin.post(f"{PORTAL}/credentials", fields)
+    await admin.fill_in(PORTAL, fields, path=f"{PORTAL}/credentials")
     assert admin.status == status and reason in admin.text
     assert f'value="{fields["client_id"]}"' in admin.text
     assert OWN_CLIENT["client_secret"] not in admin.text
-    async with site.get(PORTAL_CREDENTIALS) as response:
-        assert response.status == 404
+    await expect(site, 404, "GET", PORTAL_CREDENTIALS)
 
 
 async def test_portal_credentials_that_cannot_be_tested_are_not_stored(
@@ -455,8 +439,7 @@ async def test_portal_credentials_that_cannot_be_tested_are_not_stored(
 ) -> None:
     await add_own_client(sandbox)
     await sandbox.fault("login", "drop")
-    await admin.get(PORTAL)
-    await admin.post(f"{PORTAL}/credentials", OWN_CLIENT)
+    await admin.fill_in(PORTAL, OWN_CLIENT, path=f"{PORTAL}/credentials")
     assert admin.status == 503
     assert "The portal cannot be reached, so the credentials could not be tested." in admin.words
 
@@ -465,8 +448,7 @@ async def test_a_refused_own_login_is_shown_on_the_page(
     admin: Visitor, site: Client, sandbox: Sandbox
 ) -> None:
     await add_own_client(sandbox)
-    await admin.get(PORTAL)
-    await admin.post(f"{PORTAL}/credentials", OWN_CLIENT)
+    await admin.fill_in(PORTAL, OWN_CLIENT, path=f"{PORTAL}/credentials")
     await add_own_client(sandbox, blocked=True)
     await sandbox.send("POST", "tokens/expire", {})
     await admin.post(PORTAL)
@@ -502,8 +484,9 @@ async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> 
         await member.get(path)
         assert (path, member.status) == (path, 403) and PLACE not in member.text
     for path in FORMS:
-        await member.get("/invoices")
-        await member.post(path.replace("/1", f"/{webhook}"), {"url": PLACE, **issued().pair})
+        await member.fill_in(
+            "/invoices", {"url": PLACE, **issued().pair}, path=path.replace("/1", f"/{webhook}")
+        )
         assert (path, member.status) == (path, 403)
     assert [each["enabled"] for each in await _list_endpoints(site)] == [True]
 
@@ -513,8 +496,7 @@ async def test_a_key_over_the_limit_is_refused_with_the_reason(
 ) -> None:
     for _ in range(MOST_KEYS - 1):
         await run_command(config, add_key, company.id)
-    await admin.get("/settings/keys")
-    await admin.post("/settings/keys", {"name": "till"})
+    await admin.fill_in("/settings/keys", {"name": "till"})
     assert admin.status == 409 and TOO_MANY_KEYS in admin.words
 
 
@@ -529,8 +511,7 @@ async def test_a_key_over_the_limit_is_refused_with_the_reason(
 async def test_a_refused_expiry_of_a_key_is_shown_at_its_field(
     admin: Visitor, expires: str, words: str
 ) -> None:
-    await admin.get("/settings/keys")
-    await admin.post("/settings/keys", {"name": "till", "expires": expires})
+    await admin.fill_in("/settings/keys", {"name": "till", "expires": expires})
     assert admin.status == 422 and words in admin.words
     assert 'aria-describedby="expires-wrong"' in admin.text
     assert 'value="till"' in admin.text and f'value="{expires}"' in admin.text

@@ -82,6 +82,13 @@ class Visitor:
         ) as response:
             return await self._keep(response)
 
+    async def fill_in(
+        self, page: str, fields: Mapping[str, str] | None = None, path: str | None = None
+    ) -> str:
+        """Open a page, send its form, to another path if one is given, and return the answer."""
+        await self.get(page)
+        return await self.post(path or page, fields)
+
     async def _keep(self, response: aiohttp.ClientResponse) -> str:
         self.status, self.path = response.status, response.url.path
         self.is_page = response.content_type == "text/html"
@@ -90,14 +97,11 @@ class Visitor:
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> str:
         """Sign in with a password."""
-        await self.get("/sign-in")
-        return await self.post("/sign-in", {"email": email, "password": password})
+        return await self.fill_in("/sign-in", {"email": email, "password": password})
 
     async def use_link(self, link: str, password: str = PASSWORD) -> str:
         """Open a one-time link, and accept its role with a new password or the present one."""
-        path = URL(link).path
-        await self.get(path)
-        return await self.post(path, {"password": password})
+        return await self.fill_in(URL(link).path, {"password": password})
 
 
 async def make_person(config: Config, company_id: int, email: str, role: str) -> str:
