@@ -55,8 +55,8 @@ async def link_user(config: Config, database: Database, email: str) -> dict[str,
     `roles` are the companies whose role is now pending, and need a link of their own.
     """
     async with database.across() as conn:
-        user = await sql.user_by_email(conn, email=email)
-    if user is None:
+        user = await sql.user_account(conn, email=email)
+    if user["id"] is None:
         raise OperatorError("There is no person with this e-mail address.")
     link = await make_operator_link(database, config.public_url, user["id"])
     async with database.across() as conn:

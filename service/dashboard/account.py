@@ -40,7 +40,7 @@ async def show_account(request: web.Request) -> web.Response:
 async def end_session(request: web.Request) -> web.Response:
     """End a session of the person. Raises NotFound if it is that of another person."""
     session_id, user_id = int(request.match_info["id"]), request[SESSION].user_id
-    ended = await run_personal(request, sql.session_end_one, user_id=user_id, id=session_id)
+    ended = await run_personal(request, sql.session_end, user_id=user_id, id=session_id)
     if ended is None:
         raise NotFound(TEXTS["no_session"])
     return redirect(f"{PLACE}?notice=session_ended")
@@ -50,12 +50,7 @@ async def end_session(request: web.Request) -> web.Response:
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all sessions of the person except this one."""
     session = request[SESSION]
-    await run_personal(
-        request,
-        sql.sessions_end_others,
-        user_id=session.user_id,
-        token_sha256=session.digest,
-    )
+    await run_personal(request, sql.sessions_end, user_id=session.user_id, kept=session.digest)
     return redirect(f"{PLACE}?notice=sessions_ended")
 
 

@@ -129,7 +129,7 @@ async def _end_access(conn: Connection, user_id: int) -> None:
     """
     await sql.roles_reset(conn, user_id=user_id)
     await sql.links_void(conn, user_id=user_id)
-    await sql.sessions_end(conn, user_id=user_id)
+    await sql.sessions_end(conn, user_id=user_id, kept=None)
 
 
 async def read_roles(conn: Connection, user_id: int) -> list[Role]:
@@ -138,6 +138,11 @@ async def read_roles(conn: Connection, user_id: int) -> list[Role]:
         Role(row["company_id"], row["name"], row["role"], row["accepted_at"] is not None)
         for row in await sql.user_roles(conn, user_id=user_id)
     ]
+
+
+async def read_companies(conn: Connection, user_id: int) -> list[int]:
+    """Return the ids of the companies whose role a person has accepted, ordered by name."""
+    return [role.company_id for role in await read_roles(conn, user_id) if role.is_accepted]
 
 
 async def find_link(conn: Connection, digest: bytes) -> Link | None:
@@ -182,7 +187,7 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
         if link.step == CHOOSE:
             await sql.invitations_void(conn, **key)
         await sql.member_accept(conn, **key)
-        await sql.sessions_end(conn, user_id=link.user_id)
+        await sql.sessions_end(conn, user_id=link.user_id, kept=None)
 
 
 async def change_password(
@@ -196,16 +201,14 @@ async def change_password(
     """
     async with database.person() as conn:
         await sql.user_lock(conn, user_id=session.user_id)
-        if not await sql.session_is_open(
-            conn, token_sha256=session.digest, user_id=session.user_id
-        ):
+        ended = await sql.sessions_end(conn, user_id=session.user_id, kept=None)
+        if session.digest not in {row["token_sha256"] for row in ended}:
             raise SignInNeeded
         if is_first:
             await sql.invitations_void(
                 conn, user_id=session.user_id, company_id=session.company_id or 0
             )
         await sql.user_set_password(conn, user_id=session.user_id, password_hash=password_hash)
-        await sql.sessions_end(conn, user_id=session.user_id)
 
 
 async def refuse_role(database: Database, link: Link) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from service.dashboard.links import read_companies
 from service.dashboard.pages import TEXTS
 from service.dashboard.sessions import ADMINISTER, OWN, RIGHTS
 from service.db.connections import Connection
@@ -99,9 +100,8 @@ async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -
     members = await _lock_members(conn, company_id)
     member = members.get(user_id)
     await _check_change(conn, company_id, by, user_id, member and member.role)
-    accepted = await sql.user_memberships(conn, user_id=user_id)
-    ids = {row["company_id"] for row in accepted}
-    if company_id in ids and len(ids) > 1:
+    accepted = await read_companies(conn, user_id)
+    if company_id in accepted and len(accepted) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])
 
 

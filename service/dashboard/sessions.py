@@ -158,13 +158,10 @@ async def get_session(database: Database, token: str) -> Session | None:
         row = await sql.session_get(
             conn, token_sha256=digest, idle=IDLE, longest=LONGEST, recent=RECENT
         )
-        if row is None:
-            return None
-        values = dict(row)
-        if values.pop("is_stale"):
-            await sql.session_touch(conn, token_sha256=digest)
-    values["links_made"] = json_codec.loads(row["links_made"].encode())
-    return Session(token, digest, **values)
+    if row is None:
+        return None
+    links_made = json_codec.loads(row["links_made"].encode())
+    return Session(token, digest, **{**row, "links_made": links_made})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +183,6 @@ async def begin_session(database: Database, entry: NewSession) -> str | None:
     """Begin a session, and return its token, or None if the password has changed since."""
     token = make_token()
     async with database.person() as conn:
-        await sql.session_forget(conn)
         user = await sql.user_lock(conn, user_id=entry.user_id)
         if user is None or user["password_hash"] != entry.password_hash:
             return None

@@ -109,8 +109,7 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
         return await _enter(request, entry, target)
     fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
-    companies = await run_personal(request, sql.user_memberships, user_id=entry.user_id)
-    known = {NO_COMPANY, *(each["company_id"] for each in companies)}
+    known = {NO_COMPANY, *await _read_companies(request, entry.user_id)}
     if company_id not in known or (entry.company_id or company_id) != company_id:
         return await _enter(request, entry, "/?notice=form_left_out")
     response = await _enter(request, replace(entry, company_id=company_id or None), "/")
@@ -196,8 +195,8 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
     Raises SignInNeeded if the password has changed since it was checked.
     """
     if entry.company_id is None:
-        companies = await run_personal(request, sql.user_memberships, user_id=entry.user_id)
-        entry = replace(entry, company_id=companies[0]["company_id"] if companies else None)
+        companies = await _read_companies(request, entry.user_id)
+        entry = replace(entry, company_id=next(iter(companies), None))
     token = await begin_session(request.app[app_keys.DATABASE], entry)
     if token is None:
         raise SignInNeeded
@@ -209,10 +208,15 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     """End the session."""
-    await run_personal(request, sql.session_end, token_sha256=request[SESSION].digest)
+    await _end_session(request)
     response = redirect("/sign-in?notice=signed_out")
     delete_cookie(response, request.app[app_keys.CONFIG])
     return response
+
+
+async def _end_session(request: web.Request) -> None:
+    session = request[SESSION]
+    await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
 
 
 @page("GET", "/link/{token}", right=None)
@@ -343,7 +347,7 @@ async def confirm(request: web.Request) -> web.Response:
     user = await _find_user(request, session.email, request[FORM].get("password", ""))
     if user is None:
         return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
-    await run_personal(request, sql.session_end, token_sha256=session.digest)
+    await _end_session(request)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     return await _enter_with_form(request, entry, session.form_secret)
 
@@ -360,16 +364,24 @@ async def _read_roles(request: web.Request) -> list[links.Role]:
         return await links.read_roles(conn, request[SESSION].user_id)
 
 
+async def _read_companies(request: web.Request, user_id: int) -> list[int]:
+    """Return the companies whose role a person has accepted."""
+    async with shared_connection(request) as conn:
+        return await links.read_companies(conn, user_id)
+
+
+async def _show_company(request: web.Request, company: int | None) -> int | None:
+    """Show a company from now on. Return None if the person has no accepted role in it."""
+    session = request[SESSION]
+    key = {"token_sha256": session.digest, "user_id": session.user_id}
+    return await run_personal(request, sql.session_set_company, **key, company=company)
+
+
 @page("POST", "/companies", right=PERSON)
 async def choose_company(request: web.Request) -> web.Response:
     """Show another company of the person from now on."""
-    session = request[SESSION]
     company = read_number(request[FORM].get("company", ""), 18)
-    if company is None:
-        raise NotFound(TEXTS["no_such_company"])
-    key = {"token_sha256": session.digest, "user_id": session.user_id}
-    shown = await run_personal(request, sql.session_set_company, **key, company=company)
-    if shown is None:
+    if company is None or await _show_company(request, company) is None:
         raise NotFound(TEXTS["no_such_company"])
     return redirect("/")
 
@@ -380,6 +392,6 @@ async def leave_company(request: web.Request) -> web.Response:
     session, company = request[SESSION], int(request.match_info["id"])
     await people.leave(request.app[app_keys.DATABASE], company, session.user_id)
     if company == session.company_id:
-        key = {"token_sha256": session.digest, "user_id": session.user_id}
-        await run_personal(request, sql.session_show_any, **key)
+        companies = await _read_companies(request, session.user_id)
+        await _show_company(request, next(iter(companies), None))
     return redirect("/companies?notice=left")

@@ -50,7 +50,7 @@ create index company_members_by_user on company_members (user_id);
 call keep_companies_apart('company_members');
 grant select, insert, delete on company_members to einvoice_service;
 grant update (role, updated_at) on company_members to einvoice_service;
--- memberships_of() shows one person their companies.
+-- roles_of() shows one person their companies.
 create policy across_companies on company_members to einvoice_across using (true);
 grant select on company_members to einvoice_across;
 grant select on company_members to einvoice_reader;
@@ -84,7 +84,7 @@ create table user_sessions (
   id bigint generated always as identity,
   client_address inet
 );
-create index user_sessions_by_user on user_sessions (user_id) where ended_at is null;
+create index user_sessions_by_user on user_sessions (user_id, id);
 create index user_sessions_by_age on user_sessions (created_at);
 grant select, insert, delete on user_sessions to einvoice_service;
 grant update (company, seen_at, authenticated_at, ended_at) on user_sessions to einvoice_service;

@@ -1,11 +1,5 @@
 -- People who sign in to the dashboard.
 
--- name: user_by_email :one
--- Return the person with an email address.
-select id, name, email, password_hash
-  from users
- where lower(email) = lower(:email);
-
 -- name: user_account :one
 -- Return the person with an email address, null if there is none, and the address as it identifies
 -- people, also unknown ones.
@@ -92,10 +86,6 @@ select id, name, email, password_hash
   from users
  where id = :user_id
    for no key update;
-
--- name: user_memberships :many
--- Return the companies whose role a person has accepted, with their names and the role in each.
-select company_id, name, role from memberships_of(:user_id);
 
 -- name: user_roles :many
 -- Return all roles of a person, with the names of the companies. Pending ones have no accepted_at.
@@ -198,8 +188,13 @@ select m.user_id, u.name, u.email, m.role, m.created_at, m.accepted_at
 
 -- name: session_insert :exec
 -- Begin a session of a person, for one of their companies if there is one. The action is 'sign_in'
--- or 'confirm', or null if another statement has noted it.
-with audited as (
+-- or 'confirm', or null if another statement has noted it. Delete sessions that ended or expired,
+-- and links that can no longer be used.
+with forgotten_links as (
+  delete from user_links where expires_at < clock_timestamp() - interval '30 days'
+), forgotten as (
+  delete from user_sessions where created_at < clock_timestamp() - interval '30 days'
+), audited as (
   insert into user_audit_log (user_id, action)
   select :user_id::bigint, :action::text where :action::text is not null
 )
@@ -211,62 +206,55 @@ values (:token_sha256, :user_id, :company,
 -- name: session_get :one
 -- Return a session that has not ended, with the person and the company. A session that shows a
 -- company in which the person has no accepted role is none. `links_made` are the latest links that
--- other people made for the person, who has not seen them yet, as JSON text.
-select s.id, s.user_id, u.name, u.email, u.form_secret,
-       u.password_hash is not null as has_password,
-       m.company_id, m.name as company_name, m.role,
-       coalesce(s.authenticated_at > clock_timestamp() - :recent::interval, false) as is_recent,
-       s.seen_at < clock_timestamp() - interval '1 minute' as is_stale,
-       (select coalesce(json_agg(to_json(made)), '[]')::text
-          from (select l.id, instant(l.at) as at, l.company_name, b.name as by_name
-                  from user_audit_log l
-                  join users b
-                    on b.id = case when l.actor ~ '^user [0-9]+$'
-                                   then substr(l.actor, 6)::bigint end
-                 where l.user_id = u.id
-                   and l.action = 'link'
-                   and l.id > u.links_seen
-                   and b.id <> u.id
-                 order by l.id desc
-                 limit 3) made) as links_made
-  from user_sessions s
-  join users u on u.id = s.user_id
-  left join lateral memberships_of(s.user_id) m on m.company_id = s.company
- where s.token_sha256 = :token_sha256
-   and s.ended_at is null
-   and s.seen_at > clock_timestamp() - :idle::interval
-   and s.created_at > clock_timestamp() - :longest::interval
-   and (m.company_id is not null or s.company is null);
-
--- name: session_touch :exec
--- Note that a session is used.
-update user_sessions set seen_at = clock_timestamp() where token_sha256 = :token_sha256;
+-- other people made for the person, who has not seen them yet, as JSON text. Note that the session
+-- is used, at most once a minute.
+with found as (
+  select s.id, s.user_id, u.name, u.email, u.form_secret,
+         u.password_hash is not null as has_password,
+         m.company_id, m.name as company_name, m.role,
+         coalesce(s.authenticated_at > clock_timestamp() - :recent::interval, false) as is_recent,
+         (select coalesce(json_agg(to_json(made)), '[]')::text
+            from (select l.id, instant(l.at) as at, l.company_name, b.name as by_name
+                    from user_audit_log l
+                    join users b
+                      on b.id = case when l.actor ~ '^user [0-9]+$'
+                                     then substr(l.actor, 6)::bigint end
+                   where l.user_id = u.id
+                     and l.action = 'link'
+                     and l.id > u.links_seen
+                     and b.id <> u.id
+                   order by l.id desc
+                   limit 3) made) as links_made
+    from user_sessions s
+    join users u on u.id = s.user_id
+    left join lateral roles_of(s.user_id) m
+           on m.company_id = s.company and m.accepted_at is not null
+   where s.token_sha256 = :token_sha256
+     and s.ended_at is null
+     and s.seen_at > clock_timestamp() - :idle::interval
+     and s.created_at > clock_timestamp() - :longest::interval
+     and (m.company_id is not null or s.company is null)
+), used as (
+  update user_sessions s
+     set seen_at = clock_timestamp()
+    from found f
+   where s.token_sha256 = :token_sha256
+     and s.id = f.id
+     and s.seen_at < clock_timestamp() - interval '1 minute'
+)
+select * from found;
 
 -- name: session_set_company :value
--- Show another company of the person. Returns null if the person has no accepted role in it.
+-- Show another company of the person, or none if it is null. No row: the person has no accepted
+-- role in it.
 update user_sessions
    set company = :company
  where token_sha256 = :token_sha256
-   and exists (select from memberships_of(:user_id) m where m.company_id = :company)
+   and (:company::bigint is null
+        or exists (select
+                     from roles_of(:user_id) r
+                    where r.company_id = :company and r.accepted_at is not null))
 returning id;
-
--- name: session_show_any :exec
--- Show the first of the person's companies, or none if the person has no accepted role.
-update user_sessions
-   set company = (select m.company_id from memberships_of(:user_id) m limit 1)
- where token_sha256 = :token_sha256 and user_id = :user_id;
-
--- name: session_is_open :value
--- Return whether a session of a locked person has not ended. What changes the password ends it.
-select exists (
-         select
-           from user_sessions
-          where token_sha256 = :token_sha256 and user_id = :user_id and ended_at is null);
-
--- name: session_end :exec
-update user_sessions
-   set ended_at = clock_timestamp()
- where token_sha256 = :token_sha256 and ended_at is null;
 
 -- name: session_list :many
 -- Return the sessions of a person that have not ended or expired, the one used last first.
@@ -280,7 +268,7 @@ select id, created_at, seen_at, host(client_address) as client_address,
  order by seen_at desc, id
  limit 100;
 
--- name: session_end_one :value
+-- name: session_end :value
 -- End a session of a person, unless it has ended, and return its id. No row if the person has no
 -- such session.
 update user_sessions
@@ -288,24 +276,12 @@ update user_sessions
  where user_id = :user_id and id = :id
 returning id;
 
--- name: sessions_end_others :exec
--- End all sessions of a person except one.
+-- name: sessions_end :many
+-- End all sessions of a person, except the :kept one if it is not null, and return them.
 update user_sessions
    set ended_at = clock_timestamp()
- where user_id = :user_id and token_sha256 <> :token_sha256 and ended_at is null;
-
--- name: sessions_end :exec
--- End all sessions of a person.
-update user_sessions
-   set ended_at = clock_timestamp()
- where user_id = :user_id and ended_at is null;
-
--- name: session_forget :exec
--- Delete sessions that ended or expired, and links that can no longer be used.
-with gone as (
-  delete from user_links where expires_at < clock_timestamp() - interval '30 days'
-)
-delete from user_sessions where created_at < clock_timestamp() - interval '30 days';
+ where user_id = :user_id and token_sha256 is distinct from :kept and ended_at is null
+returning token_sha256;
 
 -- name: link_insert :exec
 -- Store a link, which replaces the earlier ones of its company. An operator's has no company.

@@ -242,8 +242,8 @@ async def open_link_of_colleague(environment: dict[str, str], company: Company, 
     async with connected_pool(config.database_url, 1) as pool:
         database = Database(pool)
         async with database.across() as conn:
-            owner = await sql.user_by_email(conn, email=EMAIL)
-            colleague = await sql.user_by_email(conn, email="nothing@example.com")
+            owner = await sql.user_account(conn, email=EMAIL)
+            colleague = await sql.user_account(conn, email="nothing@example.com")
         with acting_as(f"user {colleague['id']}"):
             await make_link(database, "http://127.0.0.1", NewLink(owner["id"], company.id))
     await page.goto("/")

@@ -2097,9 +2097,9 @@ ENTERED = (
 ACCEPTED = (
     Mutant(
         "pending-role-gives-rights",
-        "sql/functions/people/memberships_of.sql",
-        "where r.accepted_at is not null",
-        "where true",
+        "sql/queries/people.sql",
+        "on m.company_id = s.company and m.accepted_at is not null",
+        "on m.company_id = s.company",
         f"{ROLES}::test_a_password_that_an_attacker_chose_opens_no_other_company",
     ),
     Mutant(
@@ -2168,8 +2168,8 @@ ACCEPTED = (
     Mutant(
         "acceptance-keeps-other-sessions",
         "service/dashboard/links.py",
-        "        await sql.member_accept(conn, **key)\n        await sql.sessions_end(",
-        "        await sql.member_accept(conn, **key)\n        await sql.user_lock(",
+        "        await sql.member_accept(conn, **key)\n        await sql.sessions_end(conn, ",
+        "        await sql.member_accept(conn, **key)\n        dict(",
         f"{ROLES}::test_accepting_a_role_ends_the_other_sessions",
     ),
     Mutant(
@@ -2300,8 +2300,8 @@ PEOPLE = (
     Mutant(
         "link-of-a-colleague-not-shown",
         "sql/queries/people.sql",
-        "and l.id > u.links_seen\n                   and b.id <> u.id",
-        "and l.id > u.links_seen\n                   and b.id = u.id",
+        "and l.id > u.links_seen\n                     and b.id <> u.id",
+        "and l.id > u.links_seen\n                     and b.id = u.id",
         f"{ACCOUNT}::test_a_link_that_a_colleague_made_is_shown_until_it_was_seen",
     ),
     Mutant(
@@ -2321,8 +2321,8 @@ PEOPLE = (
     Mutant(
         "all-sessions-of-all-people-ended",
         "sql/queries/people.sql",
-        " where user_id = :user_id and token_sha256 <> :token_sha256 and ended_at is null;",
-        " where :user_id > 0 and token_sha256 <> :token_sha256 and ended_at is null;",
+        " where user_id = :user_id and token_sha256 is distinct from :kept and",
+        " where :user_id > 0 and token_sha256 is distinct from :kept and",
         f"{ACCOUNT}::test_sessions_of_other_people_are_unknown",
     ),
 )
