@@ -106,7 +106,7 @@ async def _reject_used_tin(conn: Connection, company: int) -> None:
     Waits for transactions that are about to send a document with the TIN.
     """
     await sql.company_lock_alone(conn, company_id=company)
-    if await sql.company_has_undecided(conn, company_id=company):
+    if (await sql.company_work(conn, company_id=company))["is_submitting"]:
         raise Conflict(TIN_IN_USE, code="tin_in_use")
 
 

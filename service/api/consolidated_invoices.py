@@ -1,5 +1,6 @@
 """Consolidated invoices: plan, create, list, get, delete, export, and notes for them. Portal: 13"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -180,7 +181,7 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 
     async def read(conn: Connection) -> tuple[Any, Any, int]:
-        facts = await sql.consolidation_terms(conn, company_id=company)
+        issuer = await sql.issuer_get(conn, company_id=company)
         classes = await sql.consolidation_classes(
             conn,
             company_id=company,
@@ -190,13 +191,11 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
             zone=config.time_zone.key,
             amount=consolidation.LARGEST_SALE.amount,
         )
-        return facts, classes, await _count_submitted(conn, company, period, types)
+        return issuer, classes, await _count_submitted(conn, company, period, types)
 
-    facts, classes, submitted = await read_own_with(request, read)
-    terms = consolidation.ConsolidationTerms(
-        body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
-    )
-    refusals = consolidation.find_period_refusals(period, facts["now"], facts["now"])
+    issuer, classes, submitted = await read_own_with(request, read)
+    terms = _make_terms(body["type"], period, config, issuer)
+    refusals = consolidation.find_period_refusals(period, issuer["now"], issuer["now"])
     data = {
         "month": f"{period.month:%Y-%m}",
         **consolidation.summarize(classes, terms),
@@ -225,7 +224,7 @@ async def _read_request(
     """Return the request of a body. With `omits_submitted`, submitted invoices of a month are no
     candidates."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
-    facts = await sql.consolidation_terms(conn, company_id=company)
+    issuer = await sql.issuer_get(conn, company_id=company)
     omitted: list[str] = []
     if "month" in body:
         ids, place = None, "/month"
@@ -238,10 +237,8 @@ async def _read_request(
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
         period = _common_period(rows, ids, config)
-    terms = period and consolidation.ConsolidationTerms(
-        body["type"], period, config.time_zone, facts["relaxed_until"], facts["msic"]
-    )
-    return ConsolidationRequest(rows, omitted, terms, facts["now"], place, ids)
+    terms = period and _make_terms(body["type"], period, config, issuer)
+    return ConsolidationRequest(rows, omitted, terms, issuer["now"], place, ids)
 
 
 async def _count_omitted(conn: Connection, company: int, wanted: ConsolidationRequest) -> int:
@@ -256,6 +253,15 @@ async def _count_submitted(
 ) -> int:
     return await sql.consolidation_submitted_count(
         conn, company_id=company, since=period.since, until=period.until, types=types
+    )
+
+
+def _make_terms(
+    document_type: str, period: consolidation.Period, config: Config, issuer: Mapping[str, Any]
+) -> consolidation.ConsolidationTerms:
+    relaxed_until, msic = issuer["consolidation_relaxed_until"], issuer["msic_code"] or ""
+    return consolidation.ConsolidationTerms(
+        document_type, period, config.time_zone, relaxed_until, msic
     )
 
 

@@ -172,7 +172,8 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     is_approval, finalized = body.get("status") == "Approve", None
     async with company_transaction(request) as conn:
         if is_approval:
-            await sql.einvoice_request_lock_approvals(conn, company_id=company)
+            # An approval locks the request, then the invoice, then other requests for that invoice.
+            await sql.transaction_lock(conn, name=f"approvals {company}")
         stored = or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
         if not _repeats_approval(stored, body):
@@ -256,9 +257,9 @@ async def _finalize(
     party = json_codec.loads(row["buyer"].encode())
     changes = {"type": final_type, member: party}
     started, _ = await documents.update_draft(request, conn, INVOICE, invoice, changes)
-    approved = {"company_id": company, "id": row["id"], "invoice_id": invoice["id"]}
-    await sql.einvoice_request_finalised(conn, **approved)
-    await sql.einvoice_request_reject_others(conn, **approved, reason=OTHER_BUYER)
+    await sql.einvoice_request_finalised(
+        conn, company_id=company, id=row["id"], invoice_id=invoice["id"], reason=OTHER_BUYER
+    )
     return invoice["id"], started
 
 

@@ -135,7 +135,8 @@ async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) ->
     row = await sql.portal_credentials_get(conn, company_id=company)
     if row and own and row["tin"] == own.tin:
         return
-    if await sql.portal_login_is_busy(conn, company_id=company):
+    work = await sql.company_work(conn, company_id=company)
+    if work["is_submitting"] or work["is_cancelling"]:  # Another login might not see it.
         raise Conflict(BUSY, code="tin_in_use")
 
 

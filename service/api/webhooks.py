@@ -82,7 +82,7 @@ async def create_webhook(request: web.Request) -> web.Response:
     company, secret = request[app_keys.COMPANY], signature.new_secret()
     sealed = _seal(request, secret)
     async with company_transaction(request) as conn:
-        await sql.company_limit_lock(conn, company_id=company)
+        await sql.company_lock(conn, company_id=company)
         webhook_id = await sql.webhook_insert(
             conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
         )

@@ -105,7 +105,7 @@ def add_key_options(parser: argparse.ArgumentParser) -> None:
 
 async def require_company(conn: Connection, company_id: int) -> None:
     """Raise OperatorError if there is no such company."""
-    if not await sql.company_exists(conn, company_id=company_id):
+    if await sql.issuer_get(conn, company_id=company_id) is None:
         raise OperatorError(f"There is no company {company_id}.")
 
 
@@ -123,7 +123,7 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     reject_violations({each["path"]: each for each in found}.values())
     claim_tin(config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell)
     async with database.across() as conn:
-        company_id = await sql.company_id_next(conn)
+        company_id = await sql.owner_id_next(conn, owners="companies")
     values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
     async with database.company(company_id) as conn:
         await sql.company_insert(conn, company_id=company_id, **values)

@@ -86,8 +86,7 @@ async def insert_organization(
             await require_company(conn, company_id)
     key = {"account_id": account_id, "id": new_id(ORGANIZATION)}
     async with database.account(account_id) as conn:
-        await sql.organization_insert(conn, **key, name=name)
-        await sql.organization_link(conn, **key, companies=linked)
+        await sql.organization_insert(conn, **key, name=name, companies=linked)
     return key
 
 
@@ -106,7 +105,7 @@ async def _get_or_insert_account(database: Database, name: str) -> int:
     async with database.across() as conn:
         if found := await sql.account_named(conn, name=name):
             return found
-        account_id = await sql.account_id_next(conn)
+        account_id = await sql.owner_id_next(conn, owners="accounts")
     async with database.account(account_id) as conn:
         inserted = await sql.account_insert(conn, account_id=account_id, name=name)
     return inserted or await _find_account(database, name)

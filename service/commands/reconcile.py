@@ -29,11 +29,13 @@ from service.submission.machine.comparison_rules import MOST_DAYS
 from service.submission.operator import manual_resolution
 
 SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
-WHAT_TO_DO = (
-    "Look the document up on the portal's own pages. It is skipped, and everything else goes on. "
-    "If it belongs to the company, resolve its submission manually (resolve-submission), "
-    "and update the service so that it can read it."
-)
+#: Kind of what needs a person -> its name as a list.
+KINDS = {
+    "submission": "submissions",
+    "finding": "findings",
+    "hold": "holds",
+    "oddity": "oddities",
+}
 #: What to do about errors of the portal, by their messages.
 ACTIONS = {
     LOGIN_REFUSED: "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and that the taxpayer has "
@@ -259,16 +261,14 @@ async def attention(config: Config, database: Database) -> dict[str, Any]:
     The members are conditions, submissions, findings, holds, oddities and refused_logins.
     """
     async with database.across() as conn:
-        rows = await sql.attention_list(conn)
-        odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
+        rows = await sql.attention_list(conn, shown_for=SHOWN_FOR)
         conditions = sort_by_age(await read_conditions(conn, config))
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{
-            f"{kind}s": [_with_facts(row) for row in rows if row["kind"] == kind]
-            for kind in ("submission", "finding", "hold")
+            name: [_with_facts(row) for row in rows if row["kind"] == kind]
+            for kind, name in KINDS.items()
         },
-        "oddities": [{**_with_facts(row), "what_to_do": WHAT_TO_DO} for row in odd],
         "refused_logins": await RefusedLogins(database, config).listed(),
     }
 

@@ -286,7 +286,7 @@ async def _demo_company(config: Config) -> str:
         with acting_as("command"):
             # Of several first starts, one creates the company and its owner.
             async with database.across() as conn, conn.transaction():
-                await sql.demo_company_lock(conn)
+                await sql.transaction_lock(conn, name="einvoice demo company")
                 company_id = await find_demo_company(conn)
                 if company_id is None:
                     if others := [

@@ -118,7 +118,7 @@ async def _check_version(
     version = version_of(load_objects(objects), names)
     try:
         is_applied = await sql.schema_is_applied(conn, version=version)
-    except asyncpg.UndefinedFunctionError:
+    except asyncpg.UndefinedTableError:
         is_applied = False  # by an empty database, or an earlier version
     except asyncpg.InsufficientPrivilegeError:
         raise SchemaError(NOT_A_MEMBER) from None

@@ -4,16 +4,9 @@ import logging
 
 import asyncpg
 
-from service.db.encryption import PORTAL_SECRET, SIGNING_KEY, WEBHOOK_SECRET, DecryptionError, Vault
+from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
-
-#: Purpose of secrets -> the statement that stores an encrypted one.
-STORES = {
-    WEBHOOK_SECRET: sql.webhook_secret_seal,
-    SIGNING_KEY: sql.signing_key_seal,
-    PORTAL_SECRET: sql.portal_secret_seal,
-}
 
 log = logging.getLogger(__name__)
 
@@ -44,5 +37,7 @@ async def _seal_one(database: Database, vault: Vault, row: asyncpg.Record) -> bo
         return False
     sealed = vault.seal(secret, company_id, purpose)
     async with database.company(company_id) as conn:
-        await STORES[purpose](conn, company_id=company_id, id=row["id"], sealed=sealed)
+        await sql.secret_seal(
+            conn, company_id=company_id, kind=purpose, id=row["id"], sealed=sealed
+        )
     return True

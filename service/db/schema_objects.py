@@ -107,12 +107,7 @@ def version_of(objects: Sequence[SchemaObject], migrations: Iterable[str]) -> by
 async def _pending(conn: asyncpg.Connection, objects: Sequence[SchemaObject]) -> set[str]:
     """Return the names of the objects that have another text than was applied, or are missing."""
     done = {row["file"]: row["sha256"] for row in await sql.migration_objects(conn)}
-    present = {row["name"] for row in await sql.migration_objects_present(conn)}
-    return {
-        item.name
-        for item in objects
-        if done.get(item.file) != item.sha256 or item.name not in present
-    }
+    return {item.name for item in objects if done.get(item.file) != item.sha256}
 
 
 async def _apply(conn: asyncpg.Connection, item: SchemaObject) -> set[str]:

@@ -106,7 +106,7 @@ class DedicatedSession(Loop):
             return False
         try:
             async with asyncio.timeout(self._bounds.answer), self._turn:
-                await sql.ping(conn)
+                await sql.database_now(conn)
             return True
         except TRANSIENT_DB_ERRORS:
             return False

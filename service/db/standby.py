@@ -120,7 +120,7 @@ class Standby:
             )
         try:
             with _converting_errors(conn):
-                row = await sql.standby_server(conn)
+                row = await sql.standby_position(conn)
         except BaseException:
             conn.terminate()
             raise
@@ -162,7 +162,7 @@ class Standby:
             await asyncio.sleep(pause)
             async with asyncio.timeout(self._bounds.answer):
                 row = await sql.standby_position(conn)
-            if row is None or not row["is_standby"]:
+            if not row["is_standby"]:
                 return FOREIGN
             server.position = row["position"]
             if row["position"] >= target["position"]:

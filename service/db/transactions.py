@@ -145,7 +145,7 @@ class Database:
         """Return a connection that was used recently or answers."""
         if conn := self.pool.take_recent(CHECK_SECONDS):
             return conn
-        return await self._acquire_checked(sql.ping.query, CHECK_SECONDS)
+        return await self._acquire_checked(sql.database_now.query, CHECK_SECONDS)
 
     async def _acquire_checked(self, command: str, idle_seconds: float = 0) -> Connection:
         """Return a connection that was idle for less than `idle_seconds` or has run a command.

@@ -121,17 +121,18 @@ async def insert_key(
     """
     owner = Owner(key.kind.owner, owner_id)
     if key.kind is COMPANY:
-        await sql.company_limit_lock(conn, company_id=owner_id)
-        if await sql.api_key_count(conn, **owner.variables) >= MOST_KEYS:
-            raise Conflict(TOO_MANY_KEYS)
-    await sql.api_key_insert(
+        await sql.company_lock(conn, company_id=owner_id)
+    inserted = await sql.api_key_insert(
         conn,
         **owner.variables,
         key_id=key.key_id,
         name=name,
         secret_sha256=key.digest,
         expires_at=expires_at,
+        most=MOST_KEYS if key.kind is COMPANY else None,
     )
+    if inserted is None:
+        raise Conflict(TOO_MANY_KEYS)
 
 
 def parse_key(text: str, kind: KeyKind = COMPANY) -> tuple[str, bytes] | None:

@@ -151,17 +151,21 @@ async def _run(
 
 
 async def store_response(
-    request: web.Request, conn: Connection, response: web.Response | None
+    request: web.Request,
+    conn: Connection,
+    response: web.Response | None,
+    sealed_secrets: bytes | None = None,
 ) -> None:
     """Store a response with the request's key, in the transaction of its effect.
 
+    `sealed_secrets` are its secrets, encrypted.
     The middleware replaces it by the final response. Raises ClaimLost, which rolls the effect back,
     if another request has the key, or has kept it for longer than a statement waits for a lock.
     """
     if (claim := request.get(CLAIM)) is None:
         return
     try:
-        is_stored = await _keep(conn, claim, response)
+        is_stored = await _keep(conn, claim, response, sealed_secrets)
     except asyncpg.LockNotAvailableError:
         raise ClaimLost from None
     if not is_stored:
@@ -179,10 +183,8 @@ async def store_response_without(
     body = json_codec.loads((response.text or "").encode())
     data = {name: member for name, member in body["data"].items() if name not in secrets}
     stored = responses.json_response({**body, "data": data}, response.status)
-    await store_response(request, conn, stored)
-    if (claim := request.get(CLAIM)) is not None and SEAL in request:
-        sealed = request[SEAL](json_codec.encode(body["data"]))
-        await sql.idempotency_secrets_keep(conn, **claim.variables, sealed_secrets=sealed)
+    sealed = request[SEAL](json_codec.encode(body["data"])) if SEAL in request else None
+    await store_response(request, conn, stored, sealed)
     request[SECRET_OUT] = True
 
 
@@ -290,7 +292,12 @@ async def _write(request: web.Request, claim: IdempotencyClaim, final: web.Respo
         return bool(await sql.idempotency_drop(conn, **claim.variables))
 
 
-async def _keep(conn: Connection, claim: IdempotencyClaim, response: web.Response | None) -> bool:
+async def _keep(
+    conn: Connection,
+    claim: IdempotencyClaim,
+    response: web.Response | None,
+    sealed_secrets: bytes | None = None,
+) -> bool:
     """Store a key. Return false if another request has it."""
     kept = await sql.idempotency_keep(
         conn,
@@ -298,6 +305,7 @@ async def _keep(conn: Connection, claim: IdempotencyClaim, response: web.Respons
         body_sha256=claim.body_sha256,
         status=response and response.status,
         answer=response and response.text,
+        sealed_secrets=sealed_secrets,
         lease=LEASE,
     )
     return bool(kept)

@@ -90,7 +90,7 @@ class Signers:
         row = await sql.signing_certificate_get(conn, company_id=company_id)
         if error := self._find_error(row, issuer["now"]):
             _refuse(error)
-        signer = await self.opened(conn, company_id, row) if row else self._configured
+        signer = await self.opened(company_id, row) if row else self._configured
         assert signer is not None  # else the error is NO_CERTIFICATE
         self._warn(company_id, signer.certificate, issuer["now"])
         return await asyncio.to_thread(signature.sign, built, signer, issuer["now"])
@@ -122,7 +122,7 @@ class Signers:
         if error := self._find_error(row, issuer["now"]):
             return [error["message"]]
         try:
-            signer = await self.opened(conn, company_id, row) if row else self._configured
+            signer = await self.opened(company_id, row) if row else self._configured
         except BadRequest as error:
             return [each["message"] for each in error.more["errors"]]
         assert signer is not None  # else the error is NO_CERTIFICATE
@@ -154,28 +154,21 @@ class Signers:
         found = self._certificate(row)
         return certificate.check_validity(found, now) if found else NO_CERTIFICATE
 
-    async def opened(
-        self, conn: Connection, company_id: int, row: Mapping[str, Any]
-    ) -> certificate.Signer:
+    async def opened(self, company_id: int, row: Mapping[str, Any]) -> certificate.Signer:
         """Return the company's signer, cached or decrypted. Raises BadRequest."""
         place, now = (company_id, row["id"]), time.monotonic()
         cached = self._open.get(place)
         if cached and cached[0] >= now:
             return cached[1]
-        sealed = await sql.signing_certificate_key(conn, company_id=company_id, id=row["id"])
-        if not sealed:  # it has just been removed
-            _refuse(NO_CERTIFICATE)
-        signer = await asyncio.to_thread(self._decrypt, company_id, row, sealed)
+        signer = await asyncio.to_thread(self._decrypt, company_id, row)
         self._open[place] = now + self._open_seconds, signer
         self._open.move_to_end(place)
         self._evict(now)
         return signer
 
-    def _decrypt(
-        self, company_id: int, row: Mapping[str, Any], sealed: bytes
-    ) -> certificate.Signer:
+    def _decrypt(self, company_id: int, row: Mapping[str, Any]) -> certificate.Signer:
         try:
-            der = self.vault.open(sealed, company_id, SIGNING_KEY)
+            der = self.vault.open(row["sealed_key"], company_id, SIGNING_KEY)
         except DecryptionError as error:
             log.error("signing: cannot decrypt the key of company %d: %s", company_id, error)
             _refuse(UNREADABLE)

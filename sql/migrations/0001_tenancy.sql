@@ -77,7 +77,7 @@ comment on procedure run_across_companies is
 
 grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;
-grant select on schema_migrations to einvoice_reader;
+grant select on schema_migrations to einvoice_service, einvoice_reader;
 call describe('schema_migrations', '
   Applied migrations. Written by the migrate command.
 
@@ -166,7 +166,7 @@ create table schema_versions (
   sha256 bytea primary key,
   applied_at timestamptz not null default clock_timestamp()
 );
-grant select on schema_versions to einvoice_reader;
+grant select on schema_versions to einvoice_service, einvoice_reader;
 call describe('schema_versions', '
   Versions of all views, functions and migrations together. An older version of the service does
   not replace those of a newer one.

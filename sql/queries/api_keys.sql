@@ -1,26 +1,26 @@
 -- API keys of companies and accounts, and their quotas. Every statement takes the kind and the id
 -- of the owner, so that keys of others are not found, except api_key_of.
 
--- name: api_key_count :value
--- Return the number of valid keys: those that are neither revoked nor expired. Run
--- company_limit_lock in a statement before, because a count sees what was committed before its own
--- statement began.
-select count(*)
-  from api_keys
- where owner_kind = :owner_kind and owner_id = :owner_id
-   and revoked_at is null
-   and (expires_at is null or expires_at > clock_timestamp());
-
--- name: api_key_insert :exec
+-- name: api_key_insert :value
+-- Insert a key and return its id. No row if the owner has :most valid keys: those that are neither
+-- revoked nor expired. Run company_lock in a statement before; see webhook_insert.
 with inserted as (
   insert into api_keys (owner_kind, owner_id, key_id, name, secret_sha256, expires_at)
-  values (:owner_kind, :owner_id, :key_id, :name, :secret_sha256, :expires_at)
+  select :owner_kind, :owner_id, :key_id, :name, :secret_sha256, :expires_at
+   where :most::bigint is null
+      or :most > (select count(*)
+                    from api_keys
+                   where owner_kind = :owner_kind and owner_id = :owner_id
+                     and revoked_at is null
+                     and (expires_at is null or expires_at > clock_timestamp()))
   returning company_id, account_id, key_id, name, expires_at
+), audited as (
+  insert into audit_log (company_id, account_id, action, subject, changes)
+  select company_id, account_id, 'create', format('key %s', key_id),
+         value_changes(null, jsonb_build_object('name', name, 'expires_at', expires_at))
+    from inserted
 )
-insert into audit_log (company_id, account_id, action, subject, changes)
-select company_id, account_id, 'create', format('key %s', key_id),
-       value_changes(null, jsonb_build_object('name', name, 'expires_at', expires_at))
-  from inserted;
+select key_id from inserted;
 
 -- name: api_key_list :many
 -- Return the keys of an owner, the newest first.

@@ -1,11 +1,6 @@
 -- Companies and their keys. A statement without :company_id calls a function that returns the row
 -- of one exact key.
 
--- name: company_id_next :value
--- Return the id of a company that is about to be created, so that row-level security can be set for
--- it before its row exists.
-select id_base() + nextval(pg_get_serial_sequence('companies', 'id'));
-
 -- name: company_insert :value
 -- Insert a company for the operator, whose TIN counts as verified. Can violate companies_tin_once.
 insert into companies (id, name, tin_code, tin_verified_at, registration_number, registration_type,
@@ -17,9 +12,6 @@ values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, 
         :city, :address, :phone, :email)
 returning id;
 
--- name: company_exists :value
-select true from companies where id = :company_id;
-
 -- name: company_auto_submits :value
 select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :company_id;
 
@@ -28,7 +20,7 @@ select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :co
 select name, tin_code, tin_verified_at, registration_number, registration_type,
        sst_registration_number, tourism_tax_registration_number, business_activity_description,
        msic_code, country, state, zip_code, city, address, phone, email, bank_account,
-       exporter_certified_number, clock_timestamp() as now
+       exporter_certified_number, consolidation_relaxed_until, clock_timestamp() as now
   from companies
  where id = :company_id;
 
@@ -38,7 +30,8 @@ select to_json(r) from company_records r where id = :company_id;
 
 -- name: company_lock :one
 -- Lock the company for a change and return the columns that can change. Inserts that refer to the
--- company do not wait.
+-- company do not wait. Its webhooks or keys can be counted then: no other transaction adds one
+-- before this one ends.
 select name, tin_code, registration_number, registration_type, sst_registration_number,
        tourism_tax_registration_number, business_activity_description, msic_code, country, state,
        zip_code, city, address, phone, email, setting::text as setting,
@@ -52,22 +45,23 @@ select name, tin_code, registration_number, registration_type, sst_registration_
 -- sent with it.
 select 1 from companies where id = :company_id for key share;
 
--- name: company_limit_lock :exec
--- Lock the company so that its webhooks or keys can be counted: no other transaction adds one
--- before this one ends.
-select 1 from companies where id = :company_id for no key update;
-
 -- name: company_lock_alone :exec
 -- Wait for transactions that hold the company, and block new ones. Read their documents in a later
 -- statement.
 select 1 from companies where id = :company_id for update;
 
--- name: company_has_undecided :value
--- Return true if a document of the company is being sent, or is at the portal without an outcome.
-select true
-  from submitted_documents
- where company_id = :company_id and status in ('Submitting', 'Submitted')
- limit 1;
+-- name: company_work :one
+-- Return whether a document of the company is being sent or is at the portal without an outcome,
+-- and whether one is being cancelled. Lock the company alone first.
+select exists (
+         select
+           from submitted_documents
+          where company_id = :company_id and status in ('Submitting', 'Submitted'))
+         as is_submitting,
+       exists (
+         select
+           from submitted_documents
+          where company_id = :company_id and cancelling_until is not null) as is_cancelling;
 
 -- name: company_update :exec
 -- Write all columns of a locked company. A blank tax number becomes null. A TIN that differs in

@@ -409,8 +409,9 @@ select h.since, h.reason, f.id as finding, f.uuid
  limit 1;
 
 -- name: attention_list :many
--- Return what needs a person in all companies, the oldest first.
-select kind, company_id, id, since, facts::text as facts from attention();
+-- Return what needs a person in all companies, the oldest first. Portal rows that could not be read
+-- must have been shown within :shown_for.
+select kind, company_id, id, since, facts::text as facts from attention(:shown_for::interval);
 
 -- name: odd_row_insert :value
 -- Record a row of the portal that could not be read. Returns true if it was not recorded before. No
@@ -422,8 +423,3 @@ values (:company_id, :row_key, :operation, :tin, :number, :problems, :shown)
        last_seen_at = clock_timestamp(), times = o.times + 1
  where o.last_seen_at < clock_timestamp() - interval '1 minute'
 returning times = 1;
-
--- name: odd_rows_list :many
--- Return the portal rows of all companies that were shown within :span and could not be read, the
--- oldest first.
-select company_id, id, since, facts::text as facts from portal_odd_rows_since(:span::interval);

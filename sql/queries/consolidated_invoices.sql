@@ -1,13 +1,5 @@
 -- Consolidated invoices. Every statement takes :company_id. Deleted ones have no row.
 
--- name: consolidation_terms :one
--- Return the facts that the consolidation rules need besides the invoices: the database clock, and
--- until when exclusions are suspended for the company, and its industry.
-select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until,
-       coalesce(msic_code, '') as msic
-  from companies
- where id = :company_id;
-
 -- name: consolidation_of_month :many
 -- Return the candidates that were issued in a time span, ordered by code. Those of :omitted_types
 -- that were submitted individually have no row.

@@ -77,11 +77,6 @@ select total, id, record
   from einvoice_request_search(
        :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
 
--- name: einvoice_request_lock_approvals :exec
--- Lock the approvals of a company until the transaction ends, before its request is locked. An
--- approval locks the request, then the invoice, then other requests for that invoice.
-select pg_advisory_xact_lock(hashtextextended(format('approvals %s', :company_id::bigint), 0));
-
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names. `body` has the objects that an
 -- update replaces, as in a request body.
@@ -128,13 +123,13 @@ with changed as (
 select id, invoice_code, invoice_id, buyer::text as buyer from changed;
 
 -- name: einvoice_request_finalised :exec
--- Record the invoice that the approval of a locked request made final.
-update einvoice_requests set invoice_id = :invoice_id where company_id = :company_id and id = :id;
-
--- name: einvoice_request_reject_others :exec
--- Reject the pending requests that name the invoice that the approval of a request has just made
--- final, and no invoice that is still pending.
-with rejected as (
+-- Record the invoice that the approval of a locked request has just made final, and reject the
+-- pending requests that name it, and no invoice that is still pending.
+with approved as (
+  update einvoice_requests
+     set invoice_id = :invoice_id
+   where company_id = :company_id and id = :id
+), rejected as (
   update einvoice_requests r
      set status = 'Reject', rejection_reason = :reason, updated_at = clock_timestamp()
     from documents i
@@ -144,7 +139,7 @@ with rejected as (
      and r.status = 'Pending'
      and r.deleted_at is null
      and r.id <> :id
-     and is_invoice_named(r.invoice_code, i.type, i.code, c.setting)
+     and r.invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
      and not exists (select from pending_invoices_named(:company_id, r.invoice_code))
   returning r.id, r.status
 ), audited as (
@@ -196,5 +191,5 @@ select true
   join companies c on c.id = i.company_id
  where r.company_id = :company_id and i.company_id = :company_id and c.id = :company_id
    and i.deleted_at is null
-   and is_invoice_named(:invoice_code, i.type, i.code, c.setting)
+   and :invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
  limit 1;

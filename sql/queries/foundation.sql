@@ -16,8 +16,9 @@ select coalesce(
          has_schema_privilege('public', 'create'));
 
 -- name: schema_is_applied :value
--- Return whether a version of the schema was applied.
-select schema_is_applied(:version);
+-- Return whether a version of the schema was applied: its migrations, views and functions. A later
+-- version may have followed.
+select exists (select from schema_versions where sha256 = :version);
 
 -- name: migrations_lock :value
 -- Wait until no other process migrates. The lock ends with the session.
@@ -43,8 +44,14 @@ values (:name, :compatible_with, :sha256);
 
 -- name: schema_excluding :value
 -- Return the names of the applied migrations that exclude a version of the service, which has the
--- :known ones. Null: none does.
-select schema_excluding(:known::text[]);
+-- :known ones. Null: none does. A migration excludes the versions before the one that it is
+-- compatible with, or all earlier ones if it names none. A version is the number of its newest
+-- migration.
+select string_agg(m.name, ', ' order by m.name)
+  from schema_migrations m
+ where m.name <> all (:known::text[])
+   and (m.compatible_with is null
+        or m.compatible_with > (select max(left(k.name, 4)) from unnest(:known::text[]) k (name)));
 
 -- name: sessions_before :many
 -- Return the sessions in this database of versions of the service before :version: their number
@@ -72,9 +79,26 @@ insert into schema_versions (sha256)
 values (:sha256);
 
 -- name: migration_objects :many
--- Return the digests of the views and functions as they were applied.
-select file, sha256
-  from schema_objects;
+-- Return the digests of the views and functions that were applied and are present. Those of
+-- extensions do not count.
+select o.file, o.sha256
+  from schema_objects o
+  join (select c.relname as name
+          from pg_class c
+         where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
+           and not exists (
+                 select
+                   from pg_depend d
+                  where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
+         union
+        select p.proname
+          from pg_proc p
+         where p.pronamespace = 'public'::regnamespace
+           and not exists (
+                 select
+                   from pg_depend d
+                  where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+       ) present on present.name = substring(o.file from '([^/]+)\.sql$');
 
 -- name: migration_object_note :exec
 -- Record the digest of an applied view or function.
@@ -82,22 +106,6 @@ insert into schema_objects (file, sha256)
 values (:file, :sha256)
     on conflict (file) do update
    set sha256 = excluded.sha256, applied_at = clock_timestamp();
-
--- name: migration_objects_present :many
--- Return the names of all views and functions of the schema, without those of extensions.
-select c.relname as name
-  from pg_class c
- where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
-   and not exists (select
-                     from pg_depend d
-                    where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
-union
-select p.proname
-  from pg_proc p
- where p.pronamespace = 'public'::regnamespace
-   and not exists (select
-                     from pg_depend d
-                    where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e');
 
 -- name: migration_object_dependents :many
 -- Return commands that drop a view or function with all views and functions that depend on it,
@@ -277,17 +285,23 @@ select id
 select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0))
   from unnest(:ids::bigint[]) as held (id);
 
--- name: ping :value
--- Check that the connection works.
-select 1;
+-- name: transaction_lock :exec
+-- Lock a name until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: database_now :value
--- Return the database clock, by which the service judges all times.
+-- Return the database clock, by which the service judges all times, and so show that the connection
+-- works.
 select clock_timestamp();
 
 -- name: cell_get :value
 -- Return the name of the cell that this database is. No row without cells.
 select name from cells;
+
+-- name: owner_id_next :value
+-- Return the id of a row of :owners, companies or accounts, that is about to be created, so that
+-- row-level security can be set for it before it exists.
+select coalesce((select id_base from cells), 0) + nextval(pg_get_serial_sequence(:owners, 'id'));
 
 -- name: migration_cell_note :exec
 -- Record that this database is a cell.

@@ -12,14 +12,17 @@ select body_sha256, status, answer
         or created_at between clock_timestamp() - :lease::interval and clock_timestamp());
 
 -- name: idempotency_keep :value
--- Store a key with its response, or without one before a request to the portal. No row: another
--- request has the key, as in idempotency_get, and the effect must not be committed.
+-- Store a key with its response, or without one before a request to the portal. Secrets of the
+-- response are stored encrypted, next to the response without them. No row: another request has the
+-- key, as in idempotency_get, and the effect must not be committed.
 insert into idempotency_keys as k (owner_kind, owner_id, route, key, body_sha256, status, answer,
-       claim_token)
-values (:owner_kind, :owner_id, :route, :key, :body_sha256, :status, :answer, :claim_token)
+       sealed_secrets, claim_token)
+values (:owner_kind, :owner_id, :route, :key, :body_sha256, :status, :answer, :sealed_secrets,
+        :claim_token)
     on conflict (owner_kind, owner_id, route, key) do update
    set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
-       claim_token = excluded.claim_token, created_at = clock_timestamp()
+       sealed_secrets = excluded.sealed_secrets, claim_token = excluded.claim_token,
+       created_at = clock_timestamp()
  where k.claim_token = excluded.claim_token
     or k.created_at < clock_timestamp() - interval '72 hours'
     or (k.status is null
@@ -34,13 +37,6 @@ delete from idempotency_keys
  where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
    and claim_token = :claim_token and status is null
 returning true;
-
--- name: idempotency_secrets_keep :exec
--- Store the encrypted secrets of a claim's response, next to the response without them.
-update idempotency_keys
-   set sealed_secrets = :sealed_secrets
- where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
-   and claim_token = :claim_token;
 
 -- name: idempotency_secrets_take :value
 -- Return the encrypted secrets of a response and delete them. Of several requests at the same time

@@ -1,11 +1,6 @@
 -- Accounts with their users and organizations. Every statement takes :account_id, so
 -- that rows of other accounts are not found, except statements that look up an account.
 
--- name: account_id_next :value
--- Return the id of an account that is about to be created, so that row-level security can be set
--- for it before its row exists.
-select id_base() + nextval(pg_get_serial_sequence('accounts', 'id'));
-
 -- name: account_insert :value
 -- Insert an account and return its id. No row if the name is taken.
 insert into accounts (id, name) values (:account_id, :name)
@@ -72,11 +67,14 @@ select count(o.id) as total,
  group by u.id;
 
 -- name: organization_insert :exec
-insert into organizations (account_id, id, name) values (:account_id, :id, :name);
-
--- name: organization_link :exec
+-- Insert an organization that is linked to :companies.
+with stored as (
+  insert into organizations (account_id, id, name)
+  values (:account_id, :id, :name)
+  returning account_id, id
+)
 insert into organization_companies (account_id, organization_id, company_id)
-select :account_id, :id, unnest(:companies::bigint[]);
+select account_id, id, unnest(:companies::bigint[]) from stored;
 
 -- name: organization_get :value
 select record from organization_records where account_id = :account_id and id = :id;

@@ -11,7 +11,8 @@ select a.account, u.id, u.password_hash, u.form_secret
 -- Store a person, or find the one with the email address, and lock the row until the transaction
 -- ends. Return the id.
 insert into users (id, email, name)
-values (id_base() + nextval(pg_get_serial_sequence('users', 'id')), :email, :name)
+values (coalesce((select id_base from cells), 0) + nextval(pg_get_serial_sequence('users', 'id')),
+        :email, :name)
     on conflict (lower(email)) do update
    set updated_at = users.updated_at
 returning id;

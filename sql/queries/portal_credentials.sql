@@ -29,18 +29,6 @@ select json_build_object(
   join companies i on i.id = c.company_id
  where c.company_id = :company_id and c.removed_at is null;
 
--- name: portal_login_is_busy :value
--- Return true if a document of the company is being sent, is at the portal without an outcome, or
--- is being cancelled: another login might not see it. Lock the company alone first.
-select exists (
-         select
-           from submitted_documents
-          where company_id = :company_id and status in ('Submitting', 'Submitted'))
-       or exists (
-            select
-              from submitted_documents
-             where company_id = :company_id and cancelling_until is not null);
-
 -- name: portal_credentials_remove :value
 -- Remove the company's credentials with their secret and return their id. No row if there are none.
 with removed as (

@@ -2,15 +2,11 @@
 -- they are stored.
 
 -- name: signing_certificate_get :one
--- Return the company's own certificate, if it has one. An `id` is never used for another
--- certificate.
-select id, certificate, issuer_form
+-- Return the company's own certificate with its sealed key, if it has one. An `id` is never used
+-- for another certificate.
+select id, certificate, issuer_form, sealed_key
   from signing_certificates
  where company_id = :company_id and removed_at is null;
-
--- name: signing_certificate_key :value
--- Return the sealed key of a certificate. Null after it was removed.
-select sealed_key from signing_certificates where company_id = :company_id and id = :id;
 
 -- name: signing_certificate_remove :value
 -- Remove the company's certificate with its key and return its id. No row if there is none.

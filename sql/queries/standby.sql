@@ -15,15 +15,10 @@ select (case current_setting('synchronous_commit')
   from database_identities;
 
 -- name: standby_position :one
--- Return the position that a standby has replayed, the identity of the database as replayed, and
+-- Return a text that distinguishes a standby from others behind the same address, the position that
+-- it has replayed, the identity of the database as replayed, null before the first note, and
 -- whether the server is still a standby. Statements that begin later see all that was replayed.
-select (coalesce(pg_last_wal_replay_lsn(), '0/0') - '0/0'::pg_lsn)::bigint as position,
-       identity,
-       pg_is_in_recovery() as is_standby
-  from database_identities;
-
--- name: standby_server :one
--- Return a text that distinguishes this server from others behind the same address, and the
--- position that it has replayed.
 select concat_ws(' ', inet_server_addr(), inet_server_port(), pg_postmaster_start_time()) as name,
-       (coalesce(pg_last_wal_replay_lsn(), '0/0') - '0/0'::pg_lsn)::bigint as position;
+       (coalesce(pg_last_wal_replay_lsn(), '0/0') - '0/0'::pg_lsn)::bigint as position,
+       (select identity from database_identities) as identity,
+       pg_is_in_recovery() as is_standby;

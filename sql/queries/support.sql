@@ -17,7 +17,3 @@ select c.command
                 (2, format('alter role %I set default_transaction_read_only = on', :name::text))
        ) as c (place, command)
  order by c.place;
-
--- name: demo_company_lock :exec
--- Wait until no other process creates the demo company. The lock ends with the transaction.
-select pg_advisory_xact_lock(hashtextextended('einvoice demo company', 0));

@@ -3,8 +3,8 @@
 
 -- name: webhook_insert :value
 -- Insert an endpoint with its first secret, sealed, and return its id. No row if the company has
--- :most endpoints. Run company_limit_lock in a statement before, because a count sees what was
--- committed before its own statement began.
+-- :most endpoints. Run company_lock in a statement before, because a count sees what was committed
+-- before its own statement began.
 with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled, include_record,
          ordered)

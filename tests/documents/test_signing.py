@@ -529,8 +529,8 @@ async def test_a_decrypted_key_is_cached_within_limits(
         Database(pool).company(company.id) as conn,
     ):
         row = await sql.signing_certificate_get(conn, company_id=company.id)
-        first = await signers.opened(conn, company.id, row)
-        assert (await signers.opened(conn, company.id, row) is first) == kept
+        first = await signers.opened(company.id, row)
+        assert (await signers.opened(company.id, row) is first) == kept
 
 
 async def test_preflight_reports_signing_errors_and_warnings(api: Client) -> None:

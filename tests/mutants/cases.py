@@ -533,15 +533,16 @@ ONCE = (
     removal(
         "keys-counted-without-a-lock",
         "service/http/api_keys.py",
-        "        await sql.company_limit_lock(conn, company_id=owner_id)\n",
+        "        await sql.company_lock(conn, company_id=owner_id)\n",
+        "",
         "tests/security/test_auth.py::test_two_keys_at_the_limit_are_not_both_created",
     ),
     Mutant(
         "invalid-keys-count-for-the-limit",
         "sql/queries/api_keys.sql",
-        "   and revoked_at is null\n"
-        "   and (expires_at is null or expires_at > clock_timestamp());\n",
-        ";\n",
+        "                     and revoked_at is null\n"
+        "                     and (expires_at is null or expires_at > clock_timestamp()))\n",
+        ")\n",
         "tests/security/test_auth.py::test_a_company_has_at_most_50_valid_keys",
     ),
     Mutant(
@@ -701,7 +702,7 @@ KEPT = (
     Mutant(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
-        "        is_stored = await _keep(conn, claim, response)",
+        "        is_stored = await _keep(conn, claim, response, sealed_secrets)",
         "        is_stored = True",
         "tests/api/test_idempotency_claims.py::test_a_request_whose_key_cannot_be_stored_is_a_409",
     ),
@@ -831,7 +832,8 @@ APART = (
     removal(
         "webhooks-counted-without-a-lock",
         "service/api/webhooks.py",
-        "        await sql.company_limit_lock(conn, company_id=company)\n",
+        "        await sql.company_lock(conn, company_id=company)\n",
+        "",
         "tests/api/test_webhooks.py::test_concurrent_creations_do_not_exceed_the_endpoint_limit[0-40]",
     ),
     Mutant(
@@ -1095,7 +1097,7 @@ APART = (
     ),
     Mutant(
         "login-changed-while-a-document-is-under-way",
-        "sql/queries/portal_credentials.sql",
+        "sql/queries/companies.sql",
         "status in ('Submitting', 'Submitted'))",
         "status = 'Submitting')",
         f"{OWN_CLIENTS}::test_the_login_is_not_changed_while_a_document_is_under_way",
@@ -1568,8 +1570,9 @@ OUTCOMES = (
     ),
     removal(
         "other-requests-for-an-invoice-stay-pending",
-        "service/api/einvoice_requests.py",
-        "    await sql.einvoice_request_reject_others(conn, **approved, reason=OTHER_BUYER)\n",
+        "sql/queries/einvoice_requests.sql",
+        "     and r.id <> :id\n",
+        "     and r.id <> :id and false\n",
         f"{APPROVALS}_rejects_other_pending_requests_for_the_invoice",
     ),
     removal(
@@ -1588,10 +1591,10 @@ OUTCOMES = (
     Mutant(
         "approvals-of-one-invoice-not-serialised",
         "service/api/einvoice_requests.py",
-        "        if is_approval:\n            await sql.einvoice_request_lock_approvals",
-        "        if False:\n            await sql.einvoice_request_lock_approvals",
+        '            await sql.transaction_lock(conn, name=f"approvals {company}")\n',
+        "",
         "tests/api/test_einvoice_requests.py::"
-        "test_concurrent_requests_for_one_invoice_finalise_it_once",
+            "test_concurrent_requests_for_one_invoice_finalise_it_once",
     ),
     Mutant(
         "refused-login-repeated-after-seconds",
@@ -1683,8 +1686,8 @@ REPLICAS = (
     Mutant(
         "promoted-standby-read",
         STANDBY,
-        'if row is None or not row["is_standby"]:',
-        "if row is None:",
+        'if not row["is_standby"]:',
+        "if False:",
         f"{STANDBY_TESTS}::test_the_primary_itself_is_no_standby",
     ),
     Mutant(

@@ -34,7 +34,7 @@ READS = {
 #: database's identity, and the note of its time.
 OCCASIONAL = {
     sql.api_key_of.query,
-    sql.ping.query,
+    sql.database_now.query,
     sql.code_list_imports.query,
     sql.database_identity_get.query,
     sql.database_prove.query,

@@ -87,7 +87,9 @@ async def test_owners_with_equal_ids_share_nothing(
         for mine in OWNERS:
             keys = await run(database, mine, sql.api_key_list)
             assert len(keys) == 2 and mine.kind in {key["name"] for key in keys}
-            assert await run(database, mine, sql.api_key_count) == 2
+            at_limit = {"most": 2, "secret_sha256": b"", "expires_at": None}
+            key = {"key_id": "third", "name": mine.kind}
+            assert await run(database, mine, sql.api_key_insert, **key, **at_limit) is None
             taken = await run(database, mine, sql.key_quota_take, key_id=KEY_ID, quota=1)
             assert taken["wait"] is None
             assert await _find_response(database, mine) is None
@@ -124,7 +126,8 @@ async def test_an_owner_changes_nothing_of_another_with_its_id(
 
 async def _keep_response(database: Database, owner: Owner) -> Any:
     """Store a response that names the kind of its owner."""
-    values = {"body_sha256": b"", "status": 200, "answer": owner.kind, "claim_token": None}
+    values = {"body_sha256": b"", "status": 200, "answer": owner.kind}
+    values |= {"claim_token": None, "sealed_secrets": None}
     return await run(database, owner, sql.idempotency_keep, **ROUTE, **values, lease=LEASE)
 
 

@@ -95,7 +95,7 @@ async def test_reader_cannot_select_a_secret(
         "select hold_sending('x')",
         "select claim_submissions('1s', 1)",
         "select companies_of_tin('C1')",
-        "select attention()",
+        "select attention(interval '1 day')",
     ],
 )
 async def test_reader_cannot_change_anything(reader: asyncpg.Connection, statement: str) -> None:

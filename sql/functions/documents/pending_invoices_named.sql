@@ -14,7 +14,7 @@ create or replace function pending_invoices_named(for_company bigint, words text
        and i.code = any (array(select case when digits ~ '^[0-9]+$' then digits::bigint end
                                  from (select right(words, n) as digits
                                          from generate_series(1, 12) n) tail))
-       and is_invoice_named(words, i.type, i.code, c.setting);
+       and words in (i.code::text, document_number(i.type, i.code, c.setting));
   end;
 comment on function pending_invoices_named is
   'Ids of the invoices of a company that wait for their other party and have this code or full '

@@ -1,6 +1,6 @@
 -- Findings say what to do. Only duplicates and orphans are documents that a person may want to
 -- cancel. The result names other companies, so only the operator may read it.
-create or replace function attention()
+create or replace function attention(shown_for interval)
   returns table (kind text, company_id bigint, id bigint, since timestamptz, facts jsonb)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
@@ -85,9 +85,26 @@ create or replace function attention()
       from public.sending_holds h
       join public.companies c on c.id = h.company_id
      where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
+    union all
+    select 'oddity', o.company_id, o.id, o.first_seen_at,
+           jsonb_build_object(
+             'operation', o.operation,
+             'tin', o.tin,
+             'number', o.number,
+             'row_key', o.row_key,
+             'problems', o.problems,
+             'shown', o.shown,
+             'last_seen_at', o.last_seen_at,
+             'times', o.times,
+             'what_to_do', 'Look the document up on the portal''s own pages. It is skipped, and '
+                           'everything else goes on. If it belongs to the company, resolve its '
+                           'submission manually (resolve-submission), and update the service so '
+                           'that it can read it.')
+      from public.portal_odd_rows o
+     where o.last_seen_at > clock_timestamp() - shown_for
      order by 4;
   end;
 call run_across_companies('attention');
 comment on function attention is
-  'What needs a person, the oldest first: submissions, findings and holds of all companies, with '
-  'facts as JSON.';
+  'What needs a person, the oldest first: submissions, findings and holds of all companies, and '
+  'portal rows that could not be read and were shown within `shown_for`, with facts as JSON.';
