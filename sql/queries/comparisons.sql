@@ -219,34 +219,25 @@ select d.id, d.number, d.document_type, d.uuid, d.submitted_at
                 and s.last_sent_at >= c.created_at
                 and s.last_sent_at < coalesce(c.removed_at, 'infinity')));
 
--- name: comparison_attempted_elsewhere :many
--- Return those of some listed documents that other companies may have sent under the TIN with an
--- outcome still unknown.
-select uuid
+-- name: comparison_elsewhere :many
+-- Return those of some listed documents that other companies have recorded as theirs, and those
+-- that they may have sent under the TIN with an outcome still unknown, without `is_recorded`.
+select uuid, true as is_recorded from uuids_shared(:company_id, :uuids::text[])
+union all
+select uuid, false
   from uuids_attempted_elsewhere(
          :company_id, :tin, :uuids::text[], :numbers::text[], :types::text[],
          :issue_times::timestamptz[]);
 
--- name: comparison_shared :many
--- Return those of some uuids that other companies have recorded as theirs.
-select uuid from uuids_shared(:company_id, :uuids::text[]);
-
--- name: comparison_adopt :value
--- Move a Queued submission to Uncertain, because the portal has it: an unknown process sent it.
--- The next comparison then adopts its documents. No row: it is no longer Queued.
+-- name: comparison_move :value
+-- Move a Queued submission whose number the portal has. To Uncertain, if an unknown process sent it
+-- before :received_at: the next comparison then adopts its documents. To NeedsPerson, if it is that
+-- of another document. No row: it is no longer Queued.
 update submissions
-   set state = 'Uncertain', fence = fence + 1, claims = 0, reads = 0, lease_until = null,
+   set state = :state, fence = fence + 1, claims = 0, reads = 0, lease_until = null,
        not_before = clock_timestamp(), absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = least(first_sent_at, :received_at::timestamptz),
        last_sent_at = greatest(last_sent_at, :received_at),
-       last_error = :last_error::jsonb, updated_at = clock_timestamp()
- where company_id = :company_id and id = :id and state = 'Queued'
-returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
-
--- name: comparison_stop :value
--- Move a Queued submission to NeedsPerson, because the portal has another document with its number.
-update submissions
-   set state = 'NeedsPerson', fence = fence + 1, claims = 0, lease_until = null,
        last_error = :last_error::jsonb, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and state = 'Queued'
 returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
@@ -289,37 +280,23 @@ returning number, uuid;
 
 -- name: findings_clear :many
 -- Resolve findings of a TIN that a complete comparison since :since did not find again. For a
--- duplicate, both documents must be listed.
-update findings
-   set resolved_at = clock_timestamp(), resolved_by = 'comparison'
- where company_id = :company_id and tin = :tin and resolved_at is null
-   and received_at between :since and :until
-   and kind || ' ' || uuid <> all (:still::text[])
-   and (other_uuid is null or (uuid = any (:listed::text[]) and other_uuid = any (:listed)))
-returning id;
-
--- name: findings_expire :many
--- Resolve cancellations that were found more than :after ago and are recorded here too.
+-- duplicate, both documents must be listed. Resolve cancellations that were found more than :after
+-- ago and are recorded here too.
 update findings f
    set resolved_at = clock_timestamp(), resolved_by = 'comparison'
- where f.company_id = :company_id and f.resolved_at is null and f.kind = 'cancelled_elsewhere'
-   and f.found_at < clock_timestamp() - :after::interval
-   and exists (select
-                 from submitted_documents d
-                where d.company_id = :company_id
-                  and d.id = f.submitted_document_id
-                  and d.status = 'Cancelled')
-returning f.id;
-
--- name: findings_settle :many
--- Resolve the proposals for the documents of a submission that a person has resolved.
-update findings f
-   set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
- where f.company_id = :company_id and f.resolved_at is null and f.kind = 'adoptable'
-   and f.submitted_document_id in (select d.id
-                                     from submitted_documents d
-                                    where d.company_id = :company_id
-                                      and d.submission_id = :submission_id)
+ where f.company_id = :company_id and f.resolved_at is null
+   and (f.tin = :tin
+        and f.received_at between :since and :until
+        and f.kind || ' ' || f.uuid <> all (:still::text[])
+        and (f.other_uuid is null
+             or (f.uuid = any (:listed::text[]) and f.other_uuid = any (:listed)))
+        or f.kind = 'cancelled_elsewhere'
+        and f.found_at < clock_timestamp() - :after::interval
+        and exists (select
+                      from submitted_documents d
+                     where d.company_id = :company_id
+                       and d.id = f.submitted_document_id
+                       and d.status = 'Cancelled'))
 returning f.id;
 
 -- name: findings_open :many

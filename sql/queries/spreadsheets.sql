@@ -12,8 +12,11 @@ select d.id, source.currency_code as currency, source.exchange_rate, d.taxes::te
        case when source.month is null
             then json_build_object(
                    'type', source.type,
-                   'buyer', sheet_party(source.buyer),
-                   'supplier', sheet_party(source.supplier))
+                   other.role, json_build_object(
+                     'type', other.party -> 'type',
+                     'name', other.party -> 'name',
+                     'tin', other.party -> 'tin',
+                     'registration', other.party -> 'registration'))
             else json_build_object(
                    'type', source.type, 'month', to_char(source.month, 'YYYY-MM')) end::text
          as source
@@ -24,6 +27,10 @@ select d.id, source.currency_code as currency, source.exchange_rate, d.taxes::te
    and source.id = case when d.kind = 'adjustment_note'
                         then coalesce(d.invoice_id, d.consolidated_invoice_id)
                         else d.id end
+ cross join lateral (
+       select case when source.type like '%SELF_BILLED%' then 'supplier' else 'buyer' end as role,
+              case when source.type like '%SELF_BILLED%' then source.supplier
+                   else source.buyer end as party) other
   left join lateral (
        select number, uuid, validation_link
          from submitted_documents

@@ -243,7 +243,7 @@ class Tables:
         return sorted(found, key=lambda attempt: attempt["id"])
 
     def adopt(self, submission_id: int, received_at: datetime, now: datetime) -> None:
-        """Move a Queued submission to Uncertain: comparison_adopt."""
+        """Move a Queued submission to Uncertain: comparison_move."""
         if not (row := self._take_queued(submission_id)):
             return
         before = row.submission
@@ -260,7 +260,7 @@ class Tables:
         )
 
     def stop(self, submission_id: int) -> None:
-        """Move a Queued submission to NeedsPerson: comparison_stop."""
+        """Move a Queued submission to NeedsPerson: comparison_move."""
         if row := self._take_queued(submission_id):
             row.submission = replace(row.submission, state="NeedsPerson", claims=0)
 

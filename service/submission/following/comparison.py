@@ -289,17 +289,17 @@ async def _find_elsewhere(
     conn: Connection, span: _Span, listing: Sequence[Document]
 ) -> tuple[set[str], set[str]]:
     """Return the listed uuids that other companies have recorded, and may have sent."""
-    key = {"company_id": span.company_id, "uuids": [listed.uuid for listed in listing]}
-    recorded = await sql.comparison_shared(conn, **key)
-    attempted = await sql.comparison_attempted_elsewhere(
+    rows = await sql.comparison_elsewhere(
         conn,
-        **key,
+        company_id=span.company_id,
         tin=span.tin,
+        uuids=[listed.uuid for listed in listing],
         numbers=[listed.number for listed in listing],
         types=[listed.type_code for listed in listing],
         issue_times=[listed.issued_at for listed in listing],
     )
-    return {row["uuid"] for row in recorded}, {row["uuid"] for row in attempted}
+    recorded = {row["uuid"] for row in rows if row["is_recorded"]}
+    return recorded, {row["uuid"] for row in rows if not row["is_recorded"]}
 
 
 async def _store(
@@ -348,17 +348,18 @@ async def _store_findings(
         until=span.until + CLOCK_TOLERANCE,
         still=[one.key for one in findings],
         listed=[listed.uuid for listed in listing],
+        after=CANCELLATIONS_SHOWN,
     )
-    expired = await sql.findings_expire(conn, company_id=span.company_id, after=CANCELLATIONS_SHOWN)
-    return new, len(cleared) + len(expired)
+    return new, len(cleared)
 
 
 async def _adopt(conn: Connection, span: _Span, submission_id: int, listed: Document) -> Any:
     """Make a Queued submission Uncertain: the next comparison adopts its document."""
-    return await sql.comparison_adopt(
+    return await sql.comparison_move(
         conn,
         company_id=span.company_id,
         id=submission_id,
+        state="Uncertain",
         received_at=listed.received_at or span.until,
         last_error=json_codec.dumps(ADOPTED),
     )
@@ -366,8 +367,13 @@ async def _adopt(conn: Connection, span: _Span, submission_id: int, listed: Docu
 
 async def _stop(conn: Connection, company_id: int, submission_id: int, listed: Document) -> Any:
     error = {**STOPPED, "message": STOPPED["message"].format(listed.uuid)}
-    return await sql.comparison_stop(
-        conn, company_id=company_id, id=submission_id, last_error=json_codec.dumps(error)
+    return await sql.comparison_move(
+        conn,
+        company_id=company_id,
+        id=submission_id,
+        state="NeedsPerson",
+        received_at=None,
+        last_error=json_codec.dumps(error),
     )
 
 

@@ -287,7 +287,6 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
             if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
-        await sql.findings_settle(conn, **key, note=decision.note)
         await sql.manual_resolution_insert(
             conn, **key, outcome=decision.outcome, uuids=decision.uuids, note=decision.note
         )

@@ -40,17 +40,17 @@ create or replace function company_readiness(company companies) returns jsonb
         (9, 'msic_code', 'Required', 'The MSIC code is missing.',
          btrim((company).msic_code) <> ''),
         (10, 'msic_code', 'Format', 'The MSIC code must be five digits.',
-         absent_or_like((company).msic_code, '^[0-9]{5}$')),
+         coalesce(btrim((company).msic_code), '') ~ '^([0-9]{5})?$'),
         (11, 'country', 'Required', 'The country is missing.',
          a.has_state_only or btrim((company).country) <> ''),
         (12, 'country', 'Format', 'The country must be a code of three letters, like MYS.',
-         absent_or_like((company).country, '^[A-Z]{3}$')),
+         coalesce(btrim((company).country), '') ~ '^([A-Z]{3})?$'),
         (13, 'state', 'Required', 'The state is missing.',
          not a.is_home or btrim((company).state) <> ''),
         (14, 'state', 'Format', 'The state must be a code from 01 to 16.',
-         not a.is_home or absent_or_like((company).state, '^(0[1-9]|1[0-6])$')),
+         not a.is_home or coalesce(btrim((company).state), '') ~ '^(0[1-9]|1[0-6])?$'),
         (15, 'zip_code', 'Format', 'The postcode must be at most five digits.',
-         not a.is_home or absent_or_like((company).zip_code, '^[0-9]{1,5}$')),
+         not a.is_home or coalesce(btrim((company).zip_code), '') ~ '^[0-9]{0,5}$'),
         (16, 'city', 'Required', 'The city is missing.',
          a.has_state_only or btrim((company).city) <> ''),
         (17, 'address', 'Required', 'The address is missing.',
@@ -63,8 +63,8 @@ create or replace function company_readiness(company companies) returns jsonb
          or regexp_replace((company).phone, '[\s()\[\]-]', '', 'g')
             ~ '^(\+[0-9]{7,19}|[0-9]{8,20})$'),
         (20, 'email', 'Format', 'The e-mail must be one address.',
-         absent_or_like(
-           (company).email, '^[^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+$'))
+         coalesce(btrim((company).email), '')
+         ~ '^([^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+)?$')
       ) as f (place, member, code, message, holds)
      where f.holds is not true);
 comment on function company_readiness is

@@ -27,6 +27,7 @@ declare
   others bigint;  -- other taxpayers that wait
   others_at timestamptz;  -- when the last of them stops waiting
   own timestamptz[];  -- the caller's tokens
+  share int;  -- how many it may have while others wait: a third, rounded up, or less for many
   share_at timestamptz;  -- when its share of a contended bucket allows another token
   own_at timestamptz;  -- when the caller's limit allows another token
   bucket_at timestamptz;  -- when the bucket allows another token
@@ -66,7 +67,8 @@ begin
      where t.name = caller
      order by t.at);
   own_at := token_at(own, alone, alone_span);
-  share_at := token_at(own, portal_share(most, others), span);
+  share := case when others < 3 then (most + 2) / 3 else greatest(1, most / (others + 1)::int) end;
+  share_at := token_at(own, share, span);
   if others > 0 and share_at > now_at then
     own_at := greatest(own_at, least(share_at, others_at));
   end if;
