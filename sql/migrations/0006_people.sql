@@ -50,7 +50,7 @@ create index company_members_by_user on company_members (user_id);
 call keep_companies_apart('company_members');
 grant select, insert, delete on company_members to einvoice_service;
 grant update (role, updated_at) on company_members to einvoice_service;
--- roles_of() shows one person their companies.
+-- memberships_of() shows one person their companies.
 create policy across_companies on company_members to einvoice_across using (true);
 grant select on company_members to einvoice_across;
 grant select on company_members to einvoice_reader;

@@ -228,8 +228,7 @@ with found as (
                    limit 3) made) as links_made
     from user_sessions s
     join users u on u.id = s.user_id
-    left join lateral roles_of(s.user_id) m
-           on m.company_id = s.company and m.accepted_at is not null
+    left join lateral memberships_of(s.user_id) m on m.company_id = s.company
    where s.token_sha256 = :token_sha256
      and s.ended_at is null
      and s.seen_at > clock_timestamp() - :idle::interval
@@ -252,9 +251,7 @@ update user_sessions
    set company = :company
  where token_sha256 = :token_sha256
    and (:company::bigint is null
-        or exists (select
-                     from roles_of(:user_id) r
-                    where r.company_id = :company and r.accepted_at is not null))
+        or exists (select from memberships_of(:user_id) m where m.company_id = :company))
 returning id;
 
 -- name: session_list :many

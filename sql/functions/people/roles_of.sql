@@ -16,5 +16,5 @@ begin
 end $$;
 call run_across_companies('roles_of');
 comment on function roles_of is
-  'Roles of one person in all companies, with the companies'' names. Pending ones, without '
-  'accepted_at, give no right.';
+  'Roles of one person in all companies, with the companies'' names, also pending ones, which give '
+  'no right. Rights need memberships_of().';
